@@ -1,0 +1,46 @@
+# make run: the main job on a bundled robot.  make test: the tests.  Both set up everything, in .venv, the first time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint format bench clean
+
+run: $(VENV)/.run
+	@$(BIN)/python examples/01_dynamics.py
+
+test: $(VENV)/.test
+	@$(BIN)/python -m pytest -n $$(nproc 2>/dev/null || echo 2)
+
+lint: $(VENV)/.lint
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.lint
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.test
+	@$(BIN)/python bench/reference.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@echo "creating a virtual environment in $(VENV)" >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rigidgrad needs Python 3.11 or newer: make PYTHON=python3.11 …" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(BIN)/python pyproject.toml
+	@echo "installing rigidgrad into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml
+	@echo "installing rigidgrad and what its tests need into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.lint: $(BIN)/python pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[lint]'
+	@touch $@

@@ -1,0 +1,59 @@
+"""Analytical gradient of forward dynamics: minus M⁻¹ times that of inverse dynamics (Plancher et al. 2021, Algorithm 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rigidgrad.algorithms import ltl
+from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.joints import Matrix, Vector, project
+from rigidgrad.algorithms.rnea import External, bias, rnea_sweep
+from rigidgrad.algorithms.rnea_derivatives import gradient_columns
+from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.model.model import Model
+from rigidgrad.scalars import Scalar, mul, neg, sub, total
+
+
+class AbaDerivatives(NamedTuple):
+    dq: Matrix
+    dv: Matrix
+    dtau: Matrix
+
+
+class FusedGradient(NamedTuple):
+    dq: Matrix
+    dv: Matrix
+
+
+def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> AbaDerivatives:
+    """∂a/∂q (tangent), ∂a/∂v, ∂a/∂τ = M⁻¹: each nv x nv."""
+    c = bias(model, q, v, external)
+    factor = ltl.factorize(crba(model, q), supports(model))
+    a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
+    dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
+    return AbaDerivatives(_solved(factor, dq), _solved(factor, dv), ltl.inverse(factor))
+
+
+def fused_gradient(
+    model: Model, q: Vector, v: Vector, a: Vector, minv: Sequence[Sequence[Scalar]], external: External | None = None
+) -> FusedGradient:
+    """The completely fused kernel: ∂a/∂q and ∂a/∂v from an acceleration and an M⁻¹ that are known already."""
+    dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
+    return FusedGradient(_minus_product(minv, dq), _minus_product(minv, dv))
+
+
+def _inverse_dynamics_gradient(model: Model, q: Vector, v: Vector, a: Vector, external: External | None) -> tuple[Matrix, Matrix]:
+    dq, dv = gradient_columns(model, rnea_sweep(model, q, v, a, external))
+    return project(model, dq), project(model, dv)
+
+
+def _solved(factor: ltl.Factor, matrix: Matrix) -> Matrix:
+    """-M⁻¹ X, column by column."""
+    columns = [ltl.solve(factor, [neg(x) for x in column]) for column in zip(*matrix, strict=True)]
+    return tuple(zip(*columns, strict=True))
+
+
+def _minus_product(a: Sequence[Sequence[Scalar]], b: Matrix) -> Matrix:
+    columns = list(zip(*b, strict=True))
+    return tuple(tuple(neg(total(mul(x, y) for x, y in zip(row, column, strict=True))) for column in columns) for row in a)

@@ -1,0 +1,127 @@
+"""Every function of a robot, with its inputs, outputs and options: the one list that engines and code generators read.
+
+`bind(model, name, …)` gives a Kernel: named inputs and outputs with their shapes for one state, and the algorithm between them, which takes
+and returns nested tuples of scalars of any kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rigidgrad.algorithms import kinematics, manifold, momentum
+from rigidgrad.algorithms.aba import aba
+from rigidgrad.algorithms.aba_derivatives import aba_derivatives, fused_gradient
+from rigidgrad.algorithms.coriolis import coriolis_matrix
+from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.joints import Vector
+from rigidgrad.algorithms.minv import minv
+from rigidgrad.algorithms.regressor import torque_regressor
+from rigidgrad.algorithms.rnea import bias, gravity_torque, rnea
+from rigidgrad.algorithms.rnea_derivatives import rnea_derivatives
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.model.model import WORLD, Model
+from rigidgrad.spatial import Force
+
+Shape = tuple[int, ...]
+FRAMES_OF_EXPRESSION = ("world", "local", "spatial")
+
+
+@dataclass(frozen=True)
+class Function:
+    """inputs and outputs: name -> shape, where "nq", "nv" and "bodies" stand for the model's numbers."""
+
+    evaluate: Callable[..., Any]
+    inputs: dict[str, tuple]
+    outputs: dict[str, tuple]
+    external: bool = False
+    frame: bool = False
+    expressed_in: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function of one state of one model: what an engine runs and a code generator records."""
+
+    name: str
+    inputs: Mapping[str, Shape]
+    outputs: Mapping[str, Shape]
+    evaluate: Callable[[Mapping[str, Any]], tuple]
+
+
+_Q, _V = ("nq",), ("nv",)
+_MATRIX = ("nv", "nv")
+_QVA = {"q": _Q, "v": _V, "a": _V}
+_QVT = {"q": _Q, "v": _V, "tau": _V}
+_QV = {"q": _Q, "v": _V}
+
+FUNCTIONS: dict[str, Function] = {
+    "rnea": Function(rnea, _QVA, {"tau": _V}, external=True),
+    "bias": Function(bias, _QV, {"tau": _V}, external=True),
+    "gravity_torque": Function(gravity_torque, {"q": _Q}, {"tau": _V}),
+    "aba": Function(aba, _QVT, {"a": _V}, external=True),
+    "crba": Function(crba, {"q": _Q}, {"M": _MATRIX}),
+    "minv": Function(minv, {"q": _Q}, {"minv": _MATRIX}),
+    "rnea_derivatives": Function(rnea_derivatives, _QVA, {"dq": _MATRIX, "dv": _MATRIX, "da": _MATRIX}, external=True),
+    "aba_derivatives": Function(aba_derivatives, _QVT, {"dq": _MATRIX, "dv": _MATRIX, "dtau": _MATRIX}, external=True),
+    "fused_gradient": Function(fused_gradient, {**_QVA, "minv": _MATRIX}, {"dq": _MATRIX, "dv": _MATRIX}, external=True),
+    "frame_placement": Function(kinematics.frame_placement, {"q": _Q}, {"T": (4, 4)}, frame=True),
+    "frame_velocity": Function(kinematics.frame_velocity, _QV, {"velocity": (6,)}, frame=True, expressed_in=True),
+    "jacobian": Function(kinematics.jacobian, {"q": _Q}, {"J": (6, "nv")}, frame=True, expressed_in=True),
+    "jacobian_derivative": Function(kinematics.jacobian_derivative, _QV, {"Jd": (6, "nv")}, frame=True, expressed_in=True),
+    "coriolis_matrix": Function(coriolis_matrix, _QV, {"C": _MATRIX}),
+    "center_of_mass": Function(momentum.center_of_mass, {"q": _Q}, {"com": (3,)}),
+    "center_of_mass_jacobian": Function(momentum.center_of_mass_jacobian, {"q": _Q}, {"J": (3, "nv")}),
+    "centroidal_momentum": Function(momentum.centroidal_momentum, _QV, {"momentum": (6,)}),
+    "torque_regressor": Function(torque_regressor, _QVA, {"Y": ("nv", "10*bodies")}),
+    "energy": Function(momentum.energy, _QV, {"kinetic": (), "potential": ()}),
+    "integrate": Function(manifold.integrate, {"q": _Q, "dv": _V}, {"q": _Q}),
+    "difference": Function(manifold.difference, {"q0": _Q, "q1": _Q}, {"dv": _V}),
+    "normalize": Function(manifold.normalize, {"q": _Q}, {"q": _Q}),
+}
+
+
+def bind(model: Model, name: str, *, external: tuple[str, ...] = (), frame: str | None = None, expressed_in: str = "world") -> Kernel:
+    """The kernel of a function for a model. Each name in `external` becomes an input "external:name" of 6 numbers, force first."""
+    if name not in FUNCTIONS:
+        raise unknown_name("function", name, FUNCTIONS)
+    function = FUNCTIONS[name]
+    numbers = {"nq": model.nq, "nv": model.nv, "10*bodies": 10 * len(model.joints)}
+
+    def shaped(shapes: dict[str, tuple]) -> dict[str, Shape]:
+        return {key: tuple(numbers.get(n, n) for n in shape) for key, shape in shapes.items()}
+
+    inputs, outputs = shaped(function.inputs), shaped(function.outputs)
+    if external and not function.external:
+        raise InputError(f"{name} takes no external wrenches")
+    frames = [model.frame(link) for link in external]
+    fixed: list[Any] = []
+    if function.frame:
+        if frame is None:
+            raise InputError(f"{name} needs the name of a frame")
+        fixed.append(model.frame(frame))
+    if function.expressed_in:
+        if expressed_in not in FRAMES_OF_EXPRESSION:
+            raise InputError(f"expressed_in is one of {', '.join(map(repr, FRAMES_OF_EXPRESSION))}, not {expressed_in!r}")
+        fixed.append(expressed_in)
+
+    def evaluate(values: Mapping[str, Any]) -> tuple:
+        arguments = [values[key] for key in function.inputs] + fixed
+        if frames:
+            wrenches: dict[int, Force] = {}
+            for f in frames:
+                if f.body != WORLD:
+                    wrench = kinematics.frame_offset(f).force_back(_force(values[f"external:{f.name}"]))
+                    wrenches[f.body] = wrenches[f.body] + wrench if f.body in wrenches else wrench
+            result = function.evaluate(model, *arguments, wrenches)
+        else:
+            result = function.evaluate(model, *arguments)
+        return result if len(outputs) > 1 else (result,)
+
+    return Kernel(name, inputs | {f"external:{link}": (6,) for link in external}, outputs, evaluate)
+
+
+def _force(wrench: Vector) -> Force:
+    """Public wrenches are force first, ours moment first."""
+    return Force(tuple(wrench[3:]), tuple(wrench[:3]))

@@ -1,0 +1,70 @@
+"""LᵀDL factorisation of a joint-space matrix and solves with it (Featherstone 2008, section 6.5), along the sparsity of the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.algorithms.sparsity import Supports
+from rigidgrad.scalars import Scalar, add, mul, sub
+
+
+class Factor(NamedTuple):
+    """M = Lᵀ D L with unit lower triangular L; `inverse_d` holds 1/D."""
+
+    L: list[dict[int, Scalar]]
+    inverse_d: list[Scalar]
+    supports: Supports
+
+
+def factorize(M: Sequence[Sequence[Scalar]], supports: Supports) -> Factor:
+    n = len(supports)
+    H = [{i: M[k][i] for i in (k, *supports[k])} for k in range(n)]
+    L: list[dict[int, Scalar]] = [{} for _ in range(n)]
+    inverse_d: list[Scalar] = [0.0] * n
+    for k in reversed(range(n)):
+        inverse_d[k] = 1 / H[k][k]
+        for i in supports[k]:
+            L[k][i] = mul(H[k][i], inverse_d[k])
+            for j in supports[k]:
+                if j <= i:
+                    H[i][j] = sub(H[i][j], mul(L[k][i], H[k][j]))
+    return Factor(L, inverse_d, supports)
+
+
+def solve(factor: Factor, b: Sequence[Scalar]) -> Vector:
+    """M⁻¹ b; zeros of b are skipped."""
+    L, inverse_d, supports = factor
+    x = list(b)
+    for k in reversed(range(len(x))):
+        for i in supports[k]:
+            x[i] = sub(x[i], mul(L[k][i], x[k]))
+    x = [mul(d, xk) for d, xk in zip(inverse_d, x, strict=True)]
+    for k in range(len(x)):
+        for i in supports[k]:
+            x[k] = sub(x[k], mul(L[k][i], x[i]))
+    return tuple(x)
+
+
+def inverse(factor: Factor) -> Matrix:
+    """M⁻¹ = W D⁻¹ Wᵀ with W = L⁻¹; in a tree without mimic joints, row k of W lives on the support of k."""
+    L, inverse_d, supports = factor
+    n = len(supports)
+    W: list[dict[int, Scalar]] = []
+    for k in range(n):
+        row: dict[int, Scalar] = {k: 1.0}
+        for i in supports[k]:
+            for j, w in W[i].items():
+                row[j] = sub(row.get(j, 0.0), mul(L[k][i], w))
+        W.append(row)
+    result: list[list[Scalar]] = [[0.0] * n for _ in range(n)]
+    for i in range(n):
+        scaled = {k: mul(w, inverse_d[k]) for k, w in W[i].items()}
+        for j in range(i + 1):
+            t = 0.0
+            for k in scaled:
+                if k in W[j]:
+                    t = add(t, mul(scaled[k], W[j][k]))
+            result[i][j] = result[j][i] = t
+    return tuple(tuple(row) for row in result)

@@ -1,0 +1,47 @@
+"""Exceptions and warnings of rigidgrad. Every error that a user can cause is one of these."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RigidgradError(Exception):
+    """Base of all errors that rigidgrad raises on purpose."""
+
+
+class ModelError(RigidgradError, ValueError):
+    """A robot description that is malformed, contradictory or physically impossible."""
+
+
+class UrdfError(ModelError):
+    """A URDF that cannot be read; the message names the element and its line."""
+
+
+class InputError(RigidgradError, ValueError):
+    """An argument with a wrong shape, type or value."""
+
+
+class UnknownNameError(RigidgradError, KeyError):
+    """A joint, link, frame, robot or function that does not exist."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ModelWarning(UserWarning):
+    """Something in a robot description that is odd, but was accepted."""
+
+
+def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameError:
+    """An error for `name`, listing the nearest of the `valid` names."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(str(name), names, n=4, cutoff=0.5)
+    if near:
+        hint = "Did you mean " + " or ".join(repr(n) for n in near) + "?"
+    elif names:
+        shown = ", ".join(repr(n) for n in names[:12])
+        hint = f"There are: {shown}" + (f" and {len(names) - 12} more." if len(names) > 12 else ".")
+    else:
+        hint = "There are none."
+    return UnknownNameError(f"no {kind} is called {name!r}. {hint}")

@@ -1,0 +1,97 @@
+"""A robot as its author described it: links, joints between them, extra frames. Every source (URDF, builder, MJCF) makes one of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from rigidgrad.model.pose import IDENTITY_POSE, Pose
+
+Vector = tuple[float, ...]  # three
+Rows = tuple[Vector, ...]  # three
+
+# type: (numbers in q, numbers in v)
+JOINT_TYPES: dict[str, tuple[int, int]] = {
+    "revolute": (1, 1),
+    "continuous": (1, 1),
+    "prismatic": (1, 1),
+    "helical": (1, 1),
+    "spherical": (4, 3),
+    "planar": (4, 3),
+    "floating": (7, 6),
+    "fixed": (0, 0),
+}
+
+
+@dataclass(frozen=True)
+class Visual:
+    """A simple shape for display. Sizes: box (x, y, z), cylinder and capsule (radius, length along z), sphere (radius,), mesh (scale x, y, z)."""
+
+    shape: str
+    size: tuple[float, ...]
+    placement: Pose = IDENTITY_POSE
+    color: tuple[float, ...] | None = None  # red, green, blue, opacity
+    mesh: str | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """A rigid link. `inertia` is about the centre of mass `com`, along the link's axes."""
+
+    name: str
+    mass: float = 0.0
+    com: Vector = (0.0, 0.0, 0.0)
+    inertia: Rows = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    visuals: tuple[Visual, ...] = ()
+
+
+@dataclass(frozen=True)
+class JointLimit:
+    lower: float = -inf
+    upper: float = inf
+    velocity: float = inf
+    effort: float = inf
+
+
+@dataclass(frozen=True)
+class Mimic:
+    """q = multiplier · q(joint) + offset."""
+
+    joint: str
+    multiplier: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class JointDescription:
+    """A joint between two links. `placement` is the joint's frame in the parent link; at q = neutral the child link's frame lies on it."""
+
+    name: str
+    type: str
+    parent: str
+    child: str
+    placement: Pose = IDENTITY_POSE
+    axis: Vector | None = None  # as given, any length; None means x
+    pitch: float = 0.0  # metres per radian, helical only
+    armature: float = 0.0
+    damping: float = 0.0
+    friction: float = 0.0
+    limit: JointLimit = field(default_factory=JointLimit)
+    mimic: Mimic | None = None
+
+
+@dataclass(frozen=True)
+class FrameDescription:
+    """An extra named frame, fixed to a link or to another frame."""
+
+    name: str
+    parent: str
+    placement: Pose = IDENTITY_POSE
+
+
+@dataclass(frozen=True)
+class Description:
+    name: str
+    links: tuple[Link, ...]
+    joints: tuple[JointDescription, ...] = ()
+    frames: tuple[FrameDescription, ...] = ()

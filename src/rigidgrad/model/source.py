@@ -1,0 +1,38 @@
+"""Where a robot comes from: a bundled name, a file, or URDF text."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rigidgrad.errors import InputError, UrdfError, unknown_name
+from rigidgrad.model.description import Description
+from rigidgrad.model.urdf import parse_urdf, read_urdf
+
+
+def bundled() -> tuple[str, ...]:
+    """Names of the robots that come with the package."""
+    folder = resources.files("rigidgrad.model") / "robots"
+    return tuple(sorted(f.name.removesuffix(".urdf") for f in folder.iterdir() if f.name.endswith(".urdf")))
+
+
+def describe(source: Any) -> Description:
+    """The description in a bundled robot's name, a path to a URDF file, or URDF text."""
+    if isinstance(source, bytes | bytearray):
+        return parse_urdf(bytes(source))
+    if isinstance(source, os.PathLike):
+        return read_urdf(Path(source))
+    if not isinstance(source, str):
+        raise InputError(f"a robot is loaded from a bundled name, a path or URDF text, not from {type(source).__name__}")
+    if source.lstrip("\ufeff \t\r\n").startswith("<"):
+        return parse_urdf(source)
+    if source in bundled():
+        return parse_urdf((resources.files("rigidgrad.model") / "robots" / f"{source}.urdf").read_bytes())
+    looks_like_path = os.sep in source or "/" in source or "." in source or "\0" in source
+    if looks_like_path or (len(source) < 1000 and os.path.exists(source)):
+        return read_urdf(source)
+    if len(source) > 200:
+        raise UrdfError("this text is no URDF: it does not start with '<'")
+    raise unknown_name("bundled robot or file", source, bundled())

@@ -1,0 +1,163 @@
+"""The tree in a description: its order, its joints' axes, its mimic joints; every contradiction is an error that names its place."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from rigidgrad.errors import InputError, ModelError, ModelWarning, unknown_name
+from rigidgrad.model.description import JOINT_TYPES, Description, JointDescription, Mimic
+from rigidgrad.model.pose import Pose, pose_from_matrix
+
+AXIS_TYPES = ("revolute", "continuous", "prismatic", "helical")
+
+
+def tree_order(description: Description) -> tuple[str, list[JointDescription]]:
+    """The root link and all joints, depth first, siblings sorted by the bytes of their joint's name."""
+    if not description.links:
+        raise ModelError(f"robot '{description.name}' has no links")
+    _unique("link", (link.name for link in description.links))
+    _unique("joint", (joint.name for joint in description.joints))
+    names = {link.name for link in description.links}
+    parent_joint: dict[str, JointDescription] = {}
+    children: dict[str, list[JointDescription]] = {}
+    for joint in description.joints:
+        for role, link in (("parent", joint.parent), ("child", joint.child)):
+            if link not in names:
+                raise ModelError(f"joint '{joint.name}': its {role} link is missing: {unknown_name('link', link, names)}")
+        if joint.parent == joint.child:
+            raise ModelError(f"joint '{joint.name}' joins link '{joint.child}' to itself; name another parent or child")
+        if joint.child in parent_joint:
+            other = parent_joint[joint.child].name
+            raise ModelError(
+                f"link '{joint.child}' is the child of two joints, '{other}' and '{joint.name}'; "
+                "closed loops are not supported, so remove one of them"
+            )
+        parent_joint[joint.child] = joint
+        children.setdefault(joint.parent, []).append(joint)
+    roots = [link.name for link in description.links if link.name not in parent_joint]
+    if not roots:
+        raise ModelError(
+            f"robot '{description.name}': its joints form a cycle through link '{description.links[0].name}'; a tree needs a root"
+        )
+    if len(roots) > 1:
+        shown = ", ".join(f"'{r}'" for r in roots[:6])
+        raise ModelError(
+            f"robot '{description.name}' has {len(roots)} root links ({shown}); a tree has one: join the others to it or remove them"
+        )
+    order: list[JointDescription] = []
+    stack = [roots[0]]
+    by_name = {name: sorted(js, key=lambda j: j.name.encode(), reverse=True) for name, js in children.items()}
+    pending: list[JointDescription] = list(by_name.get(stack[0], ()))
+    while pending:
+        joint = pending.pop()
+        order.append(joint)
+        pending.extend(by_name.get(joint.child, ()))
+    if len(order) != len(description.joints):
+        lost = set(parent_joint) - {j.child for j in order}
+        raise ModelError(f"the joints of link '{min(lost)}' form a cycle that never reaches the root '{roots[0]}'; remove one joint of it")
+    return roots[0], order
+
+
+def _unique(kind: str, names) -> None:
+    for name, count in Counter(names).items():
+        if not isinstance(name, str) or not name:
+            raise ModelError(f"a {kind} has no name; give it one")
+        if count > 1:
+            raise ModelError(f"{count} {kind}s are called '{name}'; names must be unique")
+
+
+def check_joint(joint: JointDescription) -> tuple[float, float, float]:
+    """The joint's unit axis, after checking type, axis, pitch, placement, armature and limits."""
+    if joint.type not in JOINT_TYPES:
+        known = ", ".join(JOINT_TYPES)
+        raise ModelError(f"joint '{joint.name}' has the unknown type '{joint.type}'; known are {known}")
+    numbers = [*joint.placement.p, *(x for row in joint.placement.R for x in row), joint.pitch, joint.armature]
+    if not all(math.isfinite(x) for x in numbers):
+        raise ModelError(f"joint '{joint.name}': its placement, pitch or armature is not finite")
+    if joint.armature < 0:
+        raise ModelError(f"joint '{joint.name}' has the negative armature {joint.armature}; it must be 0 or more")
+    if math.isnan(joint.limit.lower) or math.isnan(joint.limit.upper) or joint.limit.lower > joint.limit.upper:
+        raise ModelError(f"joint '{joint.name}': its lower limit {joint.limit.lower} is above its upper limit {joint.limit.upper}")
+    if not (joint.limit.velocity >= 0 and joint.limit.effort >= 0):
+        raise ModelError(f"joint '{joint.name}': its velocity and effort limits must be 0 or more")
+    axis = (1.0, 0.0, 0.0) if joint.axis is None else tuple(float(x) for x in joint.axis)
+    if joint.type not in AXIS_TYPES:
+        if joint.type == "planar" and joint.axis is not None and axis != (0.0, 0.0, 1.0):
+            warnings.warn(
+                f"joint '{joint.name}': a planar joint moves in the xy plane of its own frame, whatever its axis; "
+                "turn its rpy instead, and write axis 0 0 1",
+                ModelWarning,
+                stacklevel=2,
+            )
+        return (0.0, 0.0, 1.0)
+    length = math.hypot(*axis) if len(axis) == 3 else 0.0
+    if not math.isfinite(length) or length < 1e-12:
+        raise ModelError(f"joint '{joint.name}' has the axis {axis}, which has no direction; give it three numbers, not all zero")
+    return axis[0] / length + 0.0, axis[1] / length + 0.0, axis[2] / length + 0.0
+
+
+def check_gravity(gravity) -> tuple[float, float, float]:
+    try:
+        array = np.asarray(gravity, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"gravity is three numbers in m/s², not {gravity!r}") from None
+    if array.shape != (3,) or not np.all(np.isfinite(array)):
+        raise InputError(f"gravity is three finite numbers in m/s², not {gravity!r}")
+    return float(array[0]) + 0.0, float(array[1]) + 0.0, float(array[2]) + 0.0
+
+
+def resolve_mimics(description: Description) -> Mapping[str, Mimic]:
+    """For each mimic joint the joint at the end of its chain, with the multiplier and offset of the whole chain."""
+    by_name = {j.name: j for j in description.joints}
+    resolved: dict[str, Mimic] = {}
+    for joint in description.joints:
+        if joint.mimic is None or joint.type == "fixed":
+            continue
+        if joint.type not in AXIS_TYPES:
+            raise ModelError(f"joint '{joint.name}' is {joint.type} and cannot mimic; only joints with one degree of freedom can")
+        multiplier, offset, master, seen = 1.0, 0.0, joint, {joint.name}
+        while master.mimic is not None and master.type != "fixed":
+            link = master.mimic
+            if link.joint not in by_name:
+                raise ModelError(f"joint '{master.name}' mimics a joint that is missing: {unknown_name('joint', link.joint, by_name)}")
+            if not (math.isfinite(link.multiplier) and math.isfinite(link.offset)):
+                raise ModelError(f"joint '{master.name}': the multiplier and offset of its mimic must be finite")
+            offset += multiplier * link.offset
+            multiplier *= link.multiplier
+            if link.joint in seen:
+                raise ModelError(f"joint '{joint.name}': its mimics form a cycle through '{link.joint}'; one of them must move by itself")
+            seen.add(link.joint)
+            master = by_name[link.joint]
+        if master.type not in AXIS_TYPES:
+            raise ModelError(
+                f"joint '{joint.name}' mimics '{master.name}', which is {master.type}; only joints with one degree of freedom can be followed"
+            )
+        resolved[joint.name] = Mimic(master.name, multiplier, offset)
+    return resolved
+
+
+def motion_pose(kind: str, axis: tuple[float, float, float], pitch: float, q: tuple[float, ...]) -> Pose:
+    """Placement of a joint's child in the joint's frame at position q, in floats."""
+    matrix = np.eye(4)
+    if kind in ("revolute", "continuous", "helical"):
+        x, y, z = axis
+        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        matrix[:3, :3] += math.sin(q[0]) * cross + (1 - math.cos(q[0])) * (cross @ cross)
+        matrix[:3, 3] = np.multiply(axis, pitch * q[0] if kind == "helical" else 0.0)
+    elif kind == "prismatic":
+        matrix[:3, 3] = np.multiply(axis, q[0])
+    elif kind == "planar":
+        c, s = np.array(q[2:]) / math.hypot(*q[2:])
+        matrix[:2, :2] = ((c, -s), (s, c))
+        matrix[:2, 3] = q[:2]
+    else:  # spherical, floating
+        x, y, z, w = np.array(q[-4:]) / math.hypot(*q[-4:])
+        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        matrix[:3, :3] += 2 * w * cross + 2 * (cross @ cross)
+        matrix[:3, 3] = q[:-4] or (0, 0, 0)
+    return pose_from_matrix(matrix)

@@ -1,0 +1,371 @@
+"""Reading URDF into a Description. Numbers are strict, unknown elements are passed over, no other file is opened.
+
+The format: https://wiki.ros.org/urdf/XML. Ours beyond it: `<dynamics armature="…"/>`, the rotor's inertia seen at the joint.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from math import inf
+from typing import Any, NoReturn
+
+import numpy as np
+
+from rigidgrad.errors import ModelWarning, UrdfError
+from rigidgrad.model.description import Description, JointDescription, JointLimit, Link, Mimic, Rows, Vector, Visual
+from rigidgrad.model.pose import IDENTITY_POSE, Pose, pose_from_matrix, pose_from_xyz_rpy
+from rigidgrad.model.xml import Element, parse_xml, quoted, read_bytes
+
+Color = tuple[float, float, float, float]
+
+JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
+
+# shape: the attributes that make up Visual.size, and how many numbers each holds
+_SHAPES = {
+    "box": (("size", 3),),
+    "cylinder": (("radius", 1), ("length", 1)),
+    "capsule": (("radius", 1), ("length", 1)),
+    "sphere": (("radius", 1),),
+    "mesh": (("scale", 3),),
+}
+_INERTIA = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+_ZERO = (0.0, 0.0, 0.0)
+
+# no backtracking over digits, so that the time is linear in the length of a word
+_is_number = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
+_LARGEST = 1e50  # products of several such numbers are still finite
+_LONGEST_NAME = 500
+
+
+def read_urdf(path: str | os.PathLike[str]) -> Description:
+    """The robot in a URDF file. No other file is opened: names of meshes are kept as text."""
+    data = read_bytes(path)
+    try:
+        return parse_urdf(data)
+    except UrdfError as error:
+        raise UrdfError(f"{quoted(os.fsdecode(path), 200)[1:-1]}: {error}") from None
+
+
+def parse_urdf(text: str | bytes) -> Description:
+    """The robot in the text of a URDF.
+
+    Links and joints keep the order of the text. Whether they form a tree, and whether the bodies make physical sense, is for `assemble`.
+    """
+    with _collector_paused():
+        return _robot(parse_xml(text))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Elements form no cycles, yet the collector would scan the growing tree over and over: as long again as reading it."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+def _robot(robot: Element) -> Description:
+    if robot.tag != "robot":
+        hint = {"mujoco": "this looks like MJCF", "sdf": "this looks like SDF: convert it first"}.get(robot.tag, "is it a URDF?")
+        _fail(robot, "document", f"the root element is <{quoted(robot.tag)[1:-1]}>, but a URDF starts with <robot name=…>; {hint}")
+    name = robot.attrib.get("name")
+    if name is None:
+        _fail(robot, "robot", 'it has no name; write <robot name="…">')
+    materials, problems = _materials(robot)
+    links: dict[str, Link] = {}
+    joints: dict[str, JointDescription] = {}
+    lines: dict[tuple[str, str], int] = {}
+    for element in robot.children:
+        if element.tag not in ("link", "joint"):
+            continue
+        own_name = _name(element, "name", f"robot {quoted(name)}")
+        first = lines.setdefault((element.tag, own_name), element.line)
+        if own_name in (links if element.tag == "link" else joints):
+            problem = f"there already is a {element.tag} of that name, on line {first}; rename one of them"
+            _fail(element, f"{element.tag} {quoted(own_name)}", problem)
+        if element.tag == "link":
+            links[own_name] = _link(element, own_name, materials, problems)
+        else:
+            joints[own_name] = _joint(element, own_name)
+    if not links:
+        _fail(robot, f"robot {quoted(name)}", "it has no <link>; a robot has at least one")
+    if problems:
+        more = f" ({len(problems)} such problems in all)" if len(problems) > 1 else ""
+        warnings.warn(f"left out of the display: {problems[0]}{more}", ModelWarning, stacklevel=5)  # whoever called rg.load
+    return Description(name, tuple(links.values()), tuple(joints.values()))
+
+
+def _fail(element: Element, where: str, problem: str) -> NoReturn:
+    raise UrdfError(f"line {element.line}: {where}: {problem}")
+
+
+def _name(element: Element, attribute: str, where: str) -> str:
+    name = element.attrib.get(attribute, "")
+    if not name.strip():
+        _fail(element, where, f'<{element.tag}> has no {attribute}; write <{element.tag} {attribute}="…">')
+    if len(name) > _LONGEST_NAME:
+        _fail(element, where, f"<{element.tag}> {attribute} {quoted(name)} is longer than {_LONGEST_NAME} characters; shorten it")
+    return name
+
+
+def _parts(element: Element, where: str, *tags: str) -> dict[str, Element]:
+    """The child elements with these tags, each of which may stand there once."""
+    parts: dict[str, Element] = {}
+    for child in element.children:
+        if child.tag in tags and parts.setdefault(child.tag, child) is not child:
+            _fail(child, where, f"<{child.tag}> is already given on line {parts[child.tag].line}; keep one of them")
+    return parts
+
+
+def _part(parts: dict[str, Element], tag: str, owner: Element, where: str) -> Element:
+    if tag not in parts:
+        _fail(owner, where, f"<{owner.tag}> has no <{tag}>; add it")
+    return parts[tag]
+
+
+def _numbers(element: Element, attribute: str, count: int, where: str, default=None, largest: float = _LARGEST) -> Any:
+    """The tuple of the `count` numbers of an attribute, or the default, if there is one, where it is absent."""
+    text = element.attrib.get(attribute)
+    if text is None:
+        if default is None:
+            _fail(element, where, f'<{element.tag}> has no {attribute}; write {attribute}="{" ".join(["0"] * count)}" with your values')
+        return default
+    words = text.split()
+    values = tuple(map(float, words)) if len(words) == count and all(map(_is_number, words)) else ()
+    if not values or max(map(abs, values)) > largest:
+        _refuse_numbers(element, attribute, count, where, largest)
+    return values
+
+
+def _refuse_numbers(element: Element, attribute: str, count: int, where: str, largest: float) -> NoReturn:
+    text = element.attrib[attribute]
+    what = f"<{element.tag}> {attribute}={quoted(text)}"
+    if "${" in text or "$(" in text:
+        _fail(element, where, f"{what} is an unexpanded xacro expression; run xacro first and load its output")
+    words = text.split()
+    for word in words:
+        if not _is_number(word):
+            advice = "write plain decimals such as 0.5 or -1e-3, separated by spaces, and leave a limit out where there is none"
+            _fail(element, where, f"{what}: {quoted(word)} is not a finite decimal number; {advice}")
+    if len(words) != count:
+        numbers = "1 number" if count == 1 else f"{count} numbers separated by spaces"
+        _fail(element, where, f"{what} needs {numbers}, but holds {len(words)}")
+    _fail(element, where, f"{what} is too large (over {largest:.2g}); correct it")
+
+
+def _number(element: Element, attribute: str, where: str, default: float | None = None, largest: float = _LARGEST) -> float:
+    text = element.attrib.get(attribute)
+    if text is None and default is not None:
+        return default
+    if text is not None and _is_number(text) and abs(value := float(text)) <= largest:
+        return value
+    return _numbers(element, attribute, 1, where, None, largest)[0]
+
+
+def _at_least_zero(element: Element, attribute: str, where: str, default: float, largest: float = _LARGEST) -> float:
+    value = _number(element, attribute, where, default, largest)
+    if value < 0:
+        _fail(
+            element,
+            where,
+            f"<{element.tag}> {attribute}={quoted(element.attrib[attribute])} is negative; make it 0 or more, or leave it out",
+        )
+    return value
+
+
+def _origin(element: Element | None, where: str) -> Pose:
+    if element is None:
+        return IDENTITY_POSE
+    xyz = _numbers(element, "xyz", 3, where, _ZERO)
+    rpy = _numbers(element, "rpy", 3, where, _ZERO)
+    if "quat_xyzw" in element.attrib:  # of URDF 1.1
+        if "rpy" in element.attrib:
+            _fail(element, where, "<origin> has both rpy and quat_xyzw; keep one of them")
+        return _pose_from_quaternion(xyz, _numbers(element, "quat_xyzw", 4, where), element, where)
+    if not any(rpy):
+        return Pose(IDENTITY_POSE.R, xyz)
+    return Pose(_rotation(rpy), xyz)
+
+
+@lru_cache(maxsize=4096)
+def _rotation(rpy: Vector) -> Rows:
+    """In a long chain of like links the same angles come again and again."""
+    return pose_from_xyz_rpy(_ZERO, rpy).R
+
+
+def _pose_from_quaternion(xyz: tuple[float, ...], quaternion: tuple[float, ...], element: Element, where: str) -> Pose:
+    length = math.hypot(*quaternion)
+    if length < 1e-12:
+        _fail(element, where, "<origin> quat_xyzw has no direction; the identity is 0 0 0 1")
+    x, y, z, w = (c / length for c in quaternion)
+    matrix = np.eye(4)
+    matrix[:3, :3] = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)),
+        (2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)),
+        (2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)),
+    )
+    matrix[:3, 3] = xyz
+    return pose_from_matrix(matrix)
+
+
+def _link(element: Element, name: str, materials: dict[str, Color], problems: list[str]) -> Link:
+    where = f"link {quoted(name)}"
+    visuals = []
+    for child in element.children:
+        if child.tag == "visual":
+            try:
+                visuals.append(_visual(child, where, materials))
+            except UrdfError as error:  # dynamics can do without
+                problems.append(str(error))
+    inertial = _parts(element, where, "inertial").get("inertial")
+    if inertial is None:
+        return Link(name, visuals=tuple(visuals))
+    parts = _parts(inertial, where, "origin", "mass", "inertia")
+    mass = _number(_part(parts, "mass", inertial, where), "value", where)
+    inertia = _part(parts, "inertia", inertial, where)
+    xx, xy, xz, yy, yz, zz = (_number(inertia, component, where) for component in _INERTIA)
+    rotation, com = _origin(parts.get("origin"), where)
+    return Link(name, mass, com, _rotated(rotation, ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))), tuple(visuals))
+
+
+def _rotated(R: Rows, inertia: Rows) -> Rows:
+    """R I Rᵀ, symmetric to the last bit."""
+    if R == IDENTITY_POSE.R:
+        return inertia
+    (a, b, c), (d, e, f), (g, h, i) = R
+    (xx, xy, xz), (_, yy, yz), (_, _, zz) = inertia
+    ax, ay, az = a * xx + b * xy + c * xz, a * xy + b * yy + c * yz, a * xz + b * yz + c * zz  # rows of R I
+    dx, dy, dz = d * xx + e * xy + f * xz, d * xy + e * yy + f * yz, d * xz + e * yz + f * zz
+    gx, gy, gz = g * xx + h * xy + i * xz, g * xy + h * yy + i * yz, g * xz + h * yz + i * zz
+    upper = ax * d + ay * e + az * f, ax * g + ay * h + az * i, dx * g + dy * h + dz * i
+    return (
+        (ax * a + ay * b + az * c, upper[0], upper[1]),
+        (upper[0], dx * d + dy * e + dz * f, upper[2]),
+        (upper[1], upper[2], gx * g + gy * h + gz * i),
+    )
+
+
+def _materials(robot: Element) -> tuple[dict[str, Color], list[str]]:
+    """Colours by name. A material may be defined under <robot>, or in any visual for all others; and what could not be read."""
+    colors: dict[str, Color] = {}
+    problems: list[str] = []
+    for child in robot.children:
+        if child.tag == "material":
+            try:
+                color = _color(child, f"material {quoted(child.attrib.get('name', ''))}")
+            except UrdfError as error:
+                problems.append(str(error))
+                continue
+            if color is not None:
+                colors[child.attrib.get("name", "")] = color
+    for link in robot.children:
+        if link.tag == "link":
+            for visual in link.children:
+                if visual.tag == "visual":
+                    _collect(visual, colors)
+    return colors, problems
+
+
+def _collect(visual: Element, colors: dict[str, Color]) -> None:
+    for material in visual.children:
+        if material.tag == "material" and material.children and material.attrib.get("name", "") not in colors:
+            try:
+                color = _color(material, "")
+            except UrdfError:
+                continue  # told when the visual itself is read
+            if color is not None and material.attrib.get("name"):
+                colors[material.attrib["name"]] = color
+
+
+def _color(material: Element, where: str) -> Color | None:
+    color = _parts(material, where, "color").get("color")
+    return None if color is None else _numbers(color, "rgba", 4, where)
+
+
+def _visual(element: Element, where: str, materials: dict[str, Color]) -> Visual:
+    parts = _parts(element, where, "origin", "geometry", "material")
+    geometry = _part(parts, "geometry", element, where)
+    shape = next((child for child in geometry.children if child.tag in _SHAPES), None)
+    if shape is None:
+        _fail(geometry, where, f"<geometry> holds none of {', '.join(_SHAPES)}; give it one")
+    color = None
+    if "material" in parts:
+        color = _color(parts["material"], where) or materials.get(parts["material"].attrib.get("name", ""))
+    placement = _origin(parts.get("origin"), where)
+    mesh = _name(shape, "filename", where) if shape.tag == "mesh" else None
+    default = (1.0, 1.0, 1.0) if mesh else None
+    size = tuple(x for attribute, count in _SHAPES[shape.tag] for x in _numbers(shape, attribute, count, where, default))
+    return Visual(shape.tag, size, placement, color, mesh)
+
+
+def _joint(element: Element, name: str) -> JointDescription:
+    where = f"joint {quoted(name)}"
+    kind = element.attrib.get("type")
+    if kind not in JOINT_TYPES:
+        said = "has no type" if kind is None else f"has the type {quoted(kind)}, which URDF does not know"
+        _fail(element, where, f"it {said}; use one of {', '.join(JOINT_TYPES)} (helical and spherical joints come from rg.Builder)")
+    parts = _parts(element, where, "origin", "parent", "child", "axis", "limit", "dynamics", "mimic")
+    parent = _name(_part(parts, "parent", element, where), "link", where)
+    child = _name(_part(parts, "child", element, where), "link", where)
+    placement = _origin(parts.get("origin"), where)
+    if kind == "fixed":  # whatever else it says means nothing
+        return JointDescription(name, kind, parent, child, placement)
+    axis: Vector | None = None
+    if "axis" in parts and kind != "floating":
+        axis = _numbers(parts["axis"], "xyz", 3, where)
+    armature = damping = friction = 0.0
+    if "dynamics" in parts:
+        armature, damping, friction = (_at_least_zero(parts["dynamics"], a, where, 0.0) for a in ("armature", "damping", "friction"))
+    return JointDescription(
+        name,
+        kind,
+        parent,
+        child,
+        placement,
+        axis,
+        armature=armature,
+        damping=damping,
+        friction=friction,
+        limit=_limit(parts["limit"], kind, where) if "limit" in parts else JointLimit(),
+        mimic=_mimic(parts["mimic"], where) if "mimic" in parts else None,
+    )
+
+
+def _limit(element: Element, kind: str, where: str) -> JointLimit:
+    lower, upper = -inf, inf
+    if kind in ("revolute", "prismatic"):
+        lower = _bound(element, "lower", where, -inf)
+        upper = _bound(element, "upper", where, inf)
+        if lower > upper:
+            _fail(element, where, f"its lower limit {lower:g} is above its upper limit {upper:g}; exchange or correct them")
+    velocity = _bound(element, "velocity", where, inf)
+    effort = _bound(element, "effort", where, inf)
+    if velocity < 0 or effort < 0:
+        _fail(element, where, "its velocity or effort limit is negative; make it 0 or more, or leave it out where there is none")
+    return JointLimit(lower, upper, velocity, effort)
+
+
+def _bound(element: Element, attribute: str, where: str, absent: float) -> float:
+    """A limit. Some programs write the largest float where there is none."""
+    value = _number(element, attribute, where, absent, sys.float_info.max)
+    if abs(value) <= _LARGEST:
+        return value
+    if math.copysign(inf, value) != absent:
+        _refuse_numbers(element, attribute, 1, where, _LARGEST)
+    return absent
+
+
+def _mimic(element: Element, where: str) -> Mimic:
+    master = _name(element, "joint", where)
+    return Mimic(master, _number(element, "multiplier", where, 1.0), _number(element, "offset", where, 0.0))

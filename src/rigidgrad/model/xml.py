@@ -1,0 +1,206 @@
+"""A small XML reader for files that nobody vouches for: no entities, no other files, bounded time and memory.
+
+It keeps elements, attributes and line numbers, which is all that a robot description needs; text between elements is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any, NoReturn
+from xml.parsers import expat
+
+from rigidgrad.errors import InputError, UrdfError
+
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 64
+MAX_ELEMENTS = 1_000_000
+MAX_TOKEN_BYTES = 1 << 20  # one tag or one comment: expat holds it, and all its attributes, at once
+
+_CHUNK = 1 << 16
+_ENCODINGS = {"utf-8", "utf-16", "utf-16le", "utf-16be", "us-ascii", "iso-8859-1"}  # those that expat itself decodes
+_NOTHING: dict[str, str] = {}  # one for all elements without attributes
+
+
+class Element:
+    """An XML element: its tag and attributes as written, its child elements in order, the line it starts on."""
+
+    __slots__ = ("attrib", "children", "line", "tag")
+
+    def __init__(self, tag: str, attrib: dict[str, str], line: int) -> None:
+        self.tag = tag
+        self.attrib = attrib
+        self.children: Sequence[Element] = ()  # a list once there is a child
+        self.line = line
+
+    def __repr__(self) -> str:
+        return f"<{self.tag}> on line {self.line}"
+
+
+def quoted(text: object, length: int = 60) -> str:
+    """`text` in quotes for a message, shortened, with control characters escaped."""
+    text = str(text)
+    return repr(text if len(text) <= length else text[: length - 1] + "…")
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """What is in a regular file of at most MAX_BYTES; pipes, devices and directories are refused unread."""
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise InputError(f"a path is a str or an os.PathLike, not {type(path).__name__}") from None
+    shown = quoted(name, 200)
+    try:
+        _check_regular(os.stat(name), shown)
+        # what the name stands for may change after stat: never block, and look again at what was opened
+        with open(name, "rb", opener=_open_without_waiting) as file:
+            _check_regular(os.fstat(file.fileno()), shown)
+            data = file.read(MAX_BYTES + 1)
+    except UrdfError:
+        raise
+    except FileNotFoundError:
+        raise UrdfError(f"there is no file {shown}; check the path, or pass the text of a URDF itself") from None
+    except PermissionError:
+        raise UrdfError(f"the file {shown} may not be read; check its permissions") from None
+    except (OSError, ValueError) as error:  # a ValueError is a NUL or a lone surrogate in the path
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise UrdfError(f"the file {shown} cannot be read ({reason}); check the path") from None
+    if data is None:
+        raise UrdfError(f"the file {shown} has nothing to read yet; save it as a regular file first")
+    _check_size(len(data))
+    return data
+
+
+def _open_without_waiting(name: str, flags: int) -> int:
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_regular(status: os.stat_result, shown: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise UrdfError(f"{shown} is a directory; name the URDF file in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise UrdfError(f"{shown} is not a regular file but a device, pipe or socket; save the URDF as a file first")
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BYTES:
+        raise UrdfError(f"the XML is larger than {MAX_BYTES >> 20} MB, which no robot description needs; is it the right file?")
+
+
+def parse_xml(text: str | bytes) -> Element:
+    """The root element. Bytes are decoded as their XML declaration says (UTF-8 if it does not), a str as it is."""
+    if isinstance(text, str):
+        _check_size(len(text))
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            line = text.count("\n", 0, error.start) + 1
+            raise UrdfError(f"line {line}: the text holds a lone surrogate, which is no character; read the file as UTF-8") from None
+        reader = _Reader("utf-8")
+    elif isinstance(text, (bytes, bytearray)):
+        data, reader = bytes(text), _Reader(None)
+    else:
+        raise InputError(f"XML is given as str or bytes, not {type(text).__name__}")
+    _check_size(len(data))
+    return reader.read(data)
+
+
+class _Reader:
+    """One pass of expat over one document."""
+
+    def __init__(self, encoding: str | None) -> None:
+        self.parser: Any = expat.ParserCreate(encoding)
+        self.decoded = encoding is not None
+        self.root: Element | None = None
+        self.open: list[Element] = []
+        self.count = 0
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.XmlDeclHandler = self.declaration
+        self.parser.StartDoctypeDeclHandler = self.refuse
+        self.parser.EntityDeclHandler = self.refuse
+        self.parser.ExternalEntityRefHandler = self.refuse
+
+    def read(self, data: bytes) -> Element:
+        try:
+            self.feed(data)
+        except expat.ExpatError as error:
+            raise UrdfError(_advice(error, data)) from None
+        finally:
+            del self.parser  # it holds our methods: without it no cycle keeps the tree alive
+        assert self.root is not None  # expat refuses a document without an element
+        return self.root
+
+    def feed(self, data: bytes) -> None:
+        seen = 0  # bytes up to the start of the last token that expat looked at
+        for begin in range(0, len(data), _CHUNK):
+            end = begin + _CHUNK
+            self.parser.Parse(data[begin:end], False)
+            seen = max(seen, self.parser.CurrentByteIndex)
+            if end - seen > MAX_TOKEN_BYTES + _CHUNK:
+                self.fail(f"a single tag or comment is longer than {MAX_TOKEN_BYTES >> 20} MB; is this the right file?")
+        self.parser.Parse(b"", True)
+
+    def fail(self, problem: str) -> NoReturn:
+        raise UrdfError(f"line {self.parser.CurrentLineNumber}: {problem}")
+
+    def start(self, tag: str, attrib: dict[str, str]) -> None:
+        element = Element(tag, attrib or _NOTHING, self.parser.CurrentLineNumber)
+        self.count += 1
+        if self.count > MAX_ELEMENTS:
+            self.fail(f"there are more than {MAX_ELEMENTS:,} elements, which no robot description needs; is it the right file?")
+        stack = self.open
+        if len(stack) >= MAX_DEPTH:
+            self.fail(f"elements are nested more than {MAX_DEPTH} deep; a URDF needs fewer than 10 levels, so flatten them")
+        if stack:
+            parent = stack[-1]
+            if parent.children:
+                parent.children.append(element)  # type: ignore[attr-defined]
+            else:
+                parent.children = [element]
+        else:
+            self.root = element
+        stack.append(element)
+        if ":" in tag:
+            self.check_namespace(tag)
+
+    def check_namespace(self, tag: str) -> None:
+        """Refuses xacro's elements, under whatever prefix; others are for other programs."""
+        prefix = tag.partition(":")[0]
+        declared = (e.attrib[f"xmlns:{prefix}"] for e in reversed(self.open) if f"xmlns:{prefix}" in e.attrib)
+        if prefix == "xacro" or "xacro" in next(declared, ""):
+            self.fail(
+                f"<{quoted(tag)[1:-1]}> is an unexpanded macro; run xacro first (xacro robot.urdf.xacro > robot.urdf) and load its output"
+            )
+
+    def end(self, tag: str) -> None:
+        self.open.pop()
+
+    def declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        if encoding and not self.decoded and encoding.lower() not in _ENCODINGS:
+            self.fail(f'the encoding {quoted(encoding)} is not supported; save the file as UTF-8 and declare encoding="utf-8"')
+
+    def refuse(self, *_: object) -> NoReturn:
+        self.fail("a DOCTYPE or an entity is declared, which is refused for safety; a URDF needs none, so delete the declaration")
+
+
+def _advice(error: expat.ExpatError, data: bytes) -> str:
+    """What expat found wrong and where, with what to do about it."""
+    codes = expat.errors.codes
+    problem = expat.ErrorString(error.code)
+    where = f"line {error.lineno}, column {error.offset + 1}: "
+    if error.code == codes[expat.errors.XML_ERROR_NO_ELEMENTS]:
+        if not data.strip():
+            return "the XML is empty; a URDF is a <robot> element with links and joints"
+        return where + "the XML ends before its root element is closed; is the file complete?"
+    if error.code == codes[expat.errors.XML_ERROR_DUPLICATE_ATTRIBUTE]:
+        return where + "an attribute is given twice in one tag; keep one of them"
+    if error.code == codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]:
+        return where + "there is something after the end of the root element; keep a single <robot> and nothing after it"
+    if error.code == codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]:
+        return where + "an entity is used that XML does not know; write the characters themselves, & as &amp;"
+    encodings = (expat.errors.XML_ERROR_UNKNOWN_ENCODING, expat.errors.XML_ERROR_INCORRECT_ENCODING)
+    if error.code in {codes[e] for e in encodings}:
+        return where + f"{problem}; save the file as UTF-8"
+    return where + f"not well-formed XML ({problem}); correct the file, saved as UTF-8 text, at this place"

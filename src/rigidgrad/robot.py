@@ -1,0 +1,370 @@
+"""Robot: what users hold. Every function takes arrays with any leading batch axes and returns fresh ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rigidgrad.algorithms import catalog, manifold
+from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FusedGradient
+from rigidgrad.algorithms.momentum import Energy
+from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.model import model as models
+from rigidgrad.model.builder import DescriptionBuilder
+from rigidgrad.model.description import Description, FrameDescription
+from rigidgrad.model.model import Limits, Model, assemble
+from rigidgrad.model.pose import as_pose
+from rigidgrad.model.source import describe
+from rigidgrad.model.table import table
+from rigidgrad.runtime import arrays, reference
+
+ENGINES = ("lanes", "numpy")
+GRAVITY = (0.0, 0.0, -9.81)
+
+_RESULTS: dict[str, Any] = {
+    "rnea_derivatives": RneaDerivatives,
+    "aba_derivatives": AbaDerivatives,
+    "fused_gradient": FusedGradient,
+    "energy": Energy,
+}
+
+
+class State(NamedTuple):
+    """Random positions, velocities and joint forces."""
+
+    q: np.ndarray
+    v: np.ndarray
+    tau: np.ndarray
+
+
+class Robot:
+    """A robot's dynamics, kinematics and their derivatives.
+
+    `q, v, a, tau` are arrays whose last axis has `nq` or `nv` entries; leading axes are batch axes and broadcast against each other. All-float32
+    input gives float32 results, anything else float64. Wherever they appear: `external={"link": wrench}` adds wrenches (…, 6), force
+    first, on and in the frame of that link; `out=` writes into arrays of yours; `check=True` raises on NaN and unnormalised quaternions.
+    """
+
+    def __init__(self, model: Model, engine: str = "lanes"):
+        if engine not in ENGINES:
+            raise unknown_name("engine", engine, ENGINES)
+        self.model = model
+        self.engine = engine
+        self._kernels: dict[tuple, catalog.Kernel] = {}
+        self._patterns: dict[tuple, dict[str, np.ndarray]] = {}
+
+    # --- what it is --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def nq(self) -> int:
+        """How many numbers a position has."""
+        return self.model.nq
+
+    @property
+    def nv(self) -> int:
+        """How many numbers a velocity has."""
+        return self.model.nv
+
+    @property
+    def joints(self) -> tuple[str, ...]:
+        """Names of the moving joints, in order."""
+        return tuple(j.name for j in self.model.joints)
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """Names of the frames: links, joints where no link has their name, and frames that were added."""
+        return tuple(self.model.frames)
+
+    @property
+    def limits(self) -> Limits:
+        """`.lower`, `.upper` (nq,), `.velocity`, `.effort` (nv,); ±inf where there is none."""
+        return self.model.limits
+
+    def __str__(self) -> str:
+        return table(self.model)
+
+    def __repr__(self) -> str:
+        return f"<Robot {self.name!r}: nq={self.nq}, nv={self.nv}>"
+
+    def __reduce__(self):
+        m = self.model
+        return _restore, (m.description, m.floating_base, m.gravity, m.strict, self.engine)
+
+    # --- the configuration manifold ----------------------------------------------------------------------------------------------
+
+    def neutral(self) -> np.ndarray:
+        """The position (nq,) in which every joint is at its zero."""
+        return np.array(manifold.neutral(self.model))
+
+    def random(self, batch: int | tuple[int, ...] = (), seed: Any = None) -> State:
+        """Random states within the limits; where there is none, angles in ±π, lengths in ±1 m, velocities and forces in ±1."""
+        rng = np.random.default_rng(seed)
+        shape = (batch,) if isinstance(batch, int) else tuple(batch)
+        q = np.empty((*shape, self.nq))
+        for j in self.model.joints:
+            if j.is_mimic:
+                continue
+            part = q[..., j.q : j.q + j.nq]
+            if j.nq == 1:
+                reach = 1.0 if j.type == "prismatic" else np.pi
+                low, high = self.limits.lower[j.q], self.limits.upper[j.q]
+                low = low if np.isfinite(low) else (high - 2 * reach if np.isfinite(high) else -reach)
+                high = high if np.isfinite(high) else low + 2 * reach
+                part[..., 0] = rng.uniform(low, high, shape)
+            else:
+                unit = {"spherical": 0, "planar": 2, "floating": 3}[j.type]
+                part[..., :unit] = rng.uniform(-1, 1, (*shape, unit))
+                direction = rng.normal(size=(*shape, j.nq - unit))
+                part[..., unit:] = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+
+        def within(limit: np.ndarray) -> np.ndarray:
+            return rng.uniform(-1, 1, (*shape, self.nv)) * np.where(np.isfinite(limit), limit, 1.0)
+
+        return State(q, within(self.limits.velocity), within(self.limits.effort))
+
+    def integrate(self, q, dv, *, out=None, check=False):
+        """q ⊕ dv (…, nq): the position reached from q along the tangent dv (velocity times time)."""
+        return self._call("integrate", {"q": q, "dv": dv}, out=out, check=check)
+
+    def difference(self, q0, q1, *, out=None, check=False):
+        """q1 ⊖ q0 (…, nv): the tangent at q0 that leads to q1."""
+        return self._call("difference", {"q0": q0, "q1": q1}, out=out, check=check)
+
+    def normalize(self, q, *, out=None):
+        """q with its quaternions and (cos, sin) pairs scaled to length one."""
+        return self._call("normalize", {"q": q}, out=out)
+
+    # --- dynamics ----------------------------------------------------------------------------------------------------------------
+
+    def rnea(self, q, v, a, *, external=None, out=None, check=False):
+        """Inverse dynamics: the joint forces tau (…, nv) that cause the accelerations a."""
+        return self._call("rnea", {"q": q, "v": v, "a": a}, external=external, out=out, check=check)
+
+    def aba(self, q, v, tau, *, external=None, out=None, check=False):
+        """Forward dynamics: the accelerations (…, nv) that the joint forces tau cause."""
+        return self._call("aba", {"q": q, "v": v, "tau": tau}, external=external, out=out, check=check)
+
+    def crba(self, q, *, out=None, check=False, packed=False):
+        """The mass matrix M (…, nv, nv)."""
+        return self._call("crba", {"q": q}, out=out, check=check, packed=packed)
+
+    def minv(self, q, *, out=None, check=False, packed=False):
+        """The inverse of the mass matrix (…, nv, nv)."""
+        return self._call("minv", {"q": q}, out=out, check=check, packed=packed)
+
+    def bias(self, q, v, *, external=None, out=None, check=False):
+        """Coriolis, centrifugal and gravity forces, minus external ones: rnea with a = 0."""
+        return self._call("bias", {"q": q, "v": v}, external=external, out=out, check=check)
+
+    def gravity_torque(self, q, *, out=None, check=False):
+        """The joint forces (…, nv) that hold the robot still."""
+        return self._call("gravity_torque", {"q": q}, out=out, check=check)
+
+    def coriolis_matrix(self, q, v, *, out=None, check=False):
+        """C (…, nv, nv) with C v + gravity_torque = bias and Ṁ - 2C skew-symmetric."""
+        return self._call("coriolis_matrix", {"q": q, "v": v}, out=out, check=check)
+
+    def rnea_derivatives(self, q, v, a, *, external=None, out=None, check=False, packed=False) -> RneaDerivatives:
+        """Gradient of rnea: `.dq`, `.dv`, `.da`, each (…, nv, nv); positions are varied in the tangent space."""
+        return self._call("rnea_derivatives", {"q": q, "v": v, "a": a}, external=external, out=out, check=check, packed=packed)
+
+    def aba_derivatives(self, q, v, tau, *, external=None, out=None, check=False, packed=False) -> AbaDerivatives:
+        """Gradient of aba: `.dq`, `.dv`, `.dtau`, each (…, nv, nv); packed=True gives (…, nnz), laid out by `pattern`."""
+        return self._call("aba_derivatives", {"q": q, "v": v, "tau": tau}, external=external, out=out, check=check, packed=packed)
+
+    def fused_gradient(self, q, v, a, minv, *, external=None, out=None, check=False, packed=False) -> FusedGradient:
+        """Gradient of aba, `.dq` and `.dv`, where the acceleration and the inverse mass matrix are known already."""
+        inputs = {"q": q, "v": v, "a": a, "minv": minv}
+        return self._call("fused_gradient", inputs, external=external, out=out, check=check, packed=packed)
+
+    def torque_regressor(self, q, v, a, *, out=None, check=False):
+        """Y (…, nv, 10·bodies): rnea = Y·parameters (armature aside), per body m, m·c, Ixx Ixy Iyy Ixz Iyz Izz at its origin."""
+        return self._call("torque_regressor", {"q": q, "v": v, "a": a}, out=out, check=check)
+
+    def energy(self, q, v, *, out=None, check=False) -> Energy:
+        """`.kinetic` and `.potential`, in joules."""
+        return self._call("energy", {"q": q, "v": v}, out=out, check=check)
+
+    # --- kinematics --------------------------------------------------------------------------------------------------------------
+
+    def forward_kinematics(self, q, *, check=False) -> Placements:
+        """Placements of frames in the world: `T["frame"]` is (…, 4, 4), computed when it is asked for."""
+        return Placements(self, q, check)
+
+    def jacobian(self, q, frame: str, *, expressed_in: str = "world", out=None, check=False):
+        """J (…, 6, nv), rows linear first: the frame's velocity is J v, in world axes at its origin, "local" or "spatial"."""
+        return self._call("jacobian", {"q": q}, frame=frame, expressed_in=expressed_in, out=out, check=check)
+
+    def jacobian_derivative(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
+        """dJ/dt (…, 6, nv) along the velocity v."""
+        return self._call("jacobian_derivative", {"q": q, "v": v}, frame=frame, expressed_in=expressed_in, out=out, check=check)
+
+    def frame_velocity(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
+        """The frame's velocity (…, 6), linear first."""
+        return self._call("frame_velocity", {"q": q, "v": v}, frame=frame, expressed_in=expressed_in, out=out, check=check)
+
+    def center_of_mass(self, q, *, out=None, check=False):
+        """Of all moving bodies, in the world: (…, 3)."""
+        return self._call("center_of_mass", {"q": q}, out=out, check=check)
+
+    def center_of_mass_jacobian(self, q, *, out=None, check=False):
+        """(…, 3, nv), in world axes."""
+        return self._call("center_of_mass_jacobian", {"q": q}, out=out, check=check)
+
+    def centroidal_momentum(self, q, v, *, out=None, check=False):
+        """(…, 6), linear first, about the centre of mass, in world axes."""
+        return self._call("centroidal_momentum", {"q": q, "v": v}, out=out, check=check)
+
+    # --- other robots from this one ----------------------------------------------------------------------------------------------
+
+    def reduced(self, lock: Mapping[str, Any]) -> Robot:
+        """The robot with joints locked at given positions: `robot.reduced(lock={"elbow": 0.5})`."""
+        return Robot(models.reduced(self.model, lock), self.engine)
+
+    def attach(self, other: Robot, frame: str, placement: Any = (0.0, 0.0, 0.0), *, prefix: str = "") -> Robot:
+        """The robot with another one fixed to a frame of it; `prefix` renames the other's links, joints and frames."""
+        if not isinstance(other, Robot):
+            raise InputError(f"only a Robot can be attached, not {type(other).__name__}")
+        return Robot(models.attach(self.model, other.model, frame, as_pose(placement), prefix), self.engine)
+
+    def add_frame(self, name: str, parent: str, placement: Any = (0.0, 0.0, 0.0)) -> Robot:
+        """The robot with one more named frame, fixed to a link or frame."""
+        self.model.frame(parent)
+        description = self.model.description
+        frames = (*description.frames, FrameDescription(name, parent, as_pose(placement)))
+        return Robot(models.rebuild(self.model, dataclasses.replace(description, frames=frames)), self.engine)
+
+    # --- how it is computed ------------------------------------------------------------------------------------------------------
+
+    def pattern(self, function: str) -> Any:
+        """Where the matrices of a function can be non-zero: for each, the (rows, columns) of what packed=True returns."""
+        self._kernel(function, (), None, "world")
+        entries = [tuple(np.nonzero(mask)) for mask in self._pattern(function, ()).values()]
+        return _RESULTS[function](*entries) if function in _RESULTS else entries[0]
+
+    def _kernel(self, name: str, external: tuple[str, ...], frame: str | None, expressed_in: str) -> catalog.Kernel:
+        key = (name, external, frame, expressed_in)
+        if key not in self._kernels:
+            self._kernels[key] = catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
+        return self._kernels[key]
+
+    def _pattern(self, name: str, external: tuple[str, ...]) -> dict[str, np.ndarray]:
+        key = (name, external)
+        if key not in self._patterns:
+            self._patterns[key] = reference.pattern(self._kernel(name, external, None, "world"))
+        return self._patterns[key]
+
+    def _call(
+        self,
+        name: str,
+        inputs: dict[str, Any],
+        *,
+        external: Mapping[str, Any] | None = None,
+        frame: str | None = None,
+        expressed_in: str = "world",
+        out: Any = None,
+        check: bool = False,
+        packed: bool = False,
+    ) -> Any:
+        links: tuple[str, ...] = ()
+        if external:
+            if not isinstance(external, Mapping):
+                raise InputError('external is a dictionary {"link": wrench}')
+            links = tuple(external)
+            inputs = inputs | {f"external:{link}": wrench for link, wrench in external.items()}
+        kernel = self._kernel(name, links, frame, expressed_in)
+        batch = arrays.gather(inputs, kernel.inputs)
+        if check:
+            arrays.check_finite(batch)
+            self._check_units(batch)
+        shapes = dict(kernel.outputs)
+        masks = self._pattern(name, links) if packed else {}
+        for key, mask in masks.items():
+            shapes[key] = (int(mask.sum()),)
+        results = arrays.allocate(batch, shapes, out)
+        count = next(iter(batch.rows.values())).shape[0]
+        computed = reference.evaluate(kernel, batch.rows, count, batch.dtype)
+        for key, array in results.items():
+            values = computed[key][:, masks[key].ravel()] if packed else computed[key]
+            array[...] = values.reshape(array.shape)
+        if out is not None:
+            return out
+        outputs = [batch.back(array) if batch.back else array for array in results.values()]
+        if len(outputs) > 1:
+            return _RESULTS[name](*outputs)
+        return outputs[0]
+
+    def _check_units(self, batch: arrays.Batch) -> None:
+        """Quaternions and (cos, sin) pairs must have length one."""
+        slack = 1e-4 if batch.dtype == np.float32 else 1e-6
+        for key in ("q", "q0", "q1"):
+            if key not in batch.rows:
+                continue
+            for j in self.model.joints:
+                unit = {"spherical": 0, "planar": 2, "floating": 3}.get(j.type)
+                if unit is None:
+                    continue
+                length = np.linalg.norm(batch.rows[key][:, j.q + unit : j.q + j.nq], axis=1)
+                bad = np.flatnonzero(abs(length - 1) > slack)
+                if bad.size:
+                    what = "(cos, sin)" if j.type == "planar" else "quaternion"
+                    raise InputError(
+                        f"{key}: the {what} of joint '{j.name}' has length {length[bad[0]]:.6g}, not 1; pass it through robot.normalize"
+                    )
+
+
+class Placements(Mapping[str, Any]):
+    """Placements of a robot's frames at one batch of positions; each is computed when it is first asked for."""
+
+    def __init__(self, robot: Robot, q: Any, check: bool):
+        self._robot = robot
+        batch = arrays.gather({"q": q}, {"q": (robot.nq,)})
+        rows = np.array(batch.rows["q"]).reshape(*batch.shape, robot.nq)
+        self._q = batch.back(rows) if batch.back else rows
+        self._check = check
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, frame: str) -> Any:
+        if frame not in self._known:
+            self._known[frame] = self._robot._call("frame_placement", {"q": self._q}, frame=frame, check=self._check)
+        return self._known[frame]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._robot.frames)
+
+    def __len__(self) -> int:
+        return len(self._robot.frames)
+
+    def __contains__(self, frame: object) -> bool:
+        return frame in self._robot.model.frames
+
+    def __repr__(self) -> str:
+        return f"<Placements of {len(self)} frames of {self._robot.name!r}>"
+
+
+class Builder(DescriptionBuilder):
+    """Builds a robot in Python: `Builder("arm").link(…).joint(…).build()`."""
+
+    def build(self, *, floating_base: bool = False, gravity=GRAVITY, strict: bool = True, engine: str = "lanes") -> Robot:
+        return Robot(assemble(self.describe(), floating_base=floating_base, gravity=gravity, strict=strict), engine)
+
+
+def load(source: Any, *, floating_base: bool = False, gravity=GRAVITY, strict: bool = True, engine: str = "lanes") -> Robot:
+    """A robot from a bundled name, a path to a URDF file, or URDF text.
+
+    floating_base puts a free-flyer joint `root_joint` under the root link. strict=False turns errors about physically impossible bodies
+    into warnings. engine="numpy" evaluates through readable NumPy code instead of compiled kernels.
+    """
+    return _restore(describe(source), floating_base, gravity, strict, engine)
+
+
+def _restore(description: Description, floating_base: bool, gravity, strict: bool, engine: str) -> Robot:
+    return Robot(assemble(description, floating_base=floating_base, gravity=gravity, strict=strict), engine)

@@ -1,0 +1,1 @@
+"""How kernels are run: arrays at the border, engines behind it."""

@@ -1,0 +1,141 @@
+"""The border between users' arrays and kernels: shapes, batch axes, dtypes, foreign arrays, `out=`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.errors import InputError
+
+Shape = tuple[int, ...]
+Back = Callable[[np.ndarray], Any]
+
+# DLPack device types that the CPU can read: CPU, CUDA host-pinned, ROCm host-pinned
+_HOST_DEVICES = (1, 3, 11)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of one call: rows (B, size) of one dtype, the user's batch axes, and the way back to the user's kind of array."""
+
+    rows: dict[str, np.ndarray]
+    shape: Shape
+    dtype: np.dtype
+    back: Back | None
+
+
+def gather(inputs: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Batch:
+    """Checks every input against the shape of one state and broadcasts leading axes against each other."""
+    arrays: dict[str, np.ndarray] = {}
+    back: Back | None = None
+    for name, value in inputs.items():
+        arrays[name], own = to_numpy(name, value)
+        back = back or own
+    dtype = np.dtype(np.float32 if all(a.dtype == np.float32 for a in arrays.values()) else np.float64)
+    leading: dict[str, Shape] = {}
+    for name, array in arrays.items():
+        shape = shapes[name]
+        split = array.ndim - len(shape)
+        if split < 0 or array.shape[split:] != shape:
+            raise InputError(f"{name} has shape {array.shape}; expected {_shape_text(shape)}, with any batch axes in front")
+        leading[name] = array.shape[:split]
+    try:
+        batch = np.broadcast_shapes(*leading.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in leading.items())
+        raise InputError(f"the batch axes do not broadcast against each other: {listed}") from None
+    count = math.prod(batch)
+    rows = {}
+    for name, array in arrays.items():
+        size = math.prod(shapes[name])
+        if leading[name] != batch:
+            array = np.broadcast_to(array, batch + shapes[name])
+        rows[name] = array.astype(dtype, copy=False).reshape(count, size)
+    return Batch(rows, batch, dtype, back)
+
+
+def to_numpy(name: str, value: Any) -> tuple[np.ndarray, Back | None]:
+    """A real NumPy array of float32 or float64 without copying where possible, and how to give results back in the caller's kind."""
+    back: Back | None = None
+    if isinstance(value, np.ndarray | np.generic | list | tuple | float | int):
+        try:
+            array = np.asarray(value)
+        except (ValueError, OverflowError) as error:
+            raise InputError(f"{name} is not an array of numbers: {error}") from None
+    elif hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+        array, back = _foreign(name, value)
+    else:
+        raise InputError(f"{name} is {type(value).__name__}, not an array of numbers")
+    if array.dtype.kind == "c":
+        raise InputError(f"{name} is complex; only real numbers are accepted")
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} holds {array.dtype}, not numbers")
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    return array, back
+
+
+def _foreign(name: str, value: Any) -> tuple[np.ndarray, Back]:
+    device = getattr(value, "__dlpack_device__", None)
+    if device is not None and int(device()[0]) not in _HOST_DEVICES:
+        raise InputError(f"{name} lies on another device than the CPU; move it to the CPU first")
+    array = None
+    if hasattr(value, "__dlpack__"):
+        try:
+            array = np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            array = None
+    if array is None:
+        try:
+            array = np.asarray(value)
+        except Exception as error:
+            raise InputError(f"{name} ({type(value).__module__}.{type(value).__name__}) cannot be read as an array: {error}") from error
+    return array, _way_back(value)
+
+
+def _way_back(value: Any) -> Back:
+    namespace = None
+    if hasattr(value, "__array_namespace__"):
+        namespace = value.__array_namespace__()
+    else:
+        namespace = sys.modules.get(type(value).__module__.partition(".")[0])
+    for function in ("from_dlpack", "asarray", "array"):
+        if hasattr(namespace, function):
+            return getattr(namespace, function)
+    return lambda array: array
+
+
+def check_finite(batch: Batch) -> None:
+    for name, rows in batch.rows.items():
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if bad.size:
+            index = tuple(int(i) for i in np.unravel_index(int(bad[0]), batch.shape)) if batch.shape else ()
+            raise InputError(f"{name} holds NaN or infinity, first in row {index}" if index else f"{name} holds NaN or infinity")
+
+
+def allocate(batch: Batch, outputs: Mapping[str, Shape], out: Any) -> dict[str, np.ndarray]:
+    """Arrays for the results, batch axes first: fresh, or those that the user gave."""
+    if out is None:
+        return {name: np.empty(batch.shape + shape, batch.dtype) for name, shape in outputs.items()}
+    given: Sequence[Any] = (out,) if len(outputs) == 1 else out
+    if len(outputs) > 1 and (isinstance(out, np.ndarray) or not isinstance(out, Sequence) or len(out) != len(outputs)):
+        raise InputError(f"out needs {len(outputs)} arrays, for {', '.join(outputs)}")
+    arrays = {}
+    for (name, shape), array in zip(outputs.items(), given, strict=True):
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"out for {name} is {type(array).__name__}; it must be a NumPy array")
+        if array.shape != batch.shape + shape or array.dtype != batch.dtype:
+            raise InputError(f"out for {name} is {array.dtype}{array.shape}; it must be {batch.dtype}{batch.shape + shape}")
+        if not array.flags.writeable:
+            raise InputError(f"out for {name} is read-only")
+        arrays[name] = array
+    return arrays
+
+
+def _shape_text(shape: Shape) -> str:
+    return f"(…, {', '.join(map(str, shape))})" if shape else "(…)"
