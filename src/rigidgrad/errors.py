@@ -36,7 +36,9 @@ class ModelWarning(UserWarning):
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameError:
     """An error for `name`, listing the nearest of the `valid` names."""
     names = sorted(valid)
-    near = difflib.get_close_matches(str(name), names, n=4, cutoff=0.5)
+    # comparing is slow: enough for every real robot, bounded for a hostile one
+    candidates = [n for n in names[:2000] if len(n) <= 100]
+    near = difflib.get_close_matches(str(name)[:100], candidates, n=4, cutoff=0.5)
     if near:
         hint = "Did you mean " + " or ".join(repr(n) for n in near) + "?"
     elif names:

@@ -116,29 +116,32 @@ def resolve_mimics(description: Description) -> Mapping[str, Mimic]:
     by_name = {j.name: j for j in description.joints}
     resolved: dict[str, Mimic] = {}
     for joint in description.joints:
-        if joint.mimic is None or joint.type == "fixed":
-            continue
-        if joint.type not in AXIS_TYPES:
-            raise ModelError(f"joint '{joint.name}' is {joint.type} and cannot mimic; only joints with one degree of freedom can")
-        multiplier, offset, master, seen = 1.0, 0.0, joint, {joint.name}
-        while master.mimic is not None and master.type != "fixed":
-            link = master.mimic
-            if link.joint not in by_name:
-                raise ModelError(f"joint '{master.name}' mimics a joint that is missing: {unknown_name('joint', link.joint, by_name)}")
-            if not (math.isfinite(link.multiplier) and math.isfinite(link.offset)):
-                raise ModelError(f"joint '{master.name}': the multiplier and offset of its mimic must be finite")
-            offset += multiplier * link.offset
-            multiplier *= link.multiplier
-            if link.joint in seen:
-                raise ModelError(f"joint '{joint.name}': its mimics form a cycle through '{link.joint}'; one of them must move by itself")
-            seen.add(link.joint)
-            master = by_name[link.joint]
-        if master.type not in AXIS_TYPES:
-            raise ModelError(
-                f"joint '{joint.name}' mimics '{master.name}', which is {master.type}; only joints with one degree of freedom can be followed"
-            )
-        resolved[joint.name] = Mimic(master.name, multiplier, offset)
+        chain: dict[str, Mimic] = {}  # from this joint on, until a joint that moves by itself or is resolved already
+        while joint.mimic is not None and joint.type != "fixed" and joint.name not in resolved:
+            _check_mimic(joint, by_name)
+            if joint.name in chain:
+                raise ModelError(f"joint '{joint.name}': its mimics form a cycle; one of them must move by itself")
+            chain[joint.name] = joint.mimic
+            joint = by_name[joint.mimic.joint]
+        end = resolved.get(joint.name, Mimic(joint.name))
+        for name, mimic in reversed(chain.items()):
+            multiplier, offset = mimic.multiplier * end.multiplier, mimic.multiplier * end.offset + mimic.offset
+            if not (math.isfinite(multiplier) and math.isfinite(offset)):
+                raise ModelError(f"joint '{name}': the multiplier and offset of its mimic must be finite")
+            end = resolved[name] = Mimic(end.joint, multiplier, offset)
     return resolved
+
+
+def _check_mimic(joint: JointDescription, by_name: Mapping[str, JointDescription]) -> None:
+    master = joint.mimic.joint if joint.mimic else ""
+    if joint.type not in AXIS_TYPES:
+        raise ModelError(f"joint '{joint.name}' is {joint.type} and cannot mimic; only joints with one degree of freedom can")
+    if master not in by_name:
+        raise ModelError(f"joint '{joint.name}' mimics a joint that is missing: {unknown_name('joint', master, by_name)}")
+    if by_name[master].type not in AXIS_TYPES:
+        raise ModelError(
+            f"joint '{joint.name}' mimics '{master}', which is {by_name[master].type}; only joints with one degree of freedom can be followed"
+        )
 
 
 def motion_pose(kind: str, axis: tuple[float, float, float], pitch: float, q: tuple[float, ...]) -> Pose:
