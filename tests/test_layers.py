@@ -14,8 +14,11 @@ ROOT = Path(rigidgrad.__file__).parent
 # top first; modules on one line do not know each other
 LAYERS = [
     {"__init__"},
+    {"generate"},
     {"robot"},
     {"runtime"},
+    {"targets"},
+    {"program"},
     {"algorithms"},
     {"spatial"},
     {"model"},

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from rigidgrad.spatial import ArticulatedInertia, Force, Inertia, Motion, Transform, rotate_symmetric, symmetric_matrix, transpose
+from rigidgrad.spatial import (
+    ArticulatedInertia,
+    Force,
+    Inertia,
+    Motion,
+    Transform,
+    multiply3,
+    rotate_matrix,
+    rotate_symmetric,
+    symmetric_matrix,
+    transpose,
+)
 
 
 class Counted:
@@ -30,6 +42,8 @@ class Counted:
 
     def __mul__(self, other):
         return self._do("mul", self.x * _value(other))
+
+    __rmul__ = __mul__
 
     def __neg__(self):
         return Counted(-self.x)  # signs are free: they join the next addition
@@ -150,3 +164,35 @@ def test_structural_zeros_cost_nothing_and_survive_nan():
     assert moved.angular[1] == 0.0 and type(moved.angular[1]) is float
     assert np.isnan(moved.angular[0])
     assert moved.linear[2] == 2.0
+
+
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("turn", range(24))
+def test_turns_about_a_coordinate_axis_are_cheaper_and_right(axis, turn):
+    rng = np.random.default_rng(turn)
+    signed = [m for m in _signed_permutations() if np.linalg.det(m) > 0][turn]
+    angle = rng.uniform(-3, 3)
+    k, other = [x for x in range(3) if x != axis]
+    spin = [[0.0] * 3 for _ in range(3)]
+    c, s = Counted(np.cos(angle)), Counted(np.sin(angle))
+    spin[axis][axis] = 1.0
+    spin[k][k], spin[k][other], spin[other][k], spin[other][other] = c, -s, s, c
+    R = multiply3(nested(signed), tuple(tuple(row) for row in spin))
+    plain = np.array([[_value(x) for x in row] for row in R])
+    S, K = nested(rng.normal(size=6), Counted), nested(rng.normal(size=(3, 3)), Counted)
+    Counted.tally.update(mul=0, add=0)
+    result = rotate_symmetric(R, S)
+    assert Counted.tally["mul"] <= 13
+    expected = plain @ np.array([[_value(x) for x in row] for row in symmetric_matrix(S)]) @ plain.T
+    np.testing.assert_allclose([[_value(x) for x in row] for row in symmetric_matrix(result)], expected, rtol=0, atol=1e-13)
+    Counted.tally.update(mul=0, add=0)
+    result = rotate_matrix(R, K)
+    assert Counted.tally["mul"] <= 19  # instead of 24
+    expected = plain @ np.array([[_value(x) for x in row] for row in K]) @ plain.T
+    np.testing.assert_allclose([[_value(x) for x in row] for row in result], expected, rtol=0, atol=1e-13)
+
+
+def _signed_permutations():
+    for order in itertools.permutations(range(3)):
+        for signs in itertools.product((1.0, -1.0), repeat=3):
+            yield np.eye(3)[list(order)] * np.array(signs)[:, None]

@@ -21,6 +21,8 @@ from rigidgrad.model.pose import as_pose
 from rigidgrad.model.source import describe
 from rigidgrad.model.table import table
 from rigidgrad.runtime import arrays, reference
+from rigidgrad.runtime.compiled import Compiled
+from rigidgrad.runtime.lanes import Job
 
 ENGINES = ("lanes", "numpy")
 GRAVITY = (0.0, 0.0, -9.81)
@@ -54,8 +56,7 @@ class Robot:
             raise unknown_name("engine", engine, ENGINES)
         self.model = model
         self.engine = engine
-        self._kernels: dict[tuple, catalog.Kernel] = {}
-        self._patterns: dict[tuple, dict[str, np.ndarray]] = {}
+        self._functions: dict[tuple, Any] = {}
 
     # --- what it is --------------------------------------------------------------------------------------------------------------
 
@@ -132,66 +133,65 @@ class Robot:
 
     def integrate(self, q, dv, *, out=None, check=False):
         """q ⊕ dv (…, nq): the position reached from q along the tangent dv (velocity times time)."""
-        return self._call("integrate", {"q": q, "dv": dv}, out=out, check=check)
+        return self._call("integrate", (q, dv), out=out, check=check)
 
     def difference(self, q0, q1, *, out=None, check=False):
         """q1 ⊖ q0 (…, nv): the tangent at q0 that leads to q1."""
-        return self._call("difference", {"q0": q0, "q1": q1}, out=out, check=check)
+        return self._call("difference", (q0, q1), out=out, check=check)
 
     def normalize(self, q, *, out=None):
         """q with its quaternions and (cos, sin) pairs scaled to length one."""
-        return self._call("normalize", {"q": q}, out=out)
+        return self._call("normalize", (q,), out=out)
 
     # --- dynamics ----------------------------------------------------------------------------------------------------------------
 
     def rnea(self, q, v, a, *, external=None, out=None, check=False):
         """Inverse dynamics: the joint forces tau (…, nv) that cause the accelerations a."""
-        return self._call("rnea", {"q": q, "v": v, "a": a}, external=external, out=out, check=check)
+        return self._call("rnea", (q, v, a), external=external, out=out, check=check)
 
     def aba(self, q, v, tau, *, external=None, out=None, check=False):
         """Forward dynamics: the accelerations (…, nv) that the joint forces tau cause."""
-        return self._call("aba", {"q": q, "v": v, "tau": tau}, external=external, out=out, check=check)
+        return self._call("aba", (q, v, tau), external=external, out=out, check=check)
 
     def crba(self, q, *, out=None, check=False, packed=False):
         """The mass matrix M (…, nv, nv)."""
-        return self._call("crba", {"q": q}, out=out, check=check, packed=packed)
+        return self._call("crba", (q,), out=out, check=check, packed=packed)
 
     def minv(self, q, *, out=None, check=False, packed=False):
         """The inverse of the mass matrix (…, nv, nv)."""
-        return self._call("minv", {"q": q}, out=out, check=check, packed=packed)
+        return self._call("minv", (q,), out=out, check=check, packed=packed)
 
     def bias(self, q, v, *, external=None, out=None, check=False):
         """Coriolis, centrifugal and gravity forces, minus external ones: rnea with a = 0."""
-        return self._call("bias", {"q": q, "v": v}, external=external, out=out, check=check)
+        return self._call("bias", (q, v), external=external, out=out, check=check)
 
     def gravity_torque(self, q, *, out=None, check=False):
         """The joint forces (…, nv) that hold the robot still."""
-        return self._call("gravity_torque", {"q": q}, out=out, check=check)
+        return self._call("gravity_torque", (q,), out=out, check=check)
 
     def coriolis_matrix(self, q, v, *, out=None, check=False):
         """C (…, nv, nv) with C v + gravity_torque = bias and Ṁ - 2C skew-symmetric."""
-        return self._call("coriolis_matrix", {"q": q, "v": v}, out=out, check=check)
+        return self._call("coriolis_matrix", (q, v), out=out, check=check)
 
     def rnea_derivatives(self, q, v, a, *, external=None, out=None, check=False, packed=False) -> RneaDerivatives:
         """Gradient of rnea: `.dq`, `.dv`, `.da`, each (…, nv, nv); positions are varied in the tangent space."""
-        return self._call("rnea_derivatives", {"q": q, "v": v, "a": a}, external=external, out=out, check=check, packed=packed)
+        return self._call("rnea_derivatives", (q, v, a), external=external, out=out, check=check, packed=packed)
 
     def aba_derivatives(self, q, v, tau, *, external=None, out=None, check=False, packed=False) -> AbaDerivatives:
         """Gradient of aba: `.dq`, `.dv`, `.dtau`, each (…, nv, nv); packed=True gives (…, nnz), laid out by `pattern`."""
-        return self._call("aba_derivatives", {"q": q, "v": v, "tau": tau}, external=external, out=out, check=check, packed=packed)
+        return self._call("aba_derivatives", (q, v, tau), external=external, out=out, check=check, packed=packed)
 
     def fused_gradient(self, q, v, a, minv, *, external=None, out=None, check=False, packed=False) -> FusedGradient:
         """Gradient of aba, `.dq` and `.dv`, where the acceleration and the inverse mass matrix are known already."""
-        inputs = {"q": q, "v": v, "a": a, "minv": minv}
-        return self._call("fused_gradient", inputs, external=external, out=out, check=check, packed=packed)
+        return self._call("fused_gradient", (q, v, a, minv), external=external, out=out, check=check, packed=packed)
 
     def torque_regressor(self, q, v, a, *, out=None, check=False):
         """Y (…, nv, 10·bodies): rnea = Y·parameters (armature aside), per body m, m·c, Ixx Ixy Iyy Ixz Iyz Izz at its origin."""
-        return self._call("torque_regressor", {"q": q, "v": v, "a": a}, out=out, check=check)
+        return self._call("torque_regressor", (q, v, a), out=out, check=check)
 
     def energy(self, q, v, *, out=None, check=False) -> Energy:
         """`.kinetic` and `.potential`, in joules."""
-        return self._call("energy", {"q": q, "v": v}, out=out, check=check)
+        return self._call("energy", (q, v), out=out, check=check)
 
     # --- kinematics --------------------------------------------------------------------------------------------------------------
 
@@ -201,27 +201,27 @@ class Robot:
 
     def jacobian(self, q, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """J (…, 6, nv), rows linear first: the frame's velocity is J v, in world axes at its origin, "local" or "spatial"."""
-        return self._call("jacobian", {"q": q}, frame=frame, expressed_in=expressed_in, out=out, check=check)
+        return self._call("jacobian", (q,), frame=frame, expressed_in=expressed_in, out=out, check=check)
 
     def jacobian_derivative(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """dJ/dt (…, 6, nv) along the velocity v."""
-        return self._call("jacobian_derivative", {"q": q, "v": v}, frame=frame, expressed_in=expressed_in, out=out, check=check)
+        return self._call("jacobian_derivative", (q, v), frame=frame, expressed_in=expressed_in, out=out, check=check)
 
     def frame_velocity(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """The frame's velocity (…, 6), linear first."""
-        return self._call("frame_velocity", {"q": q, "v": v}, frame=frame, expressed_in=expressed_in, out=out, check=check)
+        return self._call("frame_velocity", (q, v), frame=frame, expressed_in=expressed_in, out=out, check=check)
 
     def center_of_mass(self, q, *, out=None, check=False):
         """Of all moving bodies, in the world: (…, 3)."""
-        return self._call("center_of_mass", {"q": q}, out=out, check=check)
+        return self._call("center_of_mass", (q,), out=out, check=check)
 
     def center_of_mass_jacobian(self, q, *, out=None, check=False):
         """(…, 3, nv), in world axes."""
-        return self._call("center_of_mass_jacobian", {"q": q}, out=out, check=check)
+        return self._call("center_of_mass_jacobian", (q,), out=out, check=check)
 
     def centroidal_momentum(self, q, v, *, out=None, check=False):
         """(…, 6), linear first, about the centre of mass, in world axes."""
-        return self._call("centroidal_momentum", {"q": q, "v": v}, out=out, check=check)
+        return self._call("centroidal_momentum", (q, v), out=out, check=check)
 
     # --- other robots from this one ----------------------------------------------------------------------------------------------
 
@@ -244,28 +244,56 @@ class Robot:
 
     # --- how it is computed ------------------------------------------------------------------------------------------------------
 
+    def compile(
+        self,
+        function: str,
+        *,
+        dtype: str | None = "float64",
+        threads: int | None = None,
+        packed: bool = False,
+        parameters: tuple[str, ...] = (),
+        external: tuple[str, ...] = (),
+        frame: str | None = None,
+        expressed_in: str = "world",
+        width: int | None = None,
+    ) -> Compiled:
+        """A low-overhead callable for one function: `fast(q, v, tau, out=…)`, with `.counts`, `.llvm`, `.assembly`.
+
+        `threads`: how many to use where a batch is worth it (default: RIGIDGRAD_THREADS, or all CPUs). `parameters`: numbers of the model that become
+        inputs, one set a row: "inertia" (…, bodies, 10), "gravity" (…, 3), "armature" (…, nv). `external`: links whose wrenches are inputs.
+        `width`: states evaluated at once (default: what the CPU's vectors hold).
+        """
+        if function == "forward_kinematics":
+            function = "frame_placement"
+        catalog.bind(self.model, function, external=tuple(external), frame=frame, expressed_in=expressed_in)
+        if width not in (None, 1, 2, 4, 8, 16, 32):
+            raise InputError(f"width is 1, 2, 4, 8, 16 or 32, not {width!r}")
+        job = Job(self.model, function, tuple(external), frame, expressed_in, tuple(parameters), packed, width=width or 0)
+        return Compiled(job, dtype=dtype, threads=threads, result=_RESULTS.get(function), check=self._checked)
+
     def pattern(self, function: str) -> Any:
         """Where the matrices of a function can be non-zero: for each, the (rows, columns) of what packed=True returns."""
-        self._kernel(function, (), None, "world")
-        entries = [tuple(np.nonzero(mask)) for mask in self._pattern(function, ()).values()]
+        entries = [tuple(np.nonzero(mask)) for mask in self._function(function, (), None, "world", True).masks.values()]
         return _RESULTS[function](*entries) if function in _RESULTS else entries[0]
 
-    def _kernel(self, name: str, external: tuple[str, ...], frame: str | None, expressed_in: str) -> catalog.Kernel:
-        key = (name, external, frame, expressed_in)
-        if key not in self._kernels:
-            self._kernels[key] = catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
-        return self._kernels[key]
-
-    def _pattern(self, name: str, external: tuple[str, ...]) -> dict[str, np.ndarray]:
-        key = (name, external)
-        if key not in self._patterns:
-            self._patterns[key] = reference.pattern(self._kernel(name, external, None, "world"))
-        return self._patterns[key]
+    def _function(self, name: str, external: tuple[str, ...], frame: str | None, expressed_in: str, packed: bool) -> Any:
+        key = (name, external, frame, expressed_in, packed)
+        found = self._functions.get(key)
+        if found is None:
+            kernel = catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
+            result = _RESULTS.get(name)
+            if self.engine == "numpy":
+                found = reference.Interpreted(kernel, packed=packed, result=result, check=self._checked)
+            else:
+                job = Job(self.model, name, external, frame, expressed_in, packed=packed)
+                found = Compiled(job, result=result, check=self._checked)
+            self._functions[key] = found
+        return found
 
     def _call(
         self,
         name: str,
-        inputs: dict[str, Any],
+        inputs: tuple[Any, ...],
         *,
         external: Mapping[str, Any] | None = None,
         frame: str | None = None,
@@ -274,33 +302,16 @@ class Robot:
         check: bool = False,
         packed: bool = False,
     ) -> Any:
-        links: tuple[str, ...] = ()
         if external:
             if not isinstance(external, Mapping):
                 raise InputError('external is a dictionary {"link": wrench}')
-            links = tuple(external)
-            inputs = inputs | {f"external:{link}": wrench for link, wrench in external.items()}
-        kernel = self._kernel(name, links, frame, expressed_in)
-        batch = arrays.gather(inputs, kernel.inputs)
-        if check:
-            arrays.check_finite(batch)
-            self._check_units(batch)
-        shapes = dict(kernel.outputs)
-        masks = self._pattern(name, links) if packed else {}
-        for key, mask in masks.items():
-            shapes[key] = (int(mask.sum()),)
-        results = arrays.allocate(batch, shapes, out)
-        count = next(iter(batch.rows.values())).shape[0]
-        computed = reference.evaluate(kernel, batch.rows, count, batch.dtype)
-        for key, array in results.items():
-            values = computed[key][:, masks[key].ravel()] if packed else computed[key]
-            array[...] = values.reshape(array.shape)
-        if out is not None:
-            return out
-        outputs = [batch.back(array) if batch.back else array for array in results.values()]
-        if len(outputs) > 1:
-            return _RESULTS[name](*outputs)
-        return outputs[0]
+            function = self._function(name, tuple(external), frame, expressed_in, packed)
+            return function(*inputs, *external.values(), out=out, check=check)
+        return self._function(name, (), frame, expressed_in, packed)(*inputs, out=out, check=check)
+
+    def _checked(self, batch: arrays.Batch) -> None:
+        arrays.check_finite(batch)
+        self._check_units(batch)
 
     def _check_units(self, batch: arrays.Batch) -> None:
         """Quaternions and (cos, sin) pairs must have length one."""
@@ -334,7 +345,7 @@ class Placements(Mapping[str, Any]):
 
     def __getitem__(self, frame: str) -> Any:
         if frame not in self._known:
-            self._known[frame] = self._robot._call("frame_placement", {"q": self._q}, frame=frame, check=self._check)
+            self._known[frame] = self._robot._call("frame_placement", (self._q,), frame=frame, check=self._check)
         return self._known[frame]
 
     def __iter__(self) -> Iterator[str]:

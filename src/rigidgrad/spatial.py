@@ -89,12 +89,22 @@ def symmetric_times(s: Symmetric3, a: Vector3) -> Vector3:
     return rotate(symmetric_matrix(s), a)
 
 
-def rotate_symmetric(r: Matrix3, s: Symmetric3) -> Symmetric3:
-    """R S Rᵀ: 28 multiplications, 29 additions.
+def planar_part(r: Matrix3) -> tuple[int, int] | None:
+    """(row, column) of a structural ±1 that is alone in both: R then only turns the other two coordinates, up to their order and sign."""
+    for i in range(3):
+        for j in range(3):
+            if (is_constant(r[i][j], 1.0) or is_constant(r[i][j], -1.0)) and all(is_constant(r[i][k], 0.0) for k in range(3) if k != j):
+                return i, j
+    return None
 
-    With S = s_zz·1 + T, T_zz = 0, the matrix L = [a b 0; b d 0; 2x 2y 0] is T plus the skew matrix of (y, -x, 0); its last column vanishes,
-    the trace gives one diagonal entry, and the skew part is rotated as a vector.
-    """
+
+def rotate_symmetric(r: Matrix3, s: Symmetric3) -> Symmetric3:
+    """R S Rᵀ: 28 multiplications, 29 additions; 13 and 12 where R turns about a coordinate axis."""
+    if (planar := planar_part(r)) is not None:
+        k = rotate_planar(r, symmetric_matrix(s), planar)
+        return k[0][0], k[0][1], k[1][1], k[0][2], k[1][2], k[2][2]
+    # With S = s_zz·1 + T, T_zz = 0, the matrix L = [a b 0; b d 0; 2x 2y 0] is T plus the skew matrix of (y, -x, 0); its last column vanishes,
+    # the trace gives one diagonal entry, and the skew part is rotated as a vector.
     xx, xy, yy, xz, yz, zz = s
     a, d = sub(xx, zz), sub(yy, zz)
     left: tuple = (a, xy, add(xz, xz))
@@ -116,6 +126,59 @@ def rotate_symmetric(r: Matrix3, s: Symmetric3) -> Symmetric3:
         sub(product(y2, r[1]), w[0]),
         add(q22, zz),
     )
+
+
+def rotate_matrix(r: Matrix3, k: Matrix3) -> Matrix3:
+    """R K Rᵀ for any 3x3 matrix."""
+    if (planar := planar_part(r)) is not None:
+        return rotate_planar(r, k, planar)
+    return multiply3(multiply3(r, k), transpose(r))
+
+
+def rotate_planar(r: Matrix3, k: Matrix3, planar: tuple[int, int]) -> Matrix3:
+    """R K Rᵀ where R turns two coordinates only; K is taken as symmetric if its entries are the same objects. The symmetric part of their block turns by the double angle, its skew part and its trace stay."""
+    i, j = planar
+    sign = r[i][j]
+    i1, i2 = (x for x in range(3) if x != i)
+    j1, j2 = (x for x in range(3) if x != j)
+    p, q, u, v = r[i1][j1], r[i1][j2], r[i2][j1], r[i2][j2]
+    a, d = k[j1][j1], k[j2][j2]
+    upper, lower = k[j1][j2], k[j2][j1]
+    symmetric = all(_same(k[x][y], k[y][x]) for x, y in ((j1, j2), (j, j1), (j, j2)))
+    twice = add(upper, lower)  # 2b
+    e = sub(a, d)
+    qq, pq = mul(q, q), mul(p, q)
+    t = sub(mul(qq, e), mul(pq, twice))
+    # p u = -q v, so the off-diagonal entry is p u (a - d) + (p v + q u) b
+    mixed, turned = mul(p, u), add(mul(p, v), mul(q, u))
+    half = upper if symmetric else mul(0.5, twice)
+    off = add(mul(mixed, e), mul(turned, half))
+    skew_part = 0.0 if symmetric else mul(0.5, sub(upper, lower))
+    # the skew part changes sign with the orientation of the pair, which is structural: det = p v - q u = ±1
+    flipped = not symmetric and _reflects(r, planar)
+    result: list[list[Scalar]] = [[0.0] * 3 for _ in range(3)]
+    result[i][i] = k[j][j]
+    result[i1][i1], result[i2][i2] = sub(a, t), add(d, t)
+    result[i1][i2] = sub(off, skew_part) if flipped else add(off, skew_part)
+    result[i2][i1] = off if symmetric else (add(off, skew_part) if flipped else sub(off, skew_part))
+    column = mul(sign, k[j1][j]), mul(sign, k[j2][j])
+    result[i1][i] = result[i][i1] = add(mul(p, column[0]), mul(q, column[1]))
+    result[i2][i] = result[i][i2] = add(mul(u, column[0]), mul(v, column[1]))
+    if not symmetric:
+        row = mul(sign, k[j][j1]), mul(sign, k[j][j2])
+        result[i][i1] = add(mul(p, row[0]), mul(q, row[1]))
+        result[i][i2] = add(mul(u, row[0]), mul(v, row[1]))
+    return tuple(tuple(x) for x in result)
+
+
+def _same(x: Scalar, y: Scalar) -> bool:
+    return x is y or (type(x) is float and type(y) is float and x == y)
+
+
+def _reflects(r: Matrix3, planar: tuple[int, int]) -> bool:
+    """Whether the 2x2 block of a rotation has determinant -1: the sign of its lone entry and the parity of its place decide."""
+    i, j = planar
+    return (r[i][j] < 0) != ((i + j) % 2 == 1)
 
 
 # --- six dimensions --------------------------------------------------------------------------------------------------------------
@@ -218,7 +281,7 @@ class Transform(NamedTuple):
         top, off, bottom = inertia
         back = transpose(self.E)
         c = rotate_symmetric(back, bottom)
-        b = multiply3(multiply3(back, off), self.E)
+        b = rotate_matrix(back, off)
         a = rotate_symmetric(back, top)
         rx = skew(self.r)
         rc = multiply3(rx, symmetric_matrix(c))

@@ -40,7 +40,7 @@ def fused_gradient(
 ) -> FusedGradient:
     """The completely fused kernel: ∂a/∂q and ∂a/∂v from an acceleration and an M⁻¹ that are known already."""
     dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
-    return FusedGradient(_minus_product(minv, dq), _minus_product(minv, dv))
+    return FusedGradient(minus_product(minv, dq), minus_product(minv, dv))
 
 
 def _inverse_dynamics_gradient(model: Model, q: Vector, v: Vector, a: Vector, external: External | None) -> tuple[Matrix, Matrix]:
@@ -54,6 +54,6 @@ def _solved(factor: ltl.Factor, matrix: Matrix) -> Matrix:
     return tuple(zip(*columns, strict=True))
 
 
-def _minus_product(a: Sequence[Sequence[Scalar]], b: Matrix) -> Matrix:
+def minus_product(a: Sequence[Sequence[Scalar]], b: Matrix) -> Matrix:
     columns = list(zip(*b, strict=True))
     return tuple(tuple(neg(total(mul(x, y) for x, y in zip(row, column, strict=True))) for column in columns) for row in a)

@@ -82,8 +82,19 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
-def bind(model: Model, name: str, *, external: tuple[str, ...] = (), frame: str | None = None, expressed_in: str = "world") -> Kernel:
-    """The kernel of a function for a model. Each name in `external` becomes an input "external:name" of 6 numbers, force first."""
+def bind(
+    model: Model,
+    name: str,
+    *,
+    external: tuple[str, ...] = (),
+    frame: str | None = None,
+    expressed_in: str = "world",
+    way: Callable[..., Any] | None = None,
+) -> Kernel:
+    """The kernel of a function for a model. Each name in `external` becomes an input "external:name" of 6 numbers, force first.
+
+    `way` is another algorithm with the same arguments and results.
+    """
     if name not in FUNCTIONS:
         raise unknown_name("function", name, FUNCTIONS)
     function = FUNCTIONS[name]
@@ -106,6 +117,8 @@ def bind(model: Model, name: str, *, external: tuple[str, ...] = (), frame: str 
             raise InputError(f"expressed_in is one of {', '.join(map(repr, FRAMES_OF_EXPRESSION))}, not {expressed_in!r}")
         fixed.append(expressed_in)
 
+    algorithm = way or function.evaluate
+
     def evaluate(values: Mapping[str, Any]) -> tuple:
         arguments = [values[key] for key in function.inputs] + fixed
         if frames:
@@ -114,9 +127,9 @@ def bind(model: Model, name: str, *, external: tuple[str, ...] = (), frame: str 
                 if f.body != WORLD:
                     wrench = kinematics.frame_offset(f).force_back(_force(values[f"external:{f.name}"]))
                     wrenches[f.body] = wrenches[f.body] + wrench if f.body in wrenches else wrench
-            result = function.evaluate(model, *arguments, wrenches)
+            result = algorithm(model, *arguments, wrenches)
         else:
-            result = function.evaluate(model, *arguments)
+            result = algorithm(model, *arguments)
         return result if len(outputs) > 1 else (result,)
 
     return Kernel(name, inputs | {f"external:{link}": (6,) for link in external}, outputs, evaluate)

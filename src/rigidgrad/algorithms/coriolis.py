@@ -23,9 +23,9 @@ from rigidgrad.spatial import (
     Vector3,
     add3,
     cross3,
-    multiply3,
     rotate,
     rotate_back,
+    rotate_matrix,
     scale3,
     sub3,
     transpose,
@@ -75,7 +75,7 @@ def _half(x: Scalar) -> Scalar:
 def factor_back(X: Transform, factor: CoriolisFactor) -> CoriolisFactor:
     """A child's factor in its parent's frame."""
     p = rotate_back(X.E, factor.p)
-    K = multiply3(multiply3(transpose(X.E), factor.K), X.E)
+    K = rotate_matrix(transpose(X.E), factor.K)
     shifted: Matrix3 = tuple(tuple(add(K[i][j], mul(p[i], X.r[j])) for j in range(3)) for i in range(3))
     return CoriolisFactor(shifted, p)
 

@@ -33,14 +33,14 @@ def factorize(M: Sequence[Sequence[Scalar]], supports: Supports) -> Factor:
     return Factor(L, inverse_d, supports)
 
 
-def solve(factor: Factor, b: Sequence[Scalar]) -> Vector:
-    """M⁻¹ b; zeros of b are skipped."""
+def solve(factor: Factor, b: Sequence[Scalar], scaled: Sequence[Scalar] | None = None) -> Vector:
+    """M⁻¹ b; zeros of b are skipped. `scaled` gives c·D⁻¹ for c·M⁻¹ b."""
     L, inverse_d, supports = factor
     x = list(b)
     for k in reversed(range(len(x))):
         for i in supports[k]:
             x[i] = sub(x[i], mul(L[k][i], x[k]))
-    x = [mul(d, xk) for d, xk in zip(inverse_d, x, strict=True)]
+    x = [mul(d, xk) for d, xk in zip(scaled or inverse_d, x, strict=True)]
     for k in range(len(x)):
         for i in supports[k]:
             x[k] = sub(x[k], mul(L[k][i], x[i]))

@@ -29,14 +29,14 @@ class Batch:
     back: Back | None
 
 
-def gather(inputs: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Batch:
+def gather(inputs: Mapping[str, Any], shapes: Mapping[str, Shape], fixed_dtype: str | None = None) -> Batch:
     """Checks every input against the shape of one state and broadcasts leading axes against each other."""
     arrays: dict[str, np.ndarray] = {}
     back: Back | None = None
     for name, value in inputs.items():
         arrays[name], own = to_numpy(name, value)
         back = back or own
-    dtype = np.dtype(np.float32 if all(a.dtype == np.float32 for a in arrays.values()) else np.float64)
+    dtype = np.dtype(fixed_dtype or (np.float32 if all(a.dtype == np.float32 for a in arrays.values()) else np.float64))
     leading: dict[str, Shape] = {}
     for name, array in arrays.items():
         shape = shapes[name]
@@ -53,9 +53,11 @@ def gather(inputs: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Batch:
     rows = {}
     for name, array in arrays.items():
         size = math.prod(shapes[name])
-        if leading[name] != batch:
-            array = np.broadcast_to(array, batch + shapes[name])
-        rows[name] = array.astype(dtype, copy=False).reshape(count, size)
+        array = array.astype(dtype, copy=False)
+        if leading[name] == ():  # one row for all
+            rows[name] = np.broadcast_to(array.reshape(1, size), (count, size))
+        else:
+            rows[name] = np.broadcast_to(array, batch + shapes[name]).reshape(count, size)
     return Batch(rows, batch, dtype, back)
 
 

@@ -1,0 +1,253 @@
+"""Gradients from what whole subtrees feel (Singh, Russell and Wensing 2022), in any gauge and for joints with any number of freedoms.
+
+Perturbing freedom s of joint j changes the velocity of its whole subtree by one spatial vector and its acceleration by two: with
+ψ̇ = v_λ × s, ψ̈ = a_λ × s + v_λ × ψ̇ and the subtree's inertia I and Coriolis factor B (of which B v = v ×* I v),
+
+    ∂f/∂q = I ψ̈ + 2 B ψ̇ (+ s ×* f towards the root),      ½ ∂f/∂q̇ = I (ψ̇ + ½ v_J × s) + B s.
+
+A row of a body below j reads the same from the other side, through I s and Bᵀ s of that body. Columns are complete, and handed out, from the
+last joint to the first, so that what follows can use them while they are at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rigidgrad.algorithms import ltl
+from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FusedGradient, minus_product
+from rigidgrad.algorithms.coriolis import CoriolisFactor, body_factor, factor_back
+from rigidgrad.algorithms.gauge import Articulation, Gauge, articulate
+from rigidgrad.algorithms.joints import (
+    Matrix,
+    Vector,
+    across,
+    body_transforms,
+    combine,
+    gravity_acceleration,
+    joint_space,
+    parent_value,
+    project,
+    velocities,
+)
+from rigidgrad.algorithms.newton_euler import newton_euler
+from rigidgrad.algorithms.rnea import External
+from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
+from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.model.model import WORLD, Model
+from rigidgrad.scalars import Scalar, add, mul, neg, sub
+from rigidgrad.spatial import IDENTITY3, ZERO_MOTION, Force, Inertia, Motion, add3, cross3, dot3, rotate, sub3
+
+Rows = list[list[Scalar]]
+
+
+class Columns(NamedTuple):
+    """A joint's columns of ∂τ/∂q and ½ ∂τ/∂v, over all degrees of freedom."""
+
+    joint: int
+    dq: list[list[Scalar]]
+    half_dv: list[list[Scalar]]
+
+
+def subtree_rnea_derivatives(
+    model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None, *, gauge: Gauge
+) -> RneaDerivatives:
+    """The gradient of rnea."""
+    tree = articulate(model, q, gauge, external)
+    base = FreeBase.of(model, q, v)
+    n = model.dofs
+    dq: Rows = [[0.0] * n for _ in range(n)]
+    dv: Rows = [[0.0] * n for _ in range(n)]
+    v_used, a_used = base.at_rest(v, a) if base else (v, a)
+    for columns in gradient_columns(model, tree, v_used, a_used):
+        start = model.joints[columns.joint].dof
+        for k, (cq, cv) in enumerate(zip(columns.dq, columns.half_dv, strict=True), start):
+            for row in range(n):
+                dq[row][k], dv[row][k] = cq[row], mul(2.0, cv[row])
+    M = composite_mass_matrix(model, tree)
+    if base:
+        for row in range(n):
+            lever = (M[row][0], M[row][1], M[row][2])
+            for k in range(3):
+                dq[row][k], dq[row][3 + k] = 0.0, dot3(lever, base.gravity_turn(k))
+                dv[row][k] = dot3(lever, base.speed_turn(k))
+                dv[row][3 + k] = add(dv[row][3 + k], dot3(lever, base.spin_turn(k)))
+    return RneaDerivatives(project(model, dq), project(model, dv), project(model, M))
+
+
+def subtree_aba_derivatives(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+) -> AbaDerivatives:
+    """The gradient of aba. Columns are solved as they come, unless mimic joints mix them."""
+    tree = articulate(model, q, gauge, external)
+    factor = ltl.factorize(project(model, composite_mass_matrix(model, tree)), supports(model))
+    c = newton_euler(model, q, v, (0.0,) * model.nv, external)
+    a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
+    if model.has_mimic:
+        d = subtree_rnea_derivatives(model, q, v, a, external, gauge=gauge)
+        solved = [[ltl.solve(factor, [neg(x) for x in column]) for column in zip(*m, strict=True)] for m in (d.dq, d.dv)]
+        dq, dv = (tuple(zip(*columns, strict=True)) for columns in solved)
+        return AbaDerivatives(dq, dv, ltl.inverse(factor))
+    base = FreeBase.of(model, q, v)
+    minus = [neg(x) for x in factor.inverse_d]
+    minus_two = [mul(-2.0, x) for x in factor.inverse_d]
+    inverse = ltl.inverse(factor)
+    columns_q: list[Vector] = [()] * model.nv
+    columns_v: list[Vector] = [()] * model.nv
+    v_used, a_used = base.at_rest(v, a) if base else (v, a)
+    for columns in gradient_columns(model, tree, v_used, a_used):
+        start = model.joints[columns.joint].dof
+        for k, (cq, cv) in enumerate(zip(columns.dq, columns.half_dv, strict=True), start):
+            columns_q[k] = ltl.solve(factor, cq, minus)
+            columns_v[k] = ltl.solve(factor, cv, minus_two)
+    if base:
+        rest = (0.0,) * (model.nv - 3)
+        for k in range(3):
+            columns_q[k] = (0.0,) * model.nv
+            columns_q[3 + k] = (*_minus3(base.gravity_turn(k)), *rest)
+            columns_v[k] = (*_minus3(base.speed_turn(k)), *rest)
+            spun = sub3(columns_v[3 + k][:3], base.spin_turn(k))
+            columns_v[3 + k] = (*spun, *columns_v[3 + k][3:])
+    return AbaDerivatives(tuple(zip(*columns_q, strict=True)), tuple(zip(*columns_v, strict=True)), inverse)
+
+
+def subtree_fused_gradient(
+    model: Model, q: Vector, v: Vector, a: Vector, minv: Matrix, external: External | None = None, *, gauge: Gauge
+) -> FusedGradient:
+    """The gradient of aba from an acceleration and an M⁻¹ that are known already."""
+    d = subtree_rnea_derivatives(model, q, v, a, external, gauge=gauge)
+    return FusedGradient(minus_product(minv, d.dq), minus_product(minv, d.dv))
+
+
+class FreeBase(NamedTuple):
+    """A robot on one free-flying base: nothing outside it but gravity, so the base's own columns need no recursion.
+
+    Turning the base turns gravity in its frame, γ = -E g; its linear velocity u acts through ω × u alone. With both taken as an acceleration of
+    the base, the rest of the robot can be computed as if the base did not translate.
+    """
+
+    gamma: Vector
+    omega: Vector
+    u: Vector
+
+    @staticmethod
+    def of(model: Model, q: Vector, v: Vector) -> FreeBase | None:
+        """None unless the robot hangs on one floating joint."""
+        if not model.joints or model.joints[0].type != "floating" or WORLD in model.parents[1:]:
+            return None
+        X = body_transforms(model, q)[0]
+        return FreeBase(rotate(X.E, gravity_acceleration(model).linear), tuple(v[3:6]), tuple(v[:3]))
+
+    def at_rest(self, v: Vector, a: Vector) -> tuple[Vector, Vector]:
+        """Velocity without the base's translation, and the acceleration that makes up for it."""
+        return (0.0, 0.0, 0.0, *v[3:]), (*add3(a[:3], cross3(self.omega, self.u)), *a[3:])
+
+    def gravity_turn(self, k: int) -> Vector:
+        return cross3(self.gamma, IDENTITY3[k])
+
+    def speed_turn(self, k: int) -> Vector:
+        return cross3(self.omega, IDENTITY3[k])
+
+    def spin_turn(self, k: int) -> Vector:
+        return cross3(IDENTITY3[k], self.u)
+
+
+def _minus3(x: Vector) -> Vector:
+    return neg(x[0]), neg(x[1]), neg(x[2])
+
+
+def composite_mass_matrix(model: Model, tree: Articulation) -> Rows:
+    """M over all degrees of freedom, in the tree's gauge."""
+    X, S, I, _ = tree
+    composite = list(I)
+    M: Rows = [[0.0] * model.dofs for _ in range(model.dofs)]
+    for j in reversed(model.bodies):
+        for column, s in enumerate(S[j], model.joints[j].dof):
+            f = composite[j].times(s)
+            i = j
+            while i != WORLD:
+                for row, x in enumerate(joint_space(S[i], f), model.joints[i].dof):
+                    if i != j or row <= column:
+                        M[row][column] = M[column][row] = x
+                parent = model.parents[i]
+                if parent != WORLD:
+                    f = X[i].force_back(f)
+                i = parent
+            M[column][column] = add(M[column][column], model.armature[column])
+        parent = model.parents[j]
+        if parent != WORLD:
+            composite[parent] = composite[parent] + X[j].inertia_back(composite[j])
+    return M
+
+
+class _Body(NamedTuple):
+    """What the outward pass leaves at a body."""
+
+    rate: list[Motion]  # ψ̇ of its freedoms
+    half_sum: list[Motion]  # ψ̇ + ½ v_J × s
+    second: list[Motion]  # ψ̈
+    factor: CoriolisFactor
+    force: Force
+
+
+def _outward(model: Model, tree: Articulation, v: Vector, a: Vector) -> list[_Body]:
+    X, S, I, external = tree
+    qd, qdd = velocities(model, v), velocities(model, a)
+    a0 = gravity_acceleration(model)
+    velocity: list[Motion] = []
+    acceleration: list[Motion] = []
+    bodies: list[_Body] = []
+    for i in model.bodies:
+        v_parent = across(X[i], parent_value(velocity, model, i, ZERO_MOTION))
+        a_parent = across(X[i], parent_value(acceleration, model, i, a0))
+        vJ = combine(S[i], qd[i])
+        velocity.append(v_parent + vJ)
+        rate = [v_parent.cross(s) for s in S[i]]
+        half_sum = rate if len(S[i]) == 1 else [r + vJ.cross(s).scale(0.5) for r, s in zip(rate, S[i], strict=True)]
+        second = [a_parent.cross(s) + v_parent.cross(r) for r, s in zip(rate, S[i], strict=True)]
+        acceleration.append(a_parent + combine(rate, qd[i]) + combine(S[i], qdd[i]))
+        factor = body_factor(I[i], velocity[i])
+        force = I[i].times(acceleration[i]) + factor.times(velocity[i])
+        bodies.append(_Body(rate, half_sum, second, factor, force - external[i] if i in external else force))
+    return bodies
+
+
+def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector) -> Iterator[Columns]:
+    """Joint by joint from the last to the first."""
+    X, S, I, _ = tree
+    bodies = _outward(model, tree, v, a)
+    inertia: list[Inertia] = list(I)
+    factor = [b.factor for b in bodies]
+    force = [b.force for b in bodies]
+    n = model.dofs
+    dq: Rows = [[0.0] * n for _ in range(n)]  # [column][row]
+    dv: Rows = [[0.0] * n for _ in range(n)]
+    for j in reversed(model.bodies):
+        own = range(model.joints[j].dof, model.joints[j].dof + model.joints[j].nv)
+        for k, column in enumerate(own):
+            s = S[j][k]
+            by_q = inertia[j].times(bodies[j].second[k]) + factor[j].times(bodies[j].rate[k]).scale(2.0)
+            by_v = inertia[j].times(bodies[j].half_sum[k]) + factor[j].times(s)
+            momentum, back = inertia[j].times(s), factor[j].transposed_times(s)
+            for row, x, y in zip(own, joint_space(S[j], by_q), joint_space(S[j], by_v), strict=True):
+                dq[column][row], dv[column][row] = x, y
+            if model.parents[j] != WORLD:
+                by_q = by_q + s.cross_force(force[j])
+            i = j
+            while model.parents[i] != WORLD:
+                by_q, by_v = X[i].force_back(by_q), X[i].force_back(by_v)
+                momentum, back = X[i].force_back(momentum), X[i].force_back(back)
+                i = model.parents[i]
+                start = model.joints[i].dof
+                for other, t in enumerate(S[i]):
+                    dq[column][start + other] = by_q.dot(t)
+                    dv[column][start + other] = by_v.dot(t)
+                    rate, second = bodies[i].rate[other], bodies[i].second[other]
+                    dq[start + other][column] = add(mul(2.0, back.dot(rate)), momentum.dot(second))
+                    dv[start + other][column] = add(back.dot(t), momentum.dot(bodies[i].half_sum[other]))
+        yield Columns(j, [dq[c] for c in own], [dv[c] for c in own])
+        parent = model.parents[j]
+        if parent != WORLD:
+            inertia[parent] = inertia[parent] + X[j].inertia_back(inertia[j])
+            factor[parent] = factor[parent] + factor_back(X[j], factor[j])
+            force[parent] = force[parent] + X[j].force_back(force[j])

@@ -1,0 +1,216 @@
+"""Straight-line code in SSA form: what an algorithm does to one state of one robot."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rigidgrad import scalars
+from rigidgrad.program.nesting import flatten, nest
+
+Node = tuple[Any, ...]
+Shape = tuple[int, ...]
+Output = tuple[int, int] | float  # (sign, node) or a constant
+
+LEAVES = ("input", "const")
+# fma: a·b + c, fms: a·b - c, fnma: c - a·b; select(a, b, x, y): x where a < b, else y
+FUSED = ("fma", "fms", "fnma")
+
+
+def operands(node: Node) -> tuple[int, ...]:
+    return () if node[0] in LEAVES else node[1:]
+
+
+@dataclass(frozen=True)
+class Counts(Mapping[str, int]):
+    """Operations by kind. `flops` counts additions, products, quotients and roots, a fused multiply-add as two; sines and cosines aside."""
+
+    kinds: Mapping[str, int]
+    depth: int
+    live: int
+
+    @property
+    def flops(self) -> int:
+        k = self.kinds
+        single = ("add", "sub", "mul", "div", "sqrt", "min", "max")
+        return sum(k.get(x, 0) for x in single) + 2 * sum(k.get(x, 0) for x in FUSED)
+
+    @property
+    def instructions(self) -> int:
+        return sum(n for kind, n in self.kinds.items() if kind not in LEAVES)
+
+    def _all(self) -> dict[str, int]:
+        named = {"flops": self.flops, "instructions": self.instructions, "depth": self.depth, "live": self.live}
+        return dict(self.kinds) | named
+
+    def __getitem__(self, key: str) -> int:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{n} {key}" for key, n in sorted(self._all().items()))
+
+
+@dataclass(frozen=True)
+class Program:
+    """`nodes` in an order in which every operand comes before its use; `results`: the outputs' numbers, flat, one output after the other."""
+
+    inputs: dict[str, Shape]
+    outputs: dict[str, Shape]
+    nodes: tuple[Node, ...]
+    results: tuple[Output, ...]
+
+    @classmethod
+    def from_graph(cls, inputs: dict[str, Shape], outputs: dict[str, Shape], nodes: Sequence[Node], results: Sequence[Output]) -> Program:
+        """Keeps what the results need, in the order given."""
+        alive: set[int] = set()
+        pending = [r[1] for r in results if isinstance(r, tuple)]
+        while pending:
+            i = pending.pop()
+            if i not in alive:
+                alive.add(i)
+                pending.extend(operands(nodes[i]))
+        return cls._renumbered(inputs, outputs, nodes, results, sorted(alive))
+
+    @classmethod
+    def _renumbered(cls, inputs, outputs, nodes, results, order) -> Program:
+        place = {old: new for new, old in enumerate(order)}
+        kept = tuple(nodes[i] if nodes[i][0] in LEAVES else (nodes[i][0], *(place[j] for j in nodes[i][1:])) for i in order)
+        return cls(inputs, outputs, kept, tuple((r[0], place[r[1]]) if isinstance(r, tuple) else r for r in results))
+
+    def reordered(self, order: Sequence[int]) -> Program:
+        """The same program with its nodes in another valid order."""
+        return self._renumbered(self.inputs, self.outputs, self.nodes, self.results, order)
+
+    @cached_property
+    def uses(self) -> list[int]:
+        """How often each node is used, by nodes and results."""
+        count = [0] * len(self.nodes)
+        for node in self.nodes:
+            for i in operands(node):
+                count[i] += 1
+        for r in self.results:
+            if isinstance(r, tuple):
+                count[r[1]] += 1
+        return count
+
+    def counts(self) -> Counts:
+        kinds = Counter(node[0] for node in self.nodes)
+        depth = [0] * len(self.nodes)
+        for i, node in enumerate(self.nodes):
+            if node[0] not in LEAVES:
+                depth[i] = 1 + max((depth[j] for j in operands(node)), default=0)
+        return Counts(dict(kinds), max(depth, default=0), self._most_alive())
+
+    def _most_alive(self) -> int:
+        last = {}
+        for i, node in enumerate(self.nodes):
+            for j in operands(node):
+                last[j] = i
+        alive = most = 0
+        ends = Counter(last.values())
+        for i, node in enumerate(self.nodes):
+            alive -= ends.get(i, 0)
+            alive += i in last and node[0] != "const"
+            most = max(most, alive)
+        return most
+
+    def pattern(self) -> dict[str, list[bool]]:
+        """Per output, which of its numbers are not structurally zero."""
+        marks = [not (isinstance(r, float) and r == 0.0) for r in self.results]
+        result, start = {}, 0
+        for name, shape in self.outputs.items():
+            size = math.prod(shape)
+            result[name] = marks[start : start + size]
+            start += size
+        return result
+
+    # --- running it in Python ----------------------------------------------------------------------------------------------------
+
+    def interpret(self, values: Mapping[str, Any]) -> tuple:
+        """The outputs, as nested tuples, for inputs given as nested sequences of any scalars."""
+        flat = {name: tuple(flatten(_tuples(values[name]))) for name in self.inputs}
+        x: list[Any] = []
+        for node in self.nodes:
+            x.append(evaluate(node, x, flat))
+        results = [r if isinstance(r, float) else (x[r[1]] if r[0] > 0 else -x[r[1]]) for r in self.results]
+        outputs, start = [], 0
+        for shape in self.outputs.values():
+            size = math.prod(shape)
+            outputs.append(nest(results[start : start + size], shape))
+            start += size
+        return tuple(outputs)
+
+    def __str__(self) -> str:
+        lines = [f"inputs  {', '.join(f'{k}{list(s)}' for k, s in self.inputs.items())}"]
+        for i, node in enumerate(self.nodes):
+            if node[0] == "input":
+                text = f"{node[1]}[{node[2]}]"
+            elif node[0] == "const":
+                text = repr(node[1])
+            else:
+                text = " ".join([node[0], *(f"%{j}" for j in node[1:])])
+            lines.append(f"%{i} = {text}")
+        start = 0
+        for name, shape in self.outputs.items():
+            for k in range(math.prod(shape)):
+                r = self.results[start + k]
+                value = repr(r) if isinstance(r, float) else f"{'-' if r[0] < 0 else ''}%{r[1]}"
+                lines.append(f"{name}[{k}] = {value}")
+            start += math.prod(shape)
+        return "\n".join(lines)
+
+
+def _tuples(x: Any) -> Any:
+    """Nested sequences, NumPy arrays of data among them, as nested tuples; a column of a batch stays one scalar."""
+    return tuple(_tuples(y) for y in x) if isinstance(x, tuple | list) else x
+
+
+def evaluate(node: Node, x: list[Any], inputs: Mapping[str, tuple]) -> Any:
+    kind = node[0]
+    if kind == "input":
+        return inputs[node[1]][node[2]]
+    if kind == "const":
+        return node[1]
+    a = x[node[1]]
+    match kind:
+        case "add":
+            return a + x[node[2]]
+        case "sub":
+            return a - x[node[2]]
+        case "mul":
+            return a * x[node[2]]
+        case "div":
+            return a / x[node[2]]
+        case "fma":
+            return a * x[node[2]] + x[node[3]]
+        case "fms":
+            return a * x[node[2]] - x[node[3]]
+        case "fnma":
+            return x[node[3]] - a * x[node[2]]
+        case "neg":
+            return -a
+        case "sin":
+            return scalars.sincos(a)[0]
+        case "cos":
+            return scalars.sincos(a)[1]
+        case "sqrt":
+            return scalars.sqrt(a)
+        case "atan2":
+            return scalars.atan2(a, x[node[2]])
+        case "min":
+            return scalars.select(scalars.less(x[node[2]], a), x[node[2]], a)
+        case "max":
+            return scalars.select(scalars.less(a, x[node[2]]), x[node[2]], a)
+        case "select":
+            return scalars.select(scalars.less(a, x[node[2]]), x[node[3]], x[node[4]])
+    raise AssertionError(kind)

@@ -1,0 +1,170 @@
+"""A compiled function: what `robot.compile` returns, and what every method of a Robot calls.
+
+Arrays that need no conversion go straight into native code (`runtime.entry`); all others are checked, converted and broadcast first
+(`runtime.arrays`). One state runs on a kernel without lanes, batches on one with; both give the same bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.errors import InputError
+from rigidgrad.runtime import arrays, entry, native
+from rigidgrad.runtime.lanes import Job, LaneKernel, lane_kernel
+from rigidgrad.runtime.threads import Crew, default_crew, thread_count
+
+Shape = tuple[int, ...]
+
+
+class Compiled:
+    """`fast(q, v, a, out=…)`: inputs in the order of `.inputs`, any batch axes; `out` an array, or a tuple of them where there are several outputs.
+
+    dtype "float64" or "float32" fixes it; None follows the arrays. `.counts` are the operations of one state, `.llvm` and `.assembly` its code.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        dtype: str | None = None,
+        threads: int | None = None,
+        result: Callable[..., Any] | None = None,
+        check: Callable[[arrays.Batch], None] | None = None,
+    ):
+        if dtype not in (None, "float64", "float32"):
+            raise InputError(f"dtype is 'float64' or 'float32', not {dtype!r}")
+        self._job = dataclasses.replace(job, dtype=dtype or "float64")
+        self._dtype = dtype
+        self._threads = thread_count(threads)
+        self._result = result
+        self._check = check
+        self._entries: dict[tuple[str, bool], tuple[Any, LaneKernel]] = {}
+        self._crew: Crew | None = None
+        self._input_dims: int | None = None
+        self._input_size = 0
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
+        return f"<{self._job.name} of {self._job.model.name!r}: {arguments} → {', '.join(self.outputs)}>"
+
+    # --- what it is --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> Mapping[str, Shape]:
+        """Shapes of one state's inputs, in order."""
+        return self._kernel(self._job.dtype, False).inputs
+
+    @property
+    def outputs(self) -> Mapping[str, Shape]:
+        """Shapes of one state's outputs, in order."""
+        return self._kernel(self._job.dtype, False).outputs
+
+    @property
+    def masks(self) -> Mapping[str, np.ndarray]:
+        """Which entries of each output are not structurally zero."""
+        return self._kernel(self._job.dtype, False).masks
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Operations of one state: by kind, `flops`, `instructions`, `depth`, `live`."""
+        return self._kernel(self._job.dtype, False).counts
+
+    @property
+    def llvm(self) -> str:
+        """The code as LLVM IR."""
+        return self._job.ir()
+
+    @property
+    def assembly(self) -> str:
+        """The code of this CPU."""
+        return native.assembly(self._job.ir())
+
+    def _kernel(self, dtype: str, single: bool) -> LaneKernel:
+        return self._prepared(dtype, single)[1]
+
+    def _prepared(self, dtype: str, single: bool) -> tuple[Any, LaneKernel]:
+        found = self._entries.get((dtype, single))
+        if found is None:
+            kernel = lane_kernel(dataclasses.replace(self._job, dtype=dtype, width=1 if single else self._job.width))
+            crew = None if single else self._team()
+            found = (kernel.entry(crew) if entry.available() else _never, kernel)
+            self._input_size = max(1, math.prod(next(iter(kernel.inputs.values()))))
+            self._input_dims = len(next(iter(kernel.inputs.values())))
+            self._entries[dtype, single] = found
+        return found
+
+    def _team(self) -> Crew | None:
+        if self._crew is None and self._threads > 1:
+            self._crew = default_crew(self._threads)
+        return self._crew
+
+    # --- calling it --------------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *inputs: Any, out: Any = None, check: bool = False) -> Any:
+        first = inputs[0] if inputs else None
+        # before the first kernel is there, the size of an input is not known either: the general way finds out
+        if type(first) is np.ndarray and not check and self._input_dims is not None:
+            dtype = first.dtype.name
+            if dtype in ("float64", "float32") and dtype == (self._dtype or dtype):
+                single = first.size == self._input_size
+                native_entry, kernel = self._entries.get((dtype, single)) or self._prepared(dtype, single)
+                if out is None:
+                    batch = first.shape[: first.ndim - self._input_dims]
+                    outs: Any = [np.empty(batch + shape, first.dtype) for shape in kernel.outputs.values()]
+                elif len(kernel.outputs) == 1:
+                    outs = (out,)
+                else:
+                    outs = out if isinstance(out, tuple | list) else ()
+                if self._crew is not None and not single and first.size >= kernel.least_numbers:
+                    self._crew.ensure_awake()
+                if native_entry(*inputs, *outs):
+                    if out is not None:
+                        return out
+                    return outs[0] if len(outs) == 1 else self._wrapped(outs)
+        return self._general(inputs, out, check)
+
+    def _wrapped(self, outs: Sequence[Any]) -> Any:
+        return self._result(*outs) if self._result else tuple(outs)
+
+    def _general(self, inputs: Sequence[Any], out: Any, check: bool) -> Any:
+        """Any arrays: checked, converted, broadcast; the results in the caller's kind."""
+        shapes = self.inputs
+        if len(inputs) != len(shapes):
+            raise InputError(f"{self._job.name} takes {len(shapes)} arrays ({', '.join(shapes)}), not {len(inputs)}")
+        batch = arrays.gather(dict(zip(shapes, inputs, strict=True)), shapes, self._dtype)
+        if check and self._check:
+            self._check(batch)
+        count = math.prod(batch.shape)
+        kernel = self._kernel(batch.dtype.name, count == 1)
+        results = arrays.allocate(batch, kernel.outputs, out)
+        rows = [_rows(batch.rows[name]) for name in kernel.inputs]
+        targets = [
+            array.reshape(count, math.prod(kernel.outputs[name]))
+            if array.flags.c_contiguous and (out is None or not any(np.may_share_memory(array, r) for r in rows))
+            else np.empty((count, math.prod(kernel.outputs[name])), batch.dtype)
+            for name, array in results.items()
+        ]
+        if count:
+            used = [*rows, *targets]
+            kernel.run(used, [a.strides[0] // a.itemsize for a in used], count, self._team() if count >= kernel.least() else None)
+        for array, target in zip(results.values(), targets, strict=True):
+            if not np.may_share_memory(array, target):
+                array[...] = target.reshape(array.shape)
+        if out is not None:
+            return out
+        outputs = [batch.back(a) if batch.back else a for a in results.values()]
+        return outputs[0] if len(outputs) == 1 else self._wrapped(outputs)
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    """Rows of consecutive numbers; the distance between rows is free."""
+    return array if array.shape[1] <= 1 or array.strides[1] == array.itemsize else np.ascontiguousarray(array)

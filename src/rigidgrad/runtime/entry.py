@@ -1,0 +1,288 @@
+"""A Python function in native code: arrays in through the buffer protocol, a kernel's rows evaluated, True returned if all was as expected.
+
+The general way (`runtime.arrays`) converts, broadcasts and explains; it takes microseconds. This one only accepts arrays that need none of that:
+C-contiguous, of the kernel's dtype, all with the same batch axes, no output overlapping an input. Otherwise it returns False and has done nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Sequence
+from functools import cache as once
+from typing import Any, NamedTuple
+
+from rigidgrad.runtime import cache, native
+
+# CPython's Py_buffer on 64-bit machines: buf 0, obj 8, len 16, itemsize 24, readonly 32, ndim 36, format 40, shape 48, strides 56, …
+_VIEW = 80
+_MOST_ARRAYS = 24
+_READ, _WRITE = 0x38 | 0x4, 0x38 | 0x4 | 0x1  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT (| PyBUF_WRITABLE)
+# below this many rows the GIL is kept: releasing it would cost more than the work
+_KEEP_GIL = 16
+
+_IR = f"""
+; self: bytes with words rows, inputs, arrays, format, crew, crew_run, grain, least; then per array its dimensions, d0, d1, size
+define ptr @entry(ptr %self, ptr %args, i64 %nargs) {{
+entry:
+  %views = alloca [{_MOST_ARRAYS * _VIEW} x i8], align 16
+  %context = alloca [{2 * _MOST_ARRAYS} x i64], align 16
+  %ends = alloca [{_MOST_ARRAYS} x ptr], align 16
+  %spec = call ptr @PyBytes_AsString(ptr %self)
+  %p1 = getelementptr i64, ptr %spec, i64 1
+  %inputs = load i64, ptr %p1
+  %p2 = getelementptr i64, ptr %spec, i64 2
+  %arrays = load i64, ptr %p2
+  %p3 = getelementptr i64, ptr %spec, i64 3
+  %format = load i64, ptr %p3
+  %wanted = trunc i64 %format to i16
+  %enough = icmp eq i64 %nargs, %arrays
+  br i1 %enough, label %array, label %no
+
+array:
+  %a = phi i64 [ 0, %entry ], [ %a.next, %array.ok ]
+  %count = phi i64 [ 1, %entry ], [ %count.next, %array.ok ]
+  %arg.at = getelementptr ptr, ptr %args, i64 %a
+  %arg = load ptr, ptr %arg.at
+  %view.offset = mul i64 %a, {_VIEW}
+  %view = getelementptr i8, ptr %views, i64 %view.offset
+  %is.input = icmp slt i64 %a, %inputs
+  %flags = select i1 %is.input, i32 {_READ}, i32 {_WRITE}
+  %status = call i32 @PyObject_GetBuffer(ptr %arg, ptr %view, i32 %flags)
+  %got = icmp eq i32 %status, 0
+  br i1 %got, label %inspect, label %refused
+
+inspect:
+  %format.at = getelementptr i8, ptr %view, i64 40
+  %text = load ptr, ptr %format.at
+  %code = load i16, ptr %text, align 1
+  %same.format = icmp eq i16 %code, %wanted
+  %ndim.at = getelementptr i8, ptr %view, i64 36
+  %ndim32 = load i32, ptr %ndim.at
+  %ndim = sext i32 %ndim32 to i64
+  %spec.place = mul i64 %a, 4
+  %spec.index = add i64 %spec.place, 8
+  %own = getelementptr i64, ptr %spec, i64 %spec.index
+  %dims = load i64, ptr %own
+  %d0.at = getelementptr i64, ptr %own, i64 1
+  %d0 = load i64, ptr %d0.at
+  %d1.at = getelementptr i64, ptr %own, i64 2
+  %d1 = load i64, ptr %d1.at
+  %size.at = getelementptr i64, ptr %own, i64 3
+  %size = load i64, ptr %size.at
+  %leading = sub i64 %ndim, %dims
+  %deep = icmp sge i64 %leading, 0
+  %plausible = and i1 %same.format, %deep
+  br i1 %plausible, label %trailing, label %mismatch
+
+trailing:
+  %shape.at = getelementptr i8, ptr %view, i64 48
+  %shape = load ptr, ptr %shape.at
+  %has1 = icmp sge i64 %dims, 1
+  br i1 %has1, label %first, label %trailing.done
+first:
+  %s0.at = getelementptr i64, ptr %shape, i64 %leading
+  %s0 = load i64, ptr %s0.at
+  %fits0 = icmp eq i64 %s0, %d0
+  %has2 = icmp sge i64 %dims, 2
+  br i1 %fits0, label %second.ask, label %mismatch
+second.ask:
+  br i1 %has2, label %second, label %trailing.done
+second:
+  %leading1 = add i64 %leading, 1
+  %s1.at = getelementptr i64, ptr %shape, i64 %leading1
+  %s1 = load i64, ptr %s1.at
+  %fits1 = icmp eq i64 %s1, %d1
+  br i1 %fits1, label %trailing.done, label %mismatch
+
+trailing.done:
+  %is.first = icmp eq i64 %a, 0
+  %lead0.at = getelementptr i8, ptr %views, i64 36
+  %ndim0.32 = load i32, ptr %lead0.at
+  %ndim0 = sext i32 %ndim0.32 to i64
+  %dims0.at = getelementptr i64, ptr %spec, i64 8
+  %dims0 = load i64, ptr %dims0.at
+  %leading0 = sub i64 %ndim0, %dims0
+  %same.leading = icmp eq i64 %leading, %leading0
+  %shape0.at = getelementptr i8, ptr %views, i64 48
+  %shape0 = load ptr, ptr %shape0.at
+  br i1 %same.leading, label %axis, label %mismatch
+
+axis:
+  %k = phi i64 [ 0, %trailing.done ], [ %k.next, %axis.ok ]
+  %rows = phi i64 [ 1, %trailing.done ], [ %rows.next, %axis.ok ]
+  %more.axes = icmp slt i64 %k, %leading
+  br i1 %more.axes, label %axis.check, label %array.fits
+axis.check:
+  %n.at = getelementptr i64, ptr %shape, i64 %k
+  %n = load i64, ptr %n.at
+  %n0.at = getelementptr i64, ptr %shape0, i64 %k
+  %n0 = load i64, ptr %n0.at
+  %same.n = icmp eq i64 %n, %n0
+  br i1 %same.n, label %axis.ok, label %mismatch
+axis.ok:
+  %k.next = add i64 %k, 1
+  %rows.next = mul i64 %rows, %n
+  br label %axis
+
+array.fits:
+  %buf = load ptr, ptr %view
+  %len.at = getelementptr i8, ptr %view, i64 16
+  %len = load i64, ptr %len.at
+  %end = getelementptr i8, ptr %buf, i64 %len
+  %end.at = getelementptr ptr, ptr %ends, i64 %a
+  store ptr %end, ptr %end.at
+  %word = mul i64 %a, 2
+  %word.at = getelementptr i64, ptr %context, i64 %word
+  store ptr %buf, ptr %word.at
+  %stride.at = getelementptr i64, ptr %word.at, i64 1
+  store i64 %size, ptr %stride.at
+  %count.next = select i1 %is.first, i64 %rows, i64 %count
+  br i1 %is.input, label %array.ok, label %overlap
+
+overlap:
+  %j = phi i64 [ 0, %array.fits ], [ %j.next, %overlap.next ]
+  %more.inputs = icmp slt i64 %j, %inputs
+  br i1 %more.inputs, label %overlap.check, label %array.ok
+overlap.check:
+  %j.word = mul i64 %j, 2
+  %j.at = getelementptr i64, ptr %context, i64 %j.word
+  %j.buf = load ptr, ptr %j.at
+  %j.end.at = getelementptr ptr, ptr %ends, i64 %j
+  %j.end = load ptr, ptr %j.end.at
+  %starts.before = icmp ult ptr %buf, %j.end
+  %ends.after = icmp ult ptr %j.buf, %end
+  %overlaps = and i1 %starts.before, %ends.after
+  br i1 %overlaps, label %mismatch, label %overlap.next
+overlap.next:
+  %j.next = add i64 %j, 1
+  br label %overlap
+
+array.ok:
+  %a.next = add i64 %a, 1
+  %more = icmp slt i64 %a.next, %arrays
+  br i1 %more, label %array, label %work
+
+work:
+  %function = load ptr, ptr %spec
+  %many = icmp sge i64 %count.next, {_KEEP_GIL}
+  br i1 %many, label %released, label %kept
+kept:
+  call void %function(ptr %context, i64 0, i64 %count.next)
+  br label %finished
+released:
+  %state = call ptr @PyEval_SaveThread()
+  %crew.at = getelementptr i64, ptr %spec, i64 4
+  %crew = load ptr, ptr %crew.at
+  %least.at = getelementptr i64, ptr %spec, i64 7
+  %least = load i64, ptr %least.at
+  %has.crew = icmp ne ptr %crew, null
+  %worth = icmp sge i64 %count.next, %least
+  %share = and i1 %has.crew, %worth
+  br i1 %share, label %together, label %alone
+together:
+  %run.at = getelementptr i64, ptr %spec, i64 5
+  %run = load ptr, ptr %run.at
+  %grain.at = getelementptr i64, ptr %spec, i64 6
+  %grain = load i64, ptr %grain.at
+  call void %run(ptr %crew, ptr %function, ptr %context, i64 %count.next, i64 %grain)
+  br label %restore
+alone:
+  call void %function(ptr %context, i64 0, i64 %count.next)
+  br label %restore
+restore:
+  call void @PyEval_RestoreThread(ptr %state)
+  br label %finished
+
+finished:
+  br label %release
+mismatch:
+  %taken = add i64 %a, 1
+  br label %release
+refused:
+  call void @PyErr_Clear()
+  br label %release
+
+release:
+  %held = phi i64 [ %arrays, %finished ], [ %taken, %mismatch ], [ %a, %refused ]
+  %answer = phi i64 [ 1, %finished ], [ 0, %mismatch ], [ 0, %refused ]
+  br label %release.ask
+release.ask:
+  %r = phi i64 [ 0, %release ], [ %r.next, %release.one ]
+  %more.views = icmp slt i64 %r, %held
+  br i1 %more.views, label %release.one, label %done
+release.one:
+  %r.offset = mul i64 %r, {_VIEW}
+  %r.view = getelementptr i8, ptr %views, i64 %r.offset
+  call void @PyBuffer_Release(ptr %r.view)
+  %r.next = add i64 %r, 1
+  br label %release.ask
+done:
+  %result = call ptr @PyBool_FromLong(i64 %answer)
+  ret ptr %result
+no:
+  %false = call ptr @PyBool_FromLong(i64 0)
+  ret ptr %false
+}}
+declare ptr @PyBytes_AsString(ptr)
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @PyBuffer_Release(ptr)
+declare ptr @PyBool_FromLong(i64)
+declare void @PyErr_Clear()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+"""
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+
+
+@once
+def _native_entry() -> native.Loaded:
+    key = cache.key({"entry": _IR})
+    entry = cache.read(key)
+    if entry is None:
+        entry = cache.Entry({"function": "entry", "robot": ""}, native.compile_ir(_IR))
+        cache.write(key, entry)
+    return native.load_object(entry.code)
+
+
+class Team(NamedTuple):
+    """The threads that an entry may use: addresses of a crew and of `crew_run`, rows in a chunk, and from how many rows on they pay."""
+
+    crew: int
+    run: int
+    grain: int
+    least: int
+
+
+def available() -> bool:
+    """Whether this interpreter is one whose buffers we know: CPython on a 64-bit machine."""
+    return sys.implementation.name == "cpython" and struct.calcsize("P") == 8
+
+
+def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, team: Team | None) -> Any:
+    """A Python function of `inputs` input and further output arrays. `rows` is the kernel's address; keep its code alive beside this."""
+    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0))]
+    for shape in shapes:
+        size = 1
+        for n in shape:
+            size *= n
+        words += [len(shape), *(shape + (0, 0))[:2], size]
+    spec = struct.pack(f"{len(words)}q", *words)
+    definition = _MethodDef(b"rows", _native_entry().address("entry"), 0x80, None)  # METH_FASTCALL
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, (ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.py_object)
+    function = new(ctypes.byref(definition), spec, None)
+    _keep_definition(definition)
+    return function
+
+
+_definitions: list[_MethodDef] = []
+
+
+def _keep_definition(definition: _MethodDef) -> None:
+    """CPython keeps a pointer to a method's definition for as long as the function lives, which may be for ever."""
+    _definitions.append(definition)

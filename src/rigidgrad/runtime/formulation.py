@@ -1,0 +1,147 @@
+"""Which way of computing a function is recorded: several are, on an equivalent model with fewer numbers, and the one with the fewest operations is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from rigidgrad.algorithms import catalog, ltl
+from rigidgrad.algorithms.aba import aba
+from rigidgrad.algorithms.catalog import Kernel
+from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.gauge import Gauge, own_frames
+from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.algorithms.minv import minv
+from rigidgrad.algorithms.newton_euler import newton_euler
+from rigidgrad.algorithms.rnea import External, rnea
+from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.algorithms.subtree_gradient import subtree_aba_derivatives, subtree_fused_gradient, subtree_rnea_derivatives
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.model.canonical import canonical
+from rigidgrad.model.model import Model
+from rigidgrad.program.fuse import fuse
+from rigidgrad.program.program import Program
+from rigidgrad.program.recorder import record
+from rigidgrad.scalars import sub
+
+Way = Callable[..., Any]
+
+
+def newton_euler_bias(model: Model, q: Vector, v: Vector, external: External | None = None) -> Vector:
+    return newton_euler(model, q, v, (0.0,) * model.nv, external)
+
+
+def newton_euler_gravity(model: Model, q: Vector) -> Vector:
+    return newton_euler(model, q, (0.0,) * model.nv, (0.0,) * model.nv)
+
+
+def solved_dynamics(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
+    """Forward dynamics by CRBA and LᵀDL, the bias by Newton and Euler."""
+    factor = ltl.factorize(crba(model, q), supports(model))
+    c = newton_euler_bias(model, q, v, external)
+    return ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
+
+
+def factored_minv(model: Model, q: Vector) -> Matrix:
+    return ltl.inverse(ltl.factorize(crba(model, q), supports(model)))
+
+
+_GRADIENTS: dict[str, Way] = {
+    "rnea_derivatives": subtree_rnea_derivatives,
+    "aba_derivatives": subtree_aba_derivatives,
+    "fused_gradient": subtree_fused_gradient,
+}
+_WAYS: dict[str, tuple[Way, ...]] = {
+    "rnea": (newton_euler, rnea),
+    "bias": (newton_euler_bias,),
+    "gravity_torque": (newton_euler_gravity,),
+    "aba": (solved_dynamics, aba),
+    "crba": (crba,),
+    "minv": (factored_minv, minv),
+}
+
+
+def program_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Program:
+    """The Program of a function for a model; options as for `catalog.bind`.
+
+    With `parameters`, those numbers of the model become inputs, so that the model cannot be simplified by them.
+    """
+    if parameters:
+        return _cheapest(model, name, lambda way: parametrized(model, name, parameters, way, **options))
+    if name in _GRADIENTS or name in _WAYS:
+        model = canonical(model)
+    return _cheapest(model, name, lambda way: catalog.bind(model, name, way=way, **options))
+
+
+def _cheapest(model: Model, name: str, bound: Callable[[Way | None], Kernel]) -> Program:
+    if name in _GRADIENTS:
+        return _recorded(bound(partial(_GRADIENTS[name], gauge=best_gauge(model))))
+    return min((_recorded(bound(way)) for way in _WAYS.get(name, (None,))), key=_cost)
+
+
+def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way | None, **options: Any) -> Kernel:
+    """A kernel whose model takes its inertias, gravity or armature from inputs.
+
+    inertia (bodies, 10): per body m, m·c, Ixx Ixy Iyy Ixz Iyz Izz at its origin; gravity (3,); armature (nv,).
+    """
+    shapes: dict[str, tuple[int, ...]] = {"inertia": (len(model.joints), 10), "gravity": (3,), "armature": (model.nv,)}
+    for parameter in parameters:
+        if parameter not in shapes:
+            raise unknown_name("parameter", parameter, shapes)
+    if "armature" in parameters and model.has_mimic:
+        raise InputError("armature cannot be a parameter of a robot with mimic joints")
+    outer = catalog.bind(model, name, way=way, **options)
+
+    def evaluate(values: Any) -> tuple:
+        changes: dict[str, Any] = {}
+        if "inertia" in parameters:
+            changes["inertias"] = tuple((x[0], tuple(x[1:4]), tuple(x[4:])) for x in values["inertia"])
+        if "gravity" in parameters:
+            changes["gravity"] = values["gravity"]
+        if "armature" in parameters:
+            changes["armature"] = values["armature"]
+        return catalog.bind(dataclasses.replace(model, **changes), name, way=way, **options).evaluate(values)
+
+    return Kernel(name, dict(outer.inputs) | {p: shapes[p] for p in parameters}, outer.outputs, evaluate)
+
+
+def _recorded(kernel: Kernel) -> Program:
+    return fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate))
+
+
+def _cost(program: Program) -> int:
+    return program.counts().instructions
+
+
+def best_gauge(model: Model) -> Gauge:
+    """The frames in which the gradient of inverse dynamics takes the fewest operations, of those that `gauges` offers."""
+    if len(model.joints) < 2:
+        return own_frames(model)
+
+    def cost(gauge: Gauge) -> int:
+        return _cost(_recorded(catalog.bind(model, "rnea_derivatives", way=partial(subtree_rnea_derivatives, gauge=gauge))))
+
+    return min(gauges(model), key=cost)
+
+
+def gauges(model: Model) -> Iterator[Gauge]:
+    """Each body in its own frame; or the last two, three or four bodies of every limb in the frame of their first."""
+    yield own_frames(model)
+    limbs = []
+    for leaf in model.bodies:
+        if not model.children[leaf]:
+            limb = [leaf]
+            for body in model.ancestors[leaf][1:]:
+                if len(model.children[body]) > 1 or model.joints[body].nv > 1:
+                    break
+                limb.append(body)
+            limbs.append(limb[::-1])
+    longest = max(len(limb) for limb in limbs)
+    for shared in range(2, min(longest, 4) + 1):
+        gauge = list(model.bodies)
+        for limb in limbs:
+            for body in limb[-shared:]:
+                gauge[body] = limb[-shared:][0]
+        yield tuple(gauge)

@@ -1,0 +1,173 @@
+"""The fast engine: a function recorded for a model, compiled for this CPU, and run over rows of arrays, W states at a time.
+
+Object code is cached on disk under everything that it depends on, so that a hit records nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.model.model import Model
+from rigidgrad.program.program import Program
+from rigidgrad.runtime import cache, entry, native
+from rigidgrad.runtime.formulation import program_of
+from rigidgrad.runtime.threads import Crew
+from rigidgrad.targets import llvm
+
+Shape = tuple[int, ...]
+_ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+# rough work of one core, to judge whether threads pay: flops a nanosecond, and nanoseconds of work worth a thread's chunk and a call's share
+_FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
+_CHUNK_NS = 4000
+_WORTH_NS = 12000
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is compiled: a function of a model with its options."""
+
+    model: Model = field(repr=False)
+    name: str
+    external: tuple[str, ...] = ()
+    frame: str | None = None
+    expressed_in: str = "world"
+    parameters: tuple[str, ...] = ()
+    packed: bool = False
+    dtype: str = "float64"
+    width: int = 0  # 0: what the CPU has
+
+    @property
+    def lanes(self) -> int:
+        return self.width or native.host().vector_bits // (64 if self.dtype == "float64" else 32)
+
+    def program(self) -> Program:
+        return program_of(
+            self.model,
+            self.name,
+            external=self.external,
+            frame=self.frame,
+            expressed_in=self.expressed_in,
+            parameters=self.parameters,
+        )
+
+    def ir(self) -> str:
+        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed)
+
+    def key(self) -> str:
+        options = {f.name: repr(getattr(self, f.name)) for f in fields(self) if f.name not in ("model", "width")}
+        return cache.key(options | {"model": digest(self.model), "lanes": str(self.lanes)})
+
+
+def digest(model: Model) -> str:
+    """A hash of all of a model's numbers and names that results depend on."""
+    parts = (
+        model.joints,
+        model.parents,
+        model.placements,
+        model.inertias,
+        model.armature,
+        model.gravity,
+        tuple(model.frames.values()),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+class LaneKernel:
+    """Compiled code of a job, and the shapes around it."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        key = job.key()
+        stored = cache.read(key)
+        if stored is None:
+            stored = _compile(job)
+            cache.write(key, stored)
+        meta = stored.meta
+        self.inputs: dict[str, Shape] = {k: tuple(s) for k, s in meta["inputs"].items()}
+        self.dense: dict[str, Shape] = {k: tuple(s) for k, s in meta["outputs"].items()}
+        self.masks = {k: _unpack(meta["masks"][k], shape) for k, shape in self.dense.items()}
+        self.outputs: dict[str, Shape] = {k: (int(self.masks[k].sum()),) if job.packed else s for k, s in self.dense.items()}
+        self.counts: dict[str, int] = meta["counts"]
+        self.loaded = native.load_object(stored.code)
+        self.address = self.loaded.address("rows")
+        self._rows = _ROWS(self.address)
+        self._sizes = [math.prod(s) for s in (*self.inputs.values(), *self.outputs.values())]
+        self.least_numbers = self.least() * self._sizes[0]  # of the first input
+
+    def grain(self) -> int:
+        """Rows of a thread's chunk."""
+        w = self.job.lanes
+        return max(w, math.ceil(_CHUNK_NS / self.nanoseconds() / w) * w)
+
+    def nanoseconds(self) -> float:
+        """A guess at the time of one row."""
+        return max(self.counts["flops"] + sum(self._sizes), 1) / _FLOPS_PER_NS[self.job.dtype]
+
+    def least(self) -> int:
+        """From how many rows on threads pay."""
+        return max(2 * self.job.lanes, math.ceil(_WORTH_NS / self.nanoseconds()))
+
+    def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
+        """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
+        context = np.empty(2 * len(arrays), np.int64)
+        context[0::2] = [a.ctypes.data for a in arrays]
+        context[1::2] = strides
+        address = context.ctypes.data
+        if crew is not None and crew.threads > 1 and count >= self.least():
+            crew.run(self.address, address, count, self.grain())
+        else:
+            self._rows(address, 0, count)
+
+    def entry(self, crew: Crew | None) -> Any:
+        """A native Python function of all input and output arrays; see `runtime.entry`."""
+        team = None
+        if crew is not None and crew.threads > 1:
+            team = entry.Team(crew.address, crew.run_address, self.grain(), self.least())
+        shapes = [*self.inputs.values(), *self.outputs.values()]
+        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, team)
+
+
+def _compile(job: Job) -> cache.Entry:
+    program = job.program()
+    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed))
+    meta = {
+        "function": job.name,
+        "robot": job.model.name,
+        "inputs": program.inputs,
+        "outputs": program.outputs,
+        "masks": {name: _pack(mask) for name, mask in program.pattern().items()},
+        "counts": dict(program.counts()),
+    }
+    return cache.Entry(meta, code)
+
+
+def _pack(mask: list[bool]) -> str:
+    return np.packbits(np.array(mask, dtype=bool)).tobytes().hex()
+
+
+def _unpack(text: str, shape: Shape) -> np.ndarray:
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=math.prod(shape))
+    return bits.astype(bool).reshape(shape)
+
+
+_kernels: dict[str, LaneKernel] = {}
+_lock = threading.Lock()
+
+
+def lane_kernel(job: Job) -> LaneKernel:
+    """The kernel of a job; models that are equal share one."""
+    key = job.key()
+    kernel = _kernels.get(key)
+    if kernel is None:
+        kernel = LaneKernel(job)
+        with _lock:
+            kernel = _kernels.setdefault(key, kernel)
+    return kernel

@@ -1,0 +1,173 @@
+"""LLVM in one place: text IR to object code for this CPU, and object code to addresses. llvmlite is loaded on first use."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rigidgrad.errors import RigidgradError
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+_MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # ELF, and Mach-O on macOS
+
+
+@dataclass(frozen=True)
+class Host:
+    """The CPU at hand, as LLVM names it."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+
+
+@cache
+def host() -> Host:
+    """What code is compiled for: the CPU of this machine with all its features."""
+    llvm = _llvm()
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:  # LLVM cannot tell on every platform; the CPU's name then decides alone
+        features = None
+    has = features.get if features is not None else lambda name, default=False: default
+    bits = 512 if has("avx512f", False) else 256 if has("avx", False) else 128
+    return Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten() if features is not None else "", bits)
+
+
+def version() -> str:
+    """The version of llvmlite, which pins that of LLVM."""
+    import llvmlite
+
+    return str(llvmlite.__version__)
+
+
+def compile_ir(ir: str, *, opt: int = 2, misched: bool = False) -> bytes:
+    """Object code for this CPU from text IR: verified, and emitted as it stands, without passes over the IR.
+
+    `opt` is the code generator's level, 0 to 3. `misched` lets LLVM reorder instructions; without it they keep the order of the IR.
+    """
+    return _emit(ir, opt, misched, "emit_object")
+
+
+def assembly(ir: str, *, opt: int = 2, misched: bool = False) -> str:
+    """The assembly text of what `compile_ir` would emit."""
+    return _emit(ir, opt, misched, "emit_assembly")
+
+
+class Loaded:
+    """Object code in memory, ready to be called. The code lives as long as this object: keep it beside every address taken."""
+
+    def __init__(self, engine: llvm.ExecutionEngine, obj: bytes) -> None:
+        self._engine = engine
+        self._obj = obj
+
+    def address(self, name: str) -> int:
+        """The address of the function `name`."""
+        with _lock():
+            found = int(self._engine.get_function_address(name))
+        if not found:
+            raise RigidgradError(f"the compiled code has no function {name!r}")
+        return found
+
+
+def load_object(obj: bytes) -> Loaded:
+    """Links object code of `compile_ir` into this process; C, Python and maths functions resolve to those of the process.
+
+    LLVM crashes on damaged object code: what comes from a file must have been verified.
+    """
+    if not obj.startswith(_MAGIC):
+        raise RigidgradError("this is not object code")
+    llvm = _llvm()
+    with _lock():
+        machine = _machine(2)
+        module = llvm.parse_assembly("")
+        module.triple = machine.triple
+        # llvmlite's memory manager puts code and constants into one block, within reach of the relative addresses of the small code model
+        engine = llvm.create_mcjit_compiler(module, machine, use_lmm=False)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(obj))
+        engine.finalize_object()
+    return Loaded(engine, obj)
+
+
+def _emit(ir: str, opt: int, misched: bool, method: str) -> Any:
+    llvm = _llvm()
+    # a context of its own: constants and types go with it, instead of staying in the process for ever
+    context = llvm.create_context()
+    with _lock():
+        try:
+            machine = _machine(opt)
+            with llvm.parse_assembly(ir, context) as module:
+                module.triple = machine.triple
+                module.data_layout = str(machine.target_data)
+                module.verify()
+                _check_symbols(module)
+                try:
+                    if not misched:
+                        llvm.set_option("rigidgrad", "-enable-misched=false")
+                    return getattr(machine, method)(module)
+                finally:
+                    if not misched:
+                        llvm.set_option("rigidgrad", "-enable-misched=true")
+        except RuntimeError as error:
+            raise RigidgradError(f"LLVM does not accept the generated code: {error}") from None
+
+
+def _check_symbols(module: Any) -> None:
+    """Raises for a function that the process lacks; MCJIT would end the process."""
+    declared = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    if declared:
+        missing = [name for name in declared if not _process_symbols().address_of_symbol(name)]
+        if missing:
+            raise RigidgradError(f"the generated code calls functions that this process does not have: {', '.join(missing)}")
+
+
+@cache
+def _process_symbols() -> Any:
+    """llvmlite, after a first engine: creating one opens the process's own symbols to LLVM's search."""
+    llvm = _llvm()
+    llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(0), use_lmm=False)
+    return llvm
+
+
+def _machine(opt: int) -> Any:
+    """A target machine for the host: small code model, so that constants are one relative address away.
+
+    One is made for each use, as an engine owns its own.
+    """
+    llvm = _llvm()
+    # MCJIT loads ELF on Windows, not COFF
+    triple = host().triple + ("-elf" if os.name == "nt" else "")
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=host().cpu, features=host().features, opt=opt, reloc="pic", codemodel="small", jit=True)
+
+
+@cache
+def _lock() -> Any:
+    """llvmlite's own lock, held while an option is set, code is emitted and the option is restored: options belong to the whole process.
+
+    A fork waits for it, as the child would inherit LLVM half-way through another thread's work.
+    """
+    lock: Any = getattr(getattr(_llvm().ffi.lib, "_lock", None), "_lock", None)
+    if not hasattr(lock, "_at_fork_reinit"):  # nothing promises that llvmlite keeps it there
+        lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock._at_fork_reinit)
+    return lock
+
+
+@cache
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    try:
+        llvm.check_jit_execution()
+    except OSError as error:
+        raise RigidgradError(f"this system does not allow compiled code to be run: {error}. Use engine='numpy'.") from None
+    return llvm

@@ -1,0 +1,1 @@
+"""Targets: each renders Programs in one language, and knows nothing of robots."""

@@ -1,0 +1,227 @@
+"""Programs as LLVM IR: one state a SIMD lane, W states at a time.
+
+The module has two functions. `kernel` evaluates W states from and to buffers in which each number of the program is one vector. `rows`, in
+`llvm_rows`, walks the user's arrays. Multiply-adds are explicit and no flag lets LLVM change a rounding, so a state's bits do not depend on W.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rigidgrad.program.program import Program
+from rigidgrad.targets import llvm_math, llvm_rows
+
+
+@dataclass
+class Lanes:
+    """The vector type of W lanes, and lines of IR written so far."""
+
+    dtype: str  # "float64" or "float32"
+    width: int
+    lines: list[str] = field(default_factory=list)
+    _count: int = 0
+
+    @property
+    def scalar(self) -> str:
+        return "double" if self.dtype == "float64" else "float"
+
+    @property
+    def integer(self) -> str:
+        """The scalar integer type of the same size."""
+        return "i64" if self.dtype == "float64" else "i32"
+
+    @property
+    def bytes(self) -> int:
+        return 8 if self.dtype == "float64" else 4
+
+    @property
+    def vector(self) -> str:
+        return self.of(self.scalar)
+
+    @property
+    def suffix(self) -> str:
+        """Of an intrinsic's name."""
+        kind = "f64" if self.dtype == "float64" else "f32"
+        return kind if self.width == 1 else f"v{self.width}{kind}"
+
+    def of(self, scalar: str) -> str:
+        return scalar if self.width == 1 else f"<{self.width} x {scalar}>"
+
+    def constant(self, x: float) -> str:
+        text = self.number(x)
+        return text if self.width == 1 else "<" + ", ".join([f"{self.scalar} {text}"] * self.width) + ">"
+
+    def number(self, x: float) -> str:
+        """A float in LLVM's exact notation."""
+        value = float(np.float32(x)) if self.dtype == "float32" else float(x)
+        return "0x" + struct.pack(">d", value).hex().upper()
+
+    def integers(self, x: int) -> str:
+        return str(x) if self.width == 1 else "<" + ", ".join([f"{self.integer} {x}"] * self.width) + ">"
+
+    def emit(self, text: str) -> str:
+        """One instruction with a result; gives the result's name."""
+        self._count += 1
+        name = f"%t{self._count}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    # --- arithmetic on vectors ---------------------------------------------------------------------------------------------------
+
+    def binary(self, operation: str, a: str, b: str) -> str:
+        return self.emit(f"{operation} {self.vector} {a}, {b}")
+
+    def integer_binary(self, operation: str, a: str, b: str) -> str:
+        return self.emit(f"{operation} {self.of(self.integer)} {a}, {b}")
+
+    def negate(self, a: str) -> str:
+        return self.emit(f"fneg {self.vector} {a}")
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        v = self.vector
+        return self.emit(f"call {v} @llvm.fma.{self.suffix}({v} {a}, {v} {b}, {v} {c})")
+
+    def unary_intrinsic(self, name: str, a: str) -> str:
+        return self.emit(f"call {self.vector} @llvm.{name}.{self.suffix}({self.vector} {a})")
+
+    def select(self, condition: str, a: str, b: str) -> str:
+        return self.emit(f"select {self.of('i1')} {condition}, {self.vector} {a}, {self.vector} {b}")
+
+    def compare(self, predicate: str, a: str, b: str) -> str:
+        return self.emit(f"fcmp {predicate} {self.vector} {a}, {b}")
+
+    def bits(self, a: str) -> str:
+        return self.emit(f"bitcast {self.vector} {a} to {self.of(self.integer)}")
+
+    def from_bits(self, a: str) -> str:
+        return self.emit(f"bitcast {self.of(self.integer)} {a} to {self.vector}")
+
+
+def render(program: Program, dtype: str, width: int, *, packed: bool = False) -> str:
+    """The module's text. `packed` leaves structural zeros out of the outputs."""
+    outputs = output_layout(program, packed)
+    lanes = Lanes(dtype, width)
+    kernel = _kernel(lanes, program, outputs)
+    used = {node[0] for node in program.nodes}
+    parts = [
+        llvm_math.functions(Lanes(dtype, width), used),
+        kernel,
+        llvm_rows.rows(dtype, width, [math.prod(s) for s in program.inputs.values()], outputs),
+        _declarations(lanes),
+    ]
+    return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class OutputLayout:
+    """Where the program's results go: for each number of a row the index in `Program.results`, or None for a structural zero."""
+
+    columns: tuple[int | None, ...]
+
+
+def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
+    layouts, start = [], 0
+    for shape in program.outputs.values():
+        size = math.prod(shape)
+        columns: list[int | None] = []
+        for k in range(start, start + size):
+            result = program.results[k]
+            zero = isinstance(result, float) and result == 0.0
+            if not (zero and packed):
+                columns.append(None if zero else k)
+        layouts.append(OutputLayout(tuple(columns)))
+        start += size
+    return layouts
+
+
+def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
+    """Straight-line code from the input vectors to the output vectors. Results are stored as soon as they are known."""
+    names = list(program.inputs)
+    stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
+    v, size = lanes.vector, lanes.bytes * lanes.width
+
+    def store(value: str, output: int, column: int) -> None:
+        place = lanes.emit(f"getelementptr {v}, ptr %o{output}, i64 {column}")
+        lanes.do(f"store {v} {value}, ptr {place}, align {lanes.bytes if lanes.width == 1 else size}")
+
+    for output, layout in enumerate(outputs):
+        for column, k in enumerate(layout.columns):
+            if k is None:
+                continue
+            result = program.results[k]
+            if isinstance(result, float):
+                store(lanes.constant(result), output, column)
+            else:
+                stores.setdefault(result[1], []).append((output, column, result[0]))
+    value: list[str] = []
+    pairs: dict[int, tuple[str, str]] = {}
+    for i, node in enumerate(program.nodes):
+        value.append(_node(lanes, node, value, names, pairs))
+        negated = None
+        for output, column, sign in stores.get(i, ()):
+            if sign < 0 and negated is None:
+                negated = lanes.negate(value[i])
+            store(value[i] if sign > 0 else str(negated), output, column)
+    arguments = ", ".join([f"ptr noalias %i{k}" for k in range(len(names))] + [f"ptr noalias %o{k}" for k in range(len(outputs))])
+    return f"define internal void @kernel({arguments}) nounwind {{\n" + "\n".join(lanes.lines) + "\n  ret void\n}\n"
+
+
+def _node(lanes: Lanes, node: tuple, value: list[str], names: list[str], pairs: dict[int, tuple[str, str]]) -> str:
+    kind = node[0]
+    v, size = lanes.vector, lanes.bytes * lanes.width
+    if kind == "const":
+        return lanes.constant(node[1])
+    if kind == "input":
+        place = lanes.emit(f"getelementptr {v}, ptr %i{names.index(node[1])}, i64 {node[2]}")
+        return lanes.emit(f"load {v}, ptr {place}, align {lanes.bytes if lanes.width == 1 else size}")
+    x = [value[k] for k in node[1:]]
+    match kind:
+        case "add" | "sub" | "mul" | "div":
+            return lanes.binary(f"f{kind}", *x)
+        case "fma":
+            return lanes.fma(*x)
+        case "fms":
+            return lanes.fma(x[0], x[1], lanes.negate(x[2]))
+        case "fnma":
+            return lanes.fma(lanes.negate(x[0]), x[1], x[2])
+        case "neg":
+            return lanes.negate(x[0])
+        case "sqrt":
+            return lanes.unary_intrinsic("sqrt", x[0])
+        case "min":
+            return lanes.select(lanes.compare("olt", x[1], x[0]), x[1], x[0])
+        case "max":
+            return lanes.select(lanes.compare("olt", x[0], x[1]), x[1], x[0])
+        case "select":
+            return lanes.select(lanes.compare("olt", x[0], x[1]), x[2], x[3])
+        case "atan2":
+            return lanes.emit(f"call {v} @lanes_atan2({v} {x[0]}, {v} {x[1]})")
+        case "sin" | "cos":
+            angle = node[1]
+            if angle not in pairs:
+                both = lanes.emit(f"call {{ {v}, {v} }} @lanes_sincos({v} {x[0]})")
+                pairs[angle] = (lanes.emit(f"extractvalue {{ {v}, {v} }} {both}, 0"), lanes.emit(f"extractvalue {{ {v}, {v} }} {both}, 1"))
+            return pairs[angle][0 if kind == "sin" else 1]
+    raise AssertionError(kind)
+
+
+def _declarations(lanes: Lanes) -> str:
+    v, f = lanes.vector, lanes.suffix
+    return "\n".join(
+        [
+            f"declare {v} @llvm.fma.{f}({v}, {v}, {v})",
+            f"declare {v} @llvm.sqrt.{f}({v})",
+            f"declare {v} @llvm.fabs.{f}({v})",
+            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+        ]
+    )

@@ -1,0 +1,279 @@
+"""The walk over users' arrays, as LLVM IR: W rows at a time, transposed in registers into and out of lanes.
+
+`rows(context, start, stop)` evaluates rows start to stop. The context is an array of 64-bit words: for each input, then for each output, an
+address and a stride between rows in numbers (0 repeats one row). Nothing outside the rows named is read or written: the last, partial block
+goes through the lane buffers number by number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rigidgrad.targets.llvm import OutputLayout
+
+
+def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
+    walk = _Walk(dtype, width, inputs, outputs)
+    return walk.scalar() if width == 1 else walk.lanes()
+
+
+class _Walk:
+    def __init__(self, dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]):
+        self.scalar_type = "double" if dtype == "float64" else "float"
+        self.bytes = 8 if dtype == "float64" else 4
+        self.width = width
+        self.vector = f"<{width} x {self.scalar_type}>"
+        self.inputs, self.outputs = inputs, outputs
+        self.lines: list[str] = []
+        self.count = 0
+
+    # --- writing -----------------------------------------------------------------------------------------------------------------
+
+    def emit(self, text: str) -> str:
+        self.count += 1
+        self.lines.append(f"  %w{self.count} = {text}")
+        return f"%w{self.count}"
+
+    def do(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def fresh(self, name: str) -> str:
+        self.count += 1
+        return f"{name}{self.count}"
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def at(self, base: str, index: str | int) -> str:
+        return self.emit(f"getelementptr {self.scalar_type}, ptr {base}, i64 {index}")
+
+    def load_context(self) -> None:
+        """%in0, %is0, …: address and stride of each input; %out0, %os0, … of each output."""
+        names = [("in", "is", k) for k in range(len(self.inputs))] + [("out", "os", k) for k in range(len(self.outputs))]
+        for place, (address, stride, k) in enumerate(names):
+            first = self.emit(f"getelementptr i64, ptr %context, i64 {2 * place}")
+            self.do(f"%{address}{k} = load ptr, ptr {first}")
+            second = self.emit(f"getelementptr i64, ptr %context, i64 {2 * place + 1}")
+            self.do(f"%{stride}{k} = load i64, ptr {second}")
+
+    def loop(self, count: str | int, body, name: str = "loop") -> None:
+        """for index in 0 … count - 1 (at least once): body(index)."""
+        head, done, before = self.fresh(name), self.fresh(name + "_done"), self.fresh(name + "_before")
+        self.do(f"br label %{before}")
+        self.label(before)
+        self.do(f"br label %{head}")
+        self.label(head)
+        index, following = f"%{head}_i", f"%{head}_n"
+        self.do(f"{index} = phi i64 [ 0, %{before} ], [ {following}, %{head}_end ]")
+        body(index)
+        self.do(f"br label %{head}_end")
+        self.label(f"{head}_end")
+        self.do(f"{following} = add i64 {index}, 1")
+        more = self.emit(f"icmp slt i64 {following}, {count}")
+        self.do(f"br i1 {more}, label %{head}, label %{done}")
+        self.label(done)
+
+    def function(self) -> str:
+        text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n"
+        self.lines = []
+        return text
+
+    # --- one state at a time -----------------------------------------------------------------------------------------------------
+
+    def scalar(self) -> str:
+        """The kernel reads and writes the user's rows themselves."""
+        self.label("entry")
+        self.load_context()
+        any_rows = self.emit("icmp slt i64 %start, %stop")
+        self.do(f"br i1 {any_rows}, label %row, label %end")
+        self.label("row")
+        self.do("%r = phi i64 [ %start, %entry ], [ %next, %row ]")
+        pointers = []
+        for kind, stride, items in (("in", "is", self.inputs), ("out", "os", self.outputs)):
+            for k, _ in enumerate(items):
+                pointers.append(self.at(f"%{kind}{k}", self.emit(f"mul i64 %r, %{stride}{k}")))
+        for k, layout in enumerate(self.outputs):
+            if None in layout.columns:
+                place = pointers[len(self.inputs) + k]
+                self.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {self.bytes * len(layout.columns)}, i1 false)")
+        self.do(f"call void @kernel({', '.join(f'ptr {x}' for x in pointers)})")
+        self.do("%next = add i64 %r, 1")
+        more = self.emit("icmp slt i64 %next, %stop")
+        self.do(f"br i1 {more}, label %row, label %end")
+        self.label("end")
+        self.do("ret void")
+        return self.function()
+
+    # --- W states at a time ------------------------------------------------------------------------------------------------------
+
+    def lanes(self) -> str:
+        w = self.width
+        self.label("entry")
+        self.load_context()
+        self.buffers()
+        for name, kind, items in (("is", "i", self.inputs), ("os", "o", self.outputs)):
+            for k, _ in enumerate(items):
+                for lane in range(2, w):
+                    self.do(f"%{kind}{k}x{lane} = mul i64 %{name}{k}, {lane}")
+        self.do(f"%last = sub i64 %stop, {w}")
+        full = self.emit("icmp sle i64 %start, %last")
+        self.do(f"br i1 {full}, label %block, label %tail")
+        self.label("block")
+        self.do("%b = phi i64 [ %start, %entry ], [ %next, %block_end ]")
+        for k, size in enumerate(self.inputs):
+            self.read_block(k, size)
+        self.call_kernel()
+        for k, layout in enumerate(self.outputs):
+            self.write_block(k, layout)
+        self.do("br label %block_end")
+        self.label("block_end")
+        self.do(f"%next = add i64 %b, {w}")
+        more = self.emit("icmp sle i64 %next, %last")
+        self.do(f"br i1 {more}, label %block, label %tail")
+        self.label("tail")
+        self.do("%t = phi i64 [ %start, %entry ], [ %next, %block_end ]")
+        self.do("%rest = sub i64 %stop, %t")
+        some = self.emit("icmp sgt i64 %rest, 0")
+        self.do(f"br i1 {some}, label %partial, label %end")
+        self.label("partial")
+        self.partial_block()
+        self.do("br label %end")
+        self.label("end")
+        self.do("ret void")
+        return self.function()
+
+    def buffers(self) -> None:
+        """Lane buffers on the stack; structural zeros of outputs are set once and never touched by the kernel."""
+        for k, size in enumerate(self.inputs):
+            self.do(f"%ibuf{k} = alloca [{max(size, 1)} x {self.vector}], align 64")
+        for k, layout in enumerate(self.outputs):
+            n = max(len(layout.columns), 1)
+            self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
+            if None in layout.columns:
+                self.do(f"call void @llvm.memset.p0.i64(ptr %obuf{k}, i8 0, i64 {n * self.bytes * self.width}, i1 false)")
+
+    def call_kernel(self) -> None:
+        buffers = [f"ptr %ibuf{k}" for k in range(len(self.inputs))] + [f"ptr %obuf{k}" for k in range(len(self.outputs))]
+        self.do(f"call void @kernel({', '.join(buffers)})")
+
+    def lane_rows(self, kind: str, k: int, first: str) -> list[str]:
+        """The addresses of W consecutive rows, the first one being row `first`."""
+        base, stride = ("in", "is") if kind == "i" else ("out", "os")
+        row = self.at(f"%{base}{k}", self.emit(f"mul i64 {first}, %{stride}{k}"))
+        steps = [None, f"%{stride}{k}"] + [f"%{kind}{k}x{lane}" for lane in range(2, self.width)]
+        return [row if step is None else self.at(row, step) for step in steps]
+
+    def transpose(self, v: list[str]) -> list[str]:
+        """W vectors of W numbers, by swapping blocks of half, a quarter, … of the width."""
+        w, half = self.width, self.width // 2
+        v = list(v)
+        while half:
+            for i in range(w):
+                if i & half:
+                    continue
+                low = [w + k - half if k & half else k for k in range(w)]
+                high = [w + k if k & half else k + half for k in range(w)]
+                v[i], v[i + half] = self.shuffle(v[i], v[i + half], low), self.shuffle(v[i], v[i + half], high)
+            half //= 2
+        return v
+
+    def shuffle(self, a: str, b: str, mask: list[int]) -> str:
+        indices = ", ".join(f"i32 {k}" for k in mask)
+        return self.emit(f"shufflevector {self.vector} {a}, {self.vector} {b}, <{self.width} x i32> <{indices}>")
+
+    def starts(self, size: int) -> list[int]:
+        """First columns of blocks of W that cover `size` columns; the last may overlap the one before."""
+        w = self.width
+        return [min(j, size - w) for j in range(0, size, w)]
+
+    def read_block(self, k: int, size: int) -> None:
+        row = self.lane_rows("i", k, "%b")
+        w, s, v = self.width, self.scalar_type, self.vector
+        if size < w:
+            for j in range(size):
+                for lane in range(w):
+                    x = self.emit(f"load {s}, ptr {self.at(row[lane], j)}, align {self.bytes}")
+                    self.do(f"store {s} {x}, ptr {self.at(f'%ibuf{k}', j * w + lane)}, align {self.bytes}")
+            return
+        for j in self.starts(size):
+            loaded = [self.emit(f"load {v}, ptr {self.at(row[lane], j)}, align {self.bytes}") for lane in range(w)]
+            for lane, x in enumerate(self.transpose(loaded)):
+                self.do(f"store {v} {x}, ptr {self.at(f'%ibuf{k}', (j + lane) * w)}, align {self.bytes * w}")
+
+    def write_block(self, k: int, layout: OutputLayout) -> None:
+        """Runs of blocks that are all structural zeros are stored without being looked up; other blocks are transposed."""
+        row = self.lane_rows("o", k, "%b")
+        size, w, s = len(layout.columns), self.width, self.scalar_type
+        if size < w:
+            for j in range(size):
+                for lane in range(w):
+                    x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', j * w + lane)}, align {self.bytes}")
+                    self.do(f"store {s} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
+            return
+        runs: list[tuple[bool, list[int]]] = []
+        for j in self.starts(size):
+            zero = all(c is None for c in layout.columns[j : j + w])
+            if runs and runs[-1][0] == zero and j - runs[-1][1][-1] == w:
+                runs[-1][1].append(j)
+            else:
+                runs.append((zero, [j]))
+        for zero, blocks in runs:
+            write = self.write_zeros if zero else self.write_columns
+            if len(blocks) <= 4:
+                for j in blocks:
+                    write(k, row, j)
+            else:
+                first = blocks[0]
+                self.loop(len(blocks), lambda i, f=first, wr=write: wr(k, row, self.emit(f"add i64 {self.emit(f'mul i64 {i}, {w}')}, {f}")))
+
+    def write_zeros(self, k: int, row: list[str], j: str | int) -> None:
+        for lane in range(self.width):
+            self.do(f"store {self.vector} zeroinitializer, ptr {self.at(row[lane], j)}, align {self.bytes}")
+
+    def write_columns(self, k: int, row: list[str], j: str | int) -> None:
+        w, v = self.width, self.vector
+        start = self.emit(f"getelementptr {v}, ptr %obuf{k}, i64 {j}")
+        loaded = [self.emit(f"load {v}, ptr {self.at(start, lane * w)}, align {self.bytes * w}") for lane in range(w)]
+        for lane, x in enumerate(self.transpose(loaded)):
+            self.do(f"store {v} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
+
+    def partial_block(self) -> None:
+        """Fewer than W rows: lanes beyond the last row repeat it, and are not written."""
+        w, s = self.width, self.scalar_type
+        self.do("%end_row = sub i64 %stop, 1")
+        for k, size in enumerate(self.inputs):
+            if not size:
+                continue
+
+            def read_lane(lane: str, k=k, size=size) -> None:
+                r = self.emit(f"add i64 %t, {lane}")
+                inside = self.emit(f"icmp slt i64 {r}, %stop")
+                r = self.emit(f"select i1 {inside}, i64 {r}, i64 %end_row")
+                row = self.at(f"%in{k}", self.emit(f"mul i64 {r}, %is{k}"))
+
+                def read(j: str) -> None:
+                    x = self.emit(f"load {s}, ptr {self.at(row, j)}, align {self.bytes}")
+                    place = self.emit(f"add i64 {self.emit(f'mul i64 {j}, {w}')}, {lane}")
+                    self.do(f"store {s} {x}, ptr {self.at(f'%ibuf{k}', place)}, align {self.bytes}")
+
+                self.loop(size, read, "read")
+
+            self.loop(w, read_lane, "lane")
+        self.call_kernel()
+        for k, layout in enumerate(self.outputs):
+            size = len(layout.columns)
+            if not size:
+                continue
+
+            def write_lane(lane: str, k=k, size=size) -> None:
+                row = self.at(f"%out{k}", self.emit(f"mul i64 {self.emit(f'add i64 %t, {lane}')}, %os{k}"))
+
+                def write(j: str) -> None:
+                    place = self.emit(f"add i64 {self.emit(f'mul i64 {j}, {w}')}, {lane}")
+                    x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', place)}, align {self.bytes}")
+                    self.do(f"store {s} {x}, ptr {self.at(row, j)}, align {self.bytes}")
+
+                self.loop(size, write, "write")
+
+            self.loop("%rest", write_lane, "lane")
