@@ -12,6 +12,7 @@ import re
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -491,16 +492,17 @@ os.chmod(sys.argv[1], 0o700)
 
 
 @POSIX
-def test_a_read_only_folder_is_read(where, tmp_path):
+def test_a_read_only_folder_is_read(monkeypatch):
     key = cache.key({"a": "1"})
-    cache.write(key, cache.Entry({}, b"old"))
-    for folder in [where, *where.parents]:  # pytest's own folders are closed to others
-        if folder.owner() == Path.home().owner() and str(folder).startswith(str(tmp_path.parent.parent)):
-            folder.chmod(folder.stat().st_mode | 0o011)
-    run = subprocess.run([sys.executable, "-c", READ_ONLY, str(where)], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == "Entry(meta={}, code=b'old') None\n"
-    assert temporary_files(where) == []
+    with tempfile.TemporaryDirectory() as base:  # not pytest's, which is closed to the user that root becomes here
+        os.chmod(base, 0o711)
+        where = Path(base, "cache")
+        monkeypatch.setenv("RIGIDGRAD_CACHE", str(where))
+        cache.write(key, cache.Entry({}, b"old"))
+        run = subprocess.run([sys.executable, "-c", READ_ONLY, str(where)], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout == "Entry(meta={}, code=b'old') None\n"
+        assert temporary_files(where) == []
 
 
 def test_a_folder_that_refuses_new_files(where, key, monkeypatch):

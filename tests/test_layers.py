@@ -13,6 +13,8 @@ ROOT = Path(rigidgrad.__file__).parent
 
 # top first; modules on one line do not know each other
 LAYERS = [
+    {"__main__"},
+    {"cli"},
     {"__init__"},
     {"generate"},
     {"robot"},
@@ -33,7 +35,7 @@ def imports(path: Path):
             parts = node.module.split(".")
             yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("rigidgrad."))
+            yield from ((a.name.split(".") + ["__init__"])[1] for a in node.names if a.name.split(".")[0] == "rigidgrad")
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))

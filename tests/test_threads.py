@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rigidgrad.errors import InputError, RigidgradError
-from rigidgrad.runtime import native, threads
+from rigidgrad.runtime import crew_code, native, threads
 from rigidgrad.runtime.threads import Crew
 
 JOBS = """
@@ -490,4 +490,4 @@ def test_the_native_loop_is_valid_for_other_cpus(triple):
     import llvmlite.binding as llvm
 
     native.host()
-    llvm.parse_assembly(threads._render(triple)).verify()
+    llvm.parse_assembly(crew_code.render(triple)).verify()

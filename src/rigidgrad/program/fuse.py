@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rigidgrad.program.program import Node, Program
+from collections import Counter
+
+from rigidgrad.program.program import Node, Output, Program
 
 
 def fuse(program: Program) -> Program:
@@ -25,4 +27,25 @@ def fuse(program: Program) -> Program:
         elif single_product(a):
             absorbed.add(a)
             fused[i] = ("fma" if node[0] == "add" else "fms", *nodes[a][1:], b)
-    return Program.from_graph(program.inputs, program.outputs, fused, program.results)
+    return Program.from_graph(program.inputs, program.outputs, fused, _unsigned(fused, uses, program.results))
+
+
+# the operation that gives the negative; for a difference the operands change places
+_NEGATIVE = {"fma": "fnms", "fnms": "fma", "fms": "fnma", "fnma": "fms"}
+
+
+def _unsigned(nodes: list[Node], uses: list[int], results: tuple[Output, ...]) -> list[Output]:
+    """Results without a minus sign where the operation that makes them can take it; changes those nodes."""
+    negative = Counter(r[1] for r in results if isinstance(r, tuple) and r[0] < 0)
+    flipped = set()
+    for i, count in negative.items():
+        kind = nodes[i][0]
+        if count != uses[i]:
+            continue
+        if kind in _NEGATIVE:
+            nodes[i] = (_NEGATIVE[kind], *nodes[i][1:])
+            flipped.add(i)
+        elif kind == "sub":
+            nodes[i] = ("sub", nodes[i][2], nodes[i][1])
+            flipped.add(i)
+    return [(1, r[1]) if isinstance(r, tuple) and r[1] in flipped else r for r in results]

@@ -17,8 +17,8 @@ Shape = tuple[int, ...]
 Output = tuple[int, int] | float  # (sign, node) or a constant
 
 LEAVES = ("input", "const")
-# fma: a·b + c, fms: a·b - c, fnma: c - a·b; select(a, b, x, y): x where a < b, else y
-FUSED = ("fma", "fms", "fnma")
+# fma: a·b + c, fms: a·b - c, fnma: c - a·b, fnms: -a·b - c; select(a, b, x, y): x where a < b, else y
+FUSED = ("fma", "fms", "fnma", "fnms")
 
 
 def operands(node: Node) -> tuple[int, ...]:
@@ -197,6 +197,8 @@ def evaluate(node: Node, x: list[Any], inputs: Mapping[str, tuple]) -> Any:
             return a * x[node[2]] - x[node[3]]
         case "fnma":
             return x[node[3]] - a * x[node[2]]
+        case "fnms":
+            return -(a * x[node[2]]) - x[node[3]]
         case "neg":
             return -a
         case "sin":

@@ -21,15 +21,34 @@ _MOST_ARRAYS = 24
 _READ, _WRITE = 0x38 | 0x4, 0x38 | 0x4 | 0x1  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT (| PyBUF_WRITABLE)
 # below this many rows the GIL is kept: releasing it would cost more than the work
 _KEEP_GIL = 16
+# results of this many bytes or more go past the caches, which could not hold them
+STREAM_BYTES = 32_000_000
+
+_FUNCTIONS = ("PyObject_GetBuffer", "PyBuffer_Release", "PyBool_FromLong", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")
+_PYTHON = 11  # the word of the first of these
+_ARRAYS = _PYTHON + len(_FUNCTIONS)  # the word of the first array
+_BYTES_HEAD = bytes.__basicsize__ - 1  # where the contents of a bytes object begin
 
 _IR = f"""
-; self: bytes with words rows, inputs, arrays, format, crew, crew_run, grain, least; then per array its dimensions, d0, d1, size
+; self: bytes with words rows, inputs, arrays, format, crew, crew_run, grain, least, three of the C library, six of Python; then per array its dimensions, d0, d1, size
 define ptr @entry(ptr %self, ptr %args, i64 %nargs) {{
 entry:
   %views = alloca [{_MOST_ARRAYS * _VIEW} x i8], align 16
-  %context = alloca [{2 * _MOST_ARRAYS} x i64], align 16
+  %context = alloca [{2 * _MOST_ARRAYS + 5} x i64], align 16
   %ends = alloca [{_MOST_ARRAYS} x ptr], align 16
-  %spec = call ptr @PyBytes_AsString(ptr %self)
+  %spec = getelementptr i8, ptr %self, i64 {_BYTES_HEAD}
+  %PyObject_GetBuffer.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 0}
+  %PyObject_GetBuffer = load ptr, ptr %PyObject_GetBuffer.at
+  %PyBuffer_Release.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 1}
+  %PyBuffer_Release = load ptr, ptr %PyBuffer_Release.at
+  %PyBool_FromLong.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 2}
+  %PyBool_FromLong = load ptr, ptr %PyBool_FromLong.at
+  %PyErr_Clear.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 3}
+  %PyErr_Clear = load ptr, ptr %PyErr_Clear.at
+  %PyEval_SaveThread.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 4}
+  %PyEval_SaveThread = load ptr, ptr %PyEval_SaveThread.at
+  %PyEval_RestoreThread.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 5}
+  %PyEval_RestoreThread = load ptr, ptr %PyEval_RestoreThread.at
   %p1 = getelementptr i64, ptr %spec, i64 1
   %inputs = load i64, ptr %p1
   %p2 = getelementptr i64, ptr %spec, i64 2
@@ -43,13 +62,15 @@ entry:
 array:
   %a = phi i64 [ 0, %entry ], [ %a.next, %array.ok ]
   %count = phi i64 [ 1, %entry ], [ %count.next, %array.ok ]
+  %written = phi i64 [ 0, %entry ], [ %written.next, %array.ok ]
+  %misplaced = phi i64 [ 0, %entry ], [ %misplaced.next, %array.ok ]
   %arg.at = getelementptr ptr, ptr %args, i64 %a
   %arg = load ptr, ptr %arg.at
   %view.offset = mul i64 %a, {_VIEW}
   %view = getelementptr i8, ptr %views, i64 %view.offset
   %is.input = icmp slt i64 %a, %inputs
   %flags = select i1 %is.input, i32 {_READ}, i32 {_WRITE}
-  %status = call i32 @PyObject_GetBuffer(ptr %arg, ptr %view, i32 %flags)
+  %status = call i32 %PyObject_GetBuffer(ptr %arg, ptr %view, i32 %flags)
   %got = icmp eq i32 %status, 0
   br i1 %got, label %inspect, label %refused
 
@@ -62,7 +83,7 @@ inspect:
   %ndim32 = load i32, ptr %ndim.at
   %ndim = sext i32 %ndim32 to i64
   %spec.place = mul i64 %a, 4
-  %spec.index = add i64 %spec.place, 8
+  %spec.index = add i64 %spec.place, {_ARRAYS}
   %own = getelementptr i64, ptr %spec, i64 %spec.index
   %dims = load i64, ptr %own
   %d0.at = getelementptr i64, ptr %own, i64 1
@@ -101,7 +122,7 @@ trailing.done:
   %lead0.at = getelementptr i8, ptr %views, i64 36
   %ndim0.32 = load i32, ptr %lead0.at
   %ndim0 = sext i32 %ndim0.32 to i64
-  %dims0.at = getelementptr i64, ptr %spec, i64 8
+  %dims0.at = getelementptr i64, ptr %spec, i64 {_ARRAYS}
   %dims0 = load i64, ptr %dims0.at
   %leading0 = sub i64 %ndim0, %dims0
   %same.leading = icmp eq i64 %leading, %leading0
@@ -139,6 +160,12 @@ array.fits:
   %stride.at = getelementptr i64, ptr %word.at, i64 1
   store i64 %size, ptr %stride.at
   %count.next = select i1 %is.first, i64 %rows, i64 %count
+  %own.bytes = select i1 %is.input, i64 0, i64 %len
+  %written.next = add i64 %written, %own.bytes
+  %place = ptrtoint ptr %buf to i64
+  %odd = and i64 %place, 15
+  %own.odd = select i1 %is.input, i64 0, i64 %odd
+  %misplaced.next = or i64 %misplaced, %own.odd
   br i1 %is.input, label %array.ok, label %overlap
 
 overlap:
@@ -166,13 +193,25 @@ array.ok:
 
 work:
   %function = load ptr, ptr %spec
+  %large = icmp sge i64 %written.next, {STREAM_BYTES}
+  %aligned = icmp eq i64 %misplaced.next, 0
+  %stream = and i1 %large, %aligned
+  %streaming = zext i1 %stream to i64
+  %last.word = mul i64 %arrays, 2
+  %streaming.at = getelementptr i64, ptr %context, i64 %last.word
+  store i64 %streaming, ptr %streaming.at
+  %libm.word = add i64 %last.word, 1
+  %libm.to = getelementptr i64, ptr %context, i64 %libm.word
+  %libm.from = getelementptr i64, ptr %spec, i64 8
+  %libm = load <3 x i64>, ptr %libm.from, align 8
+  store <3 x i64> %libm, ptr %libm.to, align 8
   %many = icmp sge i64 %count.next, {_KEEP_GIL}
   br i1 %many, label %released, label %kept
 kept:
   call void %function(ptr %context, i64 0, i64 %count.next)
   br label %finished
 released:
-  %state = call ptr @PyEval_SaveThread()
+  %state = call ptr %PyEval_SaveThread()
   %crew.at = getelementptr i64, ptr %spec, i64 4
   %crew = load ptr, ptr %crew.at
   %least.at = getelementptr i64, ptr %spec, i64 7
@@ -192,7 +231,7 @@ alone:
   call void %function(ptr %context, i64 0, i64 %count.next)
   br label %restore
 restore:
-  call void @PyEval_RestoreThread(ptr %state)
+  call void %PyEval_RestoreThread(ptr %state)
   br label %finished
 
 finished:
@@ -201,7 +240,7 @@ mismatch:
   %taken = add i64 %a, 1
   br label %release
 refused:
-  call void @PyErr_Clear()
+  call void %PyErr_Clear()
   br label %release
 
 release:
@@ -215,23 +254,16 @@ release.ask:
 release.one:
   %r.offset = mul i64 %r, {_VIEW}
   %r.view = getelementptr i8, ptr %views, i64 %r.offset
-  call void @PyBuffer_Release(ptr %r.view)
+  call void %PyBuffer_Release(ptr %r.view)
   %r.next = add i64 %r, 1
   br label %release.ask
 done:
-  %result = call ptr @PyBool_FromLong(i64 %answer)
+  %result = call ptr %PyBool_FromLong(i64 %answer)
   ret ptr %result
 no:
-  %false = call ptr @PyBool_FromLong(i64 0)
+  %false = call ptr %PyBool_FromLong(i64 0)
   ret ptr %false
 }}
-declare ptr @PyBytes_AsString(ptr)
-declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
-declare void @PyBuffer_Release(ptr)
-declare ptr @PyBool_FromLong(i64)
-declare void @PyErr_Clear()
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
 """
 
 
@@ -263,9 +295,10 @@ def available() -> bool:
     return sys.implementation.name == "cpython" and struct.calcsize("P") == 8
 
 
-def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, team: Team | None) -> Any:
+def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, libm: Sequence[int], team: Team | None) -> Any:
     """A Python function of `inputs` input and further output arrays. `rows` is the kernel's address; keep its code alive beside this."""
-    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0))]
+    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0)), *libm]
+    words += [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS]
     for shape in shapes:
         size = 1
         for n in shape:

@@ -20,7 +20,7 @@ from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, entry, native
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.runtime.threads import Crew
-from rigidgrad.targets import llvm
+from rigidgrad.targets import llvm, llvm_math
 
 Shape = tuple[int, ...]
 _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -99,6 +99,7 @@ class LaneKernel:
         self.loaded = native.load_object(stored.code)
         self.address = self.loaded.address("rows")
         self._rows = _ROWS(self.address)
+        self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
         self._sizes = [math.prod(s) for s in (*self.inputs.values(), *self.outputs.values())]
         self.least_numbers = self.least() * self._sizes[0]  # of the first input
 
@@ -117,9 +118,14 @@ class LaneKernel:
 
     def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
         """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
-        context = np.empty(2 * len(arrays), np.int64)
-        context[0::2] = [a.ctypes.data for a in arrays]
-        context[1::2] = strides
+        context = np.empty(2 * len(arrays) + 1 + len(self.libm), np.int64)
+        last = 2 * len(arrays)
+        context[0:last:2] = [a.ctypes.data for a in arrays]
+        context[1:last:2] = strides
+        context[last + 1 :] = self.libm
+        outputs = arrays[len(self.inputs) :]
+        large = sum(a.nbytes for a in outputs) >= entry.STREAM_BYTES
+        context[last] = large and all(a.ctypes.data % 16 == 0 and a.strides[0] % 16 == 0 for a in outputs)
         address = context.ctypes.data
         if crew is not None and crew.threads > 1 and count >= self.least():
             crew.run(self.address, address, count, self.grain())
@@ -132,12 +138,12 @@ class LaneKernel:
         if crew is not None and crew.threads > 1:
             team = entry.Team(crew.address, crew.run_address, self.grain(), self.least())
         shapes = [*self.inputs.values(), *self.outputs.values()]
-        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, team)
+        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.libm, team)
 
 
 def _compile(job: Job) -> cache.Entry:
     program = job.program()
-    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed))
+    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed), opt=1)
     meta = {
         "function": job.name,
         "robot": job.model.name,

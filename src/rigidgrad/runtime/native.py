@@ -88,10 +88,18 @@ def load_object(obj: bytes) -> Loaded:
         module = llvm.parse_assembly("")
         module.triple = machine.triple
         # llvmlite's memory manager puts code and constants into one block, within reach of the relative addresses of the small code model
-        engine = llvm.create_mcjit_compiler(module, machine, use_lmm=False)
+        engine = llvm.create_mcjit_compiler(module, machine, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(obj))
         engine.finalize_object()
     return Loaded(engine, obj)
+
+
+def symbol(name: str) -> int:
+    """The address of a function of this process, such as the C library's `sin`."""
+    found = _process_symbols().address_of_symbol(name)
+    if not found:
+        raise RigidgradError(f"this process has no function {name!r}")
+    return int(found)
 
 
 def _emit(ir: str, opt: int, misched: bool, method: str) -> Any:
@@ -130,7 +138,7 @@ def _check_symbols(module: Any) -> None:
 def _process_symbols() -> Any:
     """llvmlite, after a first engine: creating one opens the process's own symbols to LLVM's search."""
     llvm = _llvm()
-    llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(0), use_lmm=False)
+    llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(0), use_lmm=True)
     return llvm
 
 

@@ -172,7 +172,9 @@ def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
             if sign < 0 and negated is None:
                 negated = lanes.negate(value[i])
             store(value[i] if sign > 0 else str(negated), output, column)
-    arguments = ", ".join([f"ptr noalias %i{k}" for k in range(len(names))] + [f"ptr noalias %o{k}" for k in range(len(outputs))])
+    arguments = ", ".join(
+        ["ptr %libm"] + [f"ptr noalias %i{k}" for k in range(len(names))] + [f"ptr noalias %o{k}" for k in range(len(outputs))]
+    )
     return f"define internal void @kernel({arguments}) nounwind {{\n" + "\n".join(lanes.lines) + "\n  ret void\n}\n"
 
 
@@ -194,6 +196,8 @@ def _node(lanes: Lanes, node: tuple, value: list[str], names: list[str], pairs: 
             return lanes.fma(x[0], x[1], lanes.negate(x[2]))
         case "fnma":
             return lanes.fma(lanes.negate(x[0]), x[1], x[2])
+        case "fnms":
+            return lanes.fma(lanes.negate(x[0]), x[1], lanes.negate(x[2]))
         case "neg":
             return lanes.negate(x[0])
         case "sqrt":
@@ -205,11 +209,11 @@ def _node(lanes: Lanes, node: tuple, value: list[str], names: list[str], pairs: 
         case "select":
             return lanes.select(lanes.compare("olt", x[0], x[1]), x[2], x[3])
         case "atan2":
-            return lanes.emit(f"call {v} @lanes_atan2({v} {x[0]}, {v} {x[1]})")
+            return lanes.emit(f"call {v} @lanes_atan2(ptr %libm, {v} {x[0]}, {v} {x[1]})")
         case "sin" | "cos":
             angle = node[1]
             if angle not in pairs:
-                both = lanes.emit(f"call {{ {v}, {v} }} @lanes_sincos({v} {x[0]})")
+                both = lanes.emit(f"call {{ {v}, {v} }} @lanes_sincos(ptr %libm, {v} {x[0]})")
                 pairs[angle] = (lanes.emit(f"extractvalue {{ {v}, {v} }} {both}, 0"), lanes.emit(f"extractvalue {{ {v}, {v} }} {both}, 1"))
             return pairs[angle][0 if kind == "sin" else 1]
     raise AssertionError(kind)
@@ -222,6 +226,5 @@ def _declarations(lanes: Lanes) -> str:
             f"declare {v} @llvm.fma.{f}({v}, {v}, {v})",
             f"declare {v} @llvm.sqrt.{f}({v})",
             f"declare {v} @llvm.fabs.{f}({v})",
-            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
         ]
     )

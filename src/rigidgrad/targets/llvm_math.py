@@ -3,6 +3,8 @@
 sincos: the angle is reduced by multiples of π/2 held in three pieces. The first multiply-add is exact, since the difference is a multiple of the
 last bit of the first piece and below one; so the reduced angle is right to its last bit for all angles up to the limit, and beyond it a
 lane takes the C library's sine and cosine. Kernels of fdlibm (float64) and Cephes (float32) follow.
+
+Functions of the C library are called through a table of addresses, `%libm`, in the order of `C_FUNCTIONS`: object code then needs no linking.
 """
 
 from __future__ import annotations
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
     from rigidgrad.targets.llvm import Lanes
 
 
+C_FUNCTIONS = ("sin", "cos", "atan2")
+
+
+def c_names(dtype: str) -> list[str]:
+    """The C library's names of `C_FUNCTIONS` for a dtype."""
+    return [name + _PIECES[dtype].c_suffix for name in C_FUNCTIONS]
+
+
 class _Pieces(NamedTuple):
     magic: float  # adding it rounds to an integer, whose low bits are the quadrant
     limit: float
@@ -21,7 +31,7 @@ class _Pieces(NamedTuple):
     sin: tuple[float, ...]
     cos: tuple[float, ...]
     top_bit: int
-    c_name: str
+    c_suffix: str
 
 
 _PIECES = {
@@ -46,7 +56,7 @@ _PIECES = {
             4.16666666666666019037e-02,
         ),
         top_bit=63,
-        c_name="",
+        c_suffix="",
     ),
     "float32": _Pieces(
         magic=1.5 * 2.0**23,
@@ -55,7 +65,7 @@ _PIECES = {
         sin=(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
         cos=(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
         top_bit=31,
-        c_name="f",
+        c_suffix="f",
     ),
 }
 
@@ -111,7 +121,7 @@ def _sincos(b: Lanes) -> str:
         any_large = b.emit(f"icmp ne i{b.width} {mask}, 0")
     b.do(f"br i1 {any_large}, label %slow, label %done")
     b.label("slow")
-    far_sine, far_cosine = (_per_lane(b, f"{name}{p.c_name}", ["%x"]) for name in ("sin", "cos"))
+    far_sine, far_cosine = (_per_lane(b, name, ["%x"]) for name in ("sin", "cos"))
     far_sine, far_cosine = b.select(large, far_sine, sine), b.select(large, far_cosine, cosine)
     b.do("br label %done")
     b.label("done")
@@ -120,28 +130,25 @@ def _sincos(b: Lanes) -> str:
     first = b.emit(f"insertvalue {{ {v}, {v} }} undef, {v} {s_out}, 0")
     both = b.emit(f"insertvalue {{ {v}, {v} }} {first}, {v} {c_out}, 1")
     b.do(f"ret {{ {v}, {v} }} {both}")
-    declared = "\n".join(f"declare {b.scalar} @{name}{p.c_name}({b.scalar})" for name in ("sin", "cos"))
-    return f"define internal {{ {v}, {v} }} @lanes_sincos({v} %x) nounwind noinline {{\n" + "\n".join(b.lines) + "\n}\n" + declared
+    return f"define internal {{ {v}, {v} }} @lanes_sincos(ptr %libm, {v} %x) nounwind noinline {{\n" + "\n".join(b.lines) + "\n}\n"
 
 
 def _atan2(b: Lanes) -> str:
-    name = "atan2" + _PIECES[b.dtype].c_name
-    result = _per_lane(b, name, ["%y", "%x"])
+    result = _per_lane(b, "atan2", ["%y", "%x"])
     b.do(f"ret {b.vector} {result}")
     body = "\n".join(b.lines)
-    return (
-        f"define internal {b.vector} @lanes_atan2({b.vector} %y, {b.vector} %x) nounwind noinline {{\n{body}\n}}\n"
-        f"declare {b.scalar} @{name}({b.scalar}, {b.scalar})"
-    )
+    return f"define internal {b.vector} @lanes_atan2(ptr %libm, {b.vector} %y, {b.vector} %x) nounwind noinline {{\n{body}\n}}\n"
 
 
-def _per_lane(b: Lanes, function: str, operands: list[str]) -> str:
+def _per_lane(b: Lanes, name: str, operands: list[str]) -> str:
     """A function of the C library, lane after lane."""
+    place = b.emit(f"getelementptr ptr, ptr %libm, i64 {C_FUNCTIONS.index(name)}")
+    function = b.emit(f"load ptr, ptr {place}")
     if b.width == 1:
-        return b.emit(f"call {b.scalar} @{function}({', '.join(f'{b.scalar} {x}' for x in operands)})")
+        return b.emit(f"call {b.scalar} {function}({', '.join(f'{b.scalar} {x}' for x in operands)})")
     result = "undef"
     for lane in range(b.width):
         scalars = [b.emit(f"extractelement {b.vector} {x}, i32 {lane}") for x in operands]
-        value = b.emit(f"call {b.scalar} @{function}({', '.join(f'{b.scalar} {x}' for x in scalars)})")
+        value = b.emit(f"call {b.scalar} {function}({', '.join(f'{b.scalar} {x}' for x in scalars)})")
         result = b.emit(f"insertelement {b.vector} {result}, {b.scalar} {value}, i32 {lane}")
     return result

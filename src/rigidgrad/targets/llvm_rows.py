@@ -1,7 +1,8 @@
 """The walk over users' arrays, as LLVM IR: W rows at a time, transposed in registers into and out of lanes.
 
 `rows(context, start, stop)` evaluates rows start to stop. The context is an array of 64-bit words: for each input, then for each output, an
-address and a stride between rows in numbers (0 repeats one row). Nothing outside the rows named is read or written: the last, partial block
+address and a stride between rows in numbers (0 repeats one row); then a word that, if not 0, sends outputs past the caches, for results larger than
+these whose rows lie on multiples of 16 bytes; then the addresses of `llvm_math.C_FUNCTIONS`. Nothing outside the rows named is read or written: the last, partial block
 goes through the lane buffers number by number.
 """
 
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import OutputLayout
+
+# bytes of a row from which on streaming past the caches can pay
+_STREAM_FROM = 512
 
 
 def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
@@ -56,6 +60,9 @@ class _Walk:
             self.do(f"%{address}{k} = load ptr, ptr {first}")
             second = self.emit(f"getelementptr i64, ptr %context, i64 {2 * place + 1}")
             self.do(f"%{stride}{k} = load i64, ptr {second}")
+        flag = self.emit(f"load i64, ptr {self.emit(f'getelementptr i64, ptr %context, i64 {2 * len(names)}')}")
+        self.do(f"%streaming = icmp ne i64 {flag}, 0")
+        self.do(f"%libm = getelementptr i64, ptr %context, i64 {2 * len(names) + 1}")
 
     def loop(self, count: str | int, body, name: str = "loop") -> None:
         """for index in 0 … count - 1 (at least once): body(index)."""
@@ -74,8 +81,17 @@ class _Walk:
         self.do(f"br i1 {more}, label %{head}, label %{done}")
         self.label(done)
 
+    def zero(self, address: str, kind: str, count: int) -> None:
+        """Sets `count` values of a type to zero; a loop, as a call of memset would have to be linked."""
+
+        def one(i: str) -> None:
+            place = self.emit(f"getelementptr {kind}, ptr {address}, i64 {i}")
+            self.do(f"store volatile {kind} {'0.0' if kind == self.scalar_type else 'zeroinitializer'}, ptr {place}, align {self.bytes}")
+
+        self.loop(count, one, "zero")
+
     def function(self) -> str:
-        text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n"
+        text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n!0 = !{i32 1}\n"
         self.lines = []
         return text
 
@@ -88,16 +104,17 @@ class _Walk:
         any_rows = self.emit("icmp slt i64 %start, %stop")
         self.do(f"br i1 {any_rows}, label %row, label %end")
         self.label("row")
-        self.do("%r = phi i64 [ %start, %entry ], [ %next, %row ]")
+        self.do("%r = phi i64 [ %start, %entry ], [ %next, %row_end ]")
         pointers = []
         for kind, stride, items in (("in", "is", self.inputs), ("out", "os", self.outputs)):
             for k, _ in enumerate(items):
                 pointers.append(self.at(f"%{kind}{k}", self.emit(f"mul i64 %r, %{stride}{k}")))
         for k, layout in enumerate(self.outputs):
             if None in layout.columns:
-                place = pointers[len(self.inputs) + k]
-                self.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {self.bytes * len(layout.columns)}, i1 false)")
-        self.do(f"call void @kernel({', '.join(f'ptr {x}' for x in pointers)})")
+                self.zero(pointers[len(self.inputs) + k], self.scalar_type, len(layout.columns))
+        self.do(f"call void @kernel(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+        self.do("br label %row_end")
+        self.label("row_end")
         self.do("%next = add i64 %r, 1")
         more = self.emit("icmp slt i64 %next, %stop")
         self.do(f"br i1 {more}, label %row, label %end")
@@ -117,10 +134,12 @@ class _Walk:
                 for lane in range(2, w):
                     self.do(f"%{kind}{k}x{lane} = mul i64 %{name}{k}, {lane}")
         self.do(f"%last = sub i64 %stop, {w}")
+        self.do("br label %begin")
+        self.label("begin")
         full = self.emit("icmp sle i64 %start, %last")
         self.do(f"br i1 {full}, label %block, label %tail")
         self.label("block")
-        self.do("%b = phi i64 [ %start, %entry ], [ %next, %block_end ]")
+        self.do("%b = phi i64 [ %start, %begin ], [ %next, %block_end ]")
         for k, size in enumerate(self.inputs):
             self.read_block(k, size)
         self.call_kernel()
@@ -132,7 +151,7 @@ class _Walk:
         more = self.emit("icmp sle i64 %next, %last")
         self.do(f"br i1 {more}, label %block, label %tail")
         self.label("tail")
-        self.do("%t = phi i64 [ %start, %entry ], [ %next, %block_end ]")
+        self.do("%t = phi i64 [ %start, %begin ], [ %next, %block_end ]")
         self.do("%rest = sub i64 %stop, %t")
         some = self.emit("icmp sgt i64 %rest, 0")
         self.do(f"br i1 {some}, label %partial, label %end")
@@ -140,6 +159,11 @@ class _Walk:
         self.partial_block()
         self.do("br label %end")
         self.label("end")
+        self.do("br i1 %streaming, label %settle, label %leave")
+        self.label("settle")
+        self.do("fence seq_cst")  # streamed stores are weakly ordered
+        self.do("br label %leave")
+        self.label("leave")
         self.do("ret void")
         return self.function()
 
@@ -151,11 +175,11 @@ class _Walk:
             n = max(len(layout.columns), 1)
             self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
             if None in layout.columns:
-                self.do(f"call void @llvm.memset.p0.i64(ptr %obuf{k}, i8 0, i64 {n * self.bytes * self.width}, i1 false)")
+                self.zero(f"%obuf{k}", self.vector, n)
 
     def call_kernel(self) -> None:
         buffers = [f"ptr %ibuf{k}" for k in range(len(self.inputs))] + [f"ptr %obuf{k}" for k in range(len(self.outputs))]
-        self.do(f"call void @kernel({', '.join(buffers)})")
+        self.do(f"call void @kernel(ptr %libm, {', '.join(buffers)})")
 
     def lane_rows(self, kind: str, k: int, first: str) -> list[str]:
         """The addresses of W consecutive rows, the first one being row `first`."""
@@ -211,32 +235,58 @@ class _Walk:
                     x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', j * w + lane)}, align {self.bytes}")
                     self.do(f"store {s} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
             return
+        if size * self.bytes % 16 or size * self.bytes < _STREAM_FROM:
+            self.write_runs(k, layout, row, False)
+            return
+        streamed, plain, done = self.fresh("streamed"), self.fresh("plain"), self.fresh("written")
+        self.do(f"br i1 %streaming, label %{streamed}, label %{plain}")
+        for name, stream in ((streamed, True), (plain, False)):
+            self.label(name)
+            self.write_runs(k, layout, row, stream)
+            self.do(f"br label %{done}")
+        self.label(done)
+
+    def write_runs(self, k: int, layout: OutputLayout, row: list[str], stream: bool) -> None:
+        w = self.width
         runs: list[tuple[bool, list[int]]] = []
-        for j in self.starts(size):
+        for j in self.starts(len(layout.columns)):
             zero = all(c is None for c in layout.columns[j : j + w])
             if runs and runs[-1][0] == zero and j - runs[-1][1][-1] == w:
                 runs[-1][1].append(j)
             else:
                 runs.append((zero, [j]))
         for zero, blocks in runs:
-            write = self.write_zeros if zero else self.write_columns
             if len(blocks) <= 4:
                 for j in blocks:
-                    write(k, row, j)
+                    self.write_columns(k, row, j, zero, stream)
             else:
                 first = blocks[0]
-                self.loop(len(blocks), lambda i, f=first, wr=write: wr(k, row, self.emit(f"add i64 {self.emit(f'mul i64 {i}, {w}')}, {f}")))
 
-    def write_zeros(self, k: int, row: list[str], j: str | int) -> None:
-        for lane in range(self.width):
-            self.do(f"store {self.vector} zeroinitializer, ptr {self.at(row[lane], j)}, align {self.bytes}")
+                def write(i: str, first: int = first, zero: bool = zero) -> None:
+                    self.write_columns(k, row, self.emit(f"add i64 {self.emit(f'mul i64 {i}, {w}')}, {first}"), zero, stream)
 
-    def write_columns(self, k: int, row: list[str], j: str | int) -> None:
+                self.loop(len(blocks), write)
+
+    def write_columns(self, k: int, row: list[str], j: str | int, zero: bool, stream: bool) -> None:
+        """W columns of W rows."""
         w, v = self.width, self.vector
-        start = self.emit(f"getelementptr {v}, ptr %obuf{k}, i64 {j}")
-        loaded = [self.emit(f"load {v}, ptr {self.at(start, lane * w)}, align {self.bytes * w}") for lane in range(w)]
-        for lane, x in enumerate(self.transpose(loaded)):
-            self.do(f"store {v} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
+        if zero:
+            values = ["zeroinitializer"] * w
+        else:
+            start = self.emit(f"getelementptr {v}, ptr %obuf{k}, i64 {j}")
+            loaded = [self.emit(f"load {v}, ptr {self.at(start, lane * w)}, align {self.bytes * w}") for lane in range(w)]
+            values = self.transpose(loaded)
+        for lane, x in enumerate(values):
+            place = self.at(row[lane], j)
+            if not stream:
+                self.do(f"store {v} {x}, ptr {place}, align {self.bytes}")
+                continue
+            part = 16 // self.bytes  # numbers in 16 bytes, to which NumPy aligns
+            small = f"<{part} x {self.scalar_type}>"
+            for first in range(0, w, part):
+                mask = ", ".join(f"i32 {n}" for n in range(first, first + part))
+                piece = "zeroinitializer" if zero else self.emit(f"shufflevector {v} {x}, {v} poison, <{part} x i32> <{mask}>")
+                self.do(f"store {small} {piece}, ptr {self.at(place, first)}, align 16, !nontemporal !0")
 
     def partial_block(self) -> None:
         """Fewer than W rows: lanes beyond the last row repeat it, and are not written."""
