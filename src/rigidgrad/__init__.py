@@ -14,7 +14,7 @@ __all__ = ["Builder", "Crew", "Robot", "bundled", "errors", "generate", "load"]
 def __getattr__(name: str) -> Any:
     """Parts that not every program needs are loaded on first use."""
     if name == "generate":
-        from rigidgrad.generate import generate
+        from rigidgrad.codegen import generate
 
         return generate
     if name == "Crew":

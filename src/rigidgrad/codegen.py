@@ -1,0 +1,119 @@
+"""Source code for a robot's functions, in other languages, for use without Python."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.algorithms import catalog
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.program.program import Program
+from rigidgrad.robot import Robot
+from rigidgrad.runtime.formulation import program_of
+from rigidgrad.targets import c
+
+TARGETS: dict[str, Callable[..., dict[str, str]]] = {"c": c.render}
+OPTIONS = ("frame", "expressed_in", "external")
+
+# One function: its name, or its name and options as Robot's method of that name takes them; `external` is then a sequence of links.
+Request = str | tuple[str, Mapping[str, Any]]
+
+
+def generate(
+    robot: Robot,
+    functions: Sequence[Request],
+    target: str = "c",
+    out: str | os.PathLike[str] = "build/",
+    *,
+    dtypes: Sequence[str] = c.DTYPES,
+    name: str | None = None,
+) -> list[Path]:
+    """Writes source code for functions of a robot into the folder `out`; returns the files' paths.
+
+    A function is named as Robot's method ("rnea", "aba_derivatives", …), or comes with options: `("jacobian", {"frame": "tool"})`,
+    `("rnea", {"external": ["tool"]})`. `name`, by default the robot's, is the prefix of what is generated. Files that an earlier call wrote are
+    replaced, each in one step; a file of yours that is in the way is an error, and nothing is written.
+    """
+    if not isinstance(robot, Robot):
+        raise InputError(f"code is generated for a Robot, not for {type(robot).__name__}")
+    if target not in TARGETS:
+        raise InputError(f"target is one of {', '.join(map(repr, TARGETS))}, not {target!r}")
+    requests = [_request(r) for r in ([functions] if isinstance(functions, str) else functions)]
+    programs: dict[str, Program] = {}
+    notes: dict[str, str] = {}
+    for function, options in requests:
+        key = "_".join([function, *(str(options[k]) for k in ("frame", "expressed_in") if k in options)])
+        if key in programs:
+            raise InputError(f"{key} is asked for twice")
+        programs[key] = program_of(robot.model, function, **options)
+        method = getattr(Robot, function, None)
+        notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""
+    dtypes = [dtypes] if isinstance(dtypes, str) else list(dtypes)
+    samples = {key: _sample(robot, program) for key, program in programs.items()}
+    files = TARGETS[target](programs, name or robot.name, dtypes=dtypes, notes=notes, samples=samples)
+    return _write(Path(out), files)
+
+
+def _request(request: Request) -> tuple[str, dict[str, Any]]:
+    function, options = (request, {}) if isinstance(request, str) else request
+    if function not in catalog.FUNCTIONS:
+        raise unknown_name("function", function, catalog.FUNCTIONS)
+    for option in options:
+        if option not in OPTIONS:
+            raise unknown_name("option of a generated function", option, OPTIONS)
+    chosen = dict(options)
+    if "external" in chosen:
+        links = chosen["external"]
+        chosen["external"] = (links,) if isinstance(links, str) else tuple(links)
+    return function, chosen
+
+
+def _sample(robot: Robot, program: Program) -> dict[str, list[Any]]:
+    """Inputs for an example: positions within the limits, the rest in ±1."""
+    rng = np.random.default_rng(0)
+    values: dict[str, list[Any]] = {}
+    for seed, (key, shape) in enumerate(program.inputs.items()):
+        if key in ("q", "q0", "q1"):
+            values[key] = robot.random(seed=seed).q.tolist()
+        elif key == "minv":
+            values[key] = robot.minv(np.array(values["q"])).tolist()
+        else:
+            values[key] = rng.uniform(-1, 1, shape).tolist()
+    return values
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Each file is complete under its name or not there at all."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: out names a folder")
+    paths = {folder / name: text for name, text in files.items()}
+    for path in paths:
+        if path.exists() and not _is_ours(path):
+            raise InputError(f"{path} exists and was not {c.MARK}: choose another folder, or move that file")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in paths.items():
+        handle, temporary = tempfile.mkstemp(prefix=path.name, dir=folder)
+        try:
+            with open(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    return list(paths)
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and c.MARK in path.read_bytes()[:400].decode("utf-8", "replace").lower()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
