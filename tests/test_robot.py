@@ -460,6 +460,17 @@ def test_massless_links_that_carry_something_are_fine():
     np.testing.assert_allclose(robot.crba(np.zeros(3)), np.diag([2.0, 2.0, 1.0]))
 
 
+@pytest.mark.parametrize("engine", ["lanes", "numpy"])
+def test_a_singular_mass_matrix_is_an_error_that_says_what_to_do(engine):
+    builder = rg.Builder("s").link("base").link("a").link("b", 1.0, (0.3, 0, 0), np.eye(3))
+    robot = (
+        builder.joint("j1", "revolute", "base", "a", axis=(0, 0, 1)).joint("j2", "revolute", "a", "b", axis=(0, 0, 1)).build(engine=engine)
+    )
+    with pytest.raises(ModelError, match=r"singular.*armature"):
+        robot.minv(np.zeros(2))
+    assert robot.rnea(np.zeros(2), np.zeros(2), np.ones(2)).shape == (2,)
+
+
 def test_a_planar_axis_is_ignored_with_a_warning():
     with pytest.warns(ModelWarning, match="xy plane"):
         one_joint(type="planar", axis=(1, 0, 0)).build()

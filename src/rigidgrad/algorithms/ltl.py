@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.sparsity import Supports
-from rigidgrad.scalars import Scalar, add, mul, sub
+from rigidgrad.errors import ModelError
+from rigidgrad.scalars import Scalar, add, is_constant, mul, sub
 
 
 class Factor(NamedTuple):
@@ -24,6 +25,10 @@ def factorize(M: Sequence[Sequence[Scalar]], supports: Supports) -> Factor:
     L: list[dict[int, Scalar]] = [{} for _ in range(n)]
     inverse_d: list[Scalar] = [0.0] * n
     for k in reversed(range(n)):
+        if is_constant(H[k][k], 0.0):
+            raise ModelError(
+                f"the mass matrix is singular: nothing resists velocity {k} of v; give what that joint moves a mass, or the joint armature"
+            )
         inverse_d[k] = 1 / H[k][k]
         for i in supports[k]:
             L[k][i] = mul(H[k][i], inverse_d[k])

@@ -21,6 +21,9 @@ from rigidgrad.runtime.threads import Crew, default_crew, thread_count
 Shape = tuple[int, ...]
 
 
+_DTYPES = {"d": "float64", "f": "float32"}
+
+
 class Compiled:
     """`fast(q, v, a, out=…)`: inputs in the order of `.inputs`, any batch axes; `out` an array, or a tuple of them where there are several outputs.
 
@@ -109,8 +112,8 @@ class Compiled:
         first = inputs[0] if inputs else None
         # before the first kernel is there, the size of an input is not known either: the general way finds out
         if type(first) is np.ndarray and not check and self._input_dims is not None:
-            dtype = first.dtype.name
-            if dtype in ("float64", "float32") and dtype == (self._dtype or dtype):
+            dtype = _DTYPES.get(first.dtype.char)  # the name of a dtype takes long to ask for
+            if dtype is not None and dtype == (self._dtype or dtype):
                 single = first.size == self._input_size
                 native_entry, kernel = self._entries.get((dtype, single)) or self._prepared(dtype, single)
                 if out is None:

@@ -21,8 +21,6 @@ _MOST_ARRAYS = 24
 _READ, _WRITE = 0x38 | 0x4, 0x38 | 0x4 | 0x1  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT (| PyBUF_WRITABLE)
 # below this many rows the GIL is kept: releasing it would cost more than the work
 _KEEP_GIL = 16
-# results of this many bytes or more go past the caches, which could not hold them
-STREAM_BYTES = 32_000_000
 
 _FUNCTIONS = ("PyObject_GetBuffer", "PyBuffer_Release", "PyBool_FromLong", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")
 _PYTHON = 11  # the word of the first of these
@@ -62,8 +60,6 @@ entry:
 array:
   %a = phi i64 [ 0, %entry ], [ %a.next, %array.ok ]
   %count = phi i64 [ 1, %entry ], [ %count.next, %array.ok ]
-  %written = phi i64 [ 0, %entry ], [ %written.next, %array.ok ]
-  %misplaced = phi i64 [ 0, %entry ], [ %misplaced.next, %array.ok ]
   %arg.at = getelementptr ptr, ptr %args, i64 %a
   %arg = load ptr, ptr %arg.at
   %view.offset = mul i64 %a, {_VIEW}
@@ -160,12 +156,6 @@ array.fits:
   %stride.at = getelementptr i64, ptr %word.at, i64 1
   store i64 %size, ptr %stride.at
   %count.next = select i1 %is.first, i64 %rows, i64 %count
-  %own.bytes = select i1 %is.input, i64 0, i64 %len
-  %written.next = add i64 %written, %own.bytes
-  %place = ptrtoint ptr %buf to i64
-  %odd = and i64 %place, 15
-  %own.odd = select i1 %is.input, i64 0, i64 %odd
-  %misplaced.next = or i64 %misplaced, %own.odd
   br i1 %is.input, label %array.ok, label %overlap
 
 overlap:
@@ -193,15 +183,8 @@ array.ok:
 
 work:
   %function = load ptr, ptr %spec
-  %large = icmp sge i64 %written.next, {STREAM_BYTES}
-  %aligned = icmp eq i64 %misplaced.next, 0
-  %stream = and i1 %large, %aligned
-  %streaming = zext i1 %stream to i64
   %last.word = mul i64 %arrays, 2
-  %streaming.at = getelementptr i64, ptr %context, i64 %last.word
-  store i64 %streaming, ptr %streaming.at
-  %libm.word = add i64 %last.word, 1
-  %libm.to = getelementptr i64, ptr %context, i64 %libm.word
+  %libm.to = getelementptr i64, ptr %context, i64 %last.word
   %libm.from = getelementptr i64, ptr %spec, i64 8
   %libm = load <3 x i64>, ptr %libm.from, align 8
   store <3 x i64> %libm, ptr %libm.to, align 8

@@ -118,14 +118,11 @@ class LaneKernel:
 
     def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
         """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
-        context = np.empty(2 * len(arrays) + 1 + len(self.libm), np.int64)
+        context = np.empty(2 * len(arrays) + len(self.libm), np.int64)
         last = 2 * len(arrays)
         context[0:last:2] = [a.ctypes.data for a in arrays]
         context[1:last:2] = strides
-        context[last + 1 :] = self.libm
-        outputs = arrays[len(self.inputs) :]
-        large = sum(a.nbytes for a in outputs) >= entry.STREAM_BYTES
-        context[last] = large and all(a.ctypes.data % 16 == 0 and a.strides[0] % 16 == 0 for a in outputs)
+        context[last:] = self.libm
         address = context.ctypes.data
         if crew is not None and crew.threads > 1 and count >= self.least():
             crew.run(self.address, address, count, self.grain())

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rigidgrad.program.program import Program
+from rigidgrad.program.program import LEAVES, Program
 from rigidgrad.targets import llvm_math, llvm_rows
+
+# bytes of a state's results between which fetching their cache lines ahead was found to pay
+_PREFETCH_FROM, _PREFETCH_TO = 512, 8192
+# part of a row's numbers that are no structural zeros, below which zeros are written first and these on their own
+_SPARSE = 0.6
 
 
 @dataclass
@@ -128,6 +133,11 @@ class OutputLayout:
 
     columns: tuple[int | None, ...]
 
+    @property
+    def sparse(self) -> bool:
+        """Whether zeros are written first, and then the few columns that are none."""
+        return len(self.columns) - self.columns.count(None) < _SPARSE * len(self.columns)
+
 
 def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
     layouts, start = [], 0
@@ -165,17 +175,54 @@ def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
                 stores.setdefault(result[1], []).append((output, column, result[0]))
     value: list[str] = []
     pairs: dict[int, tuple[str, str]] = {}
+    ahead = _written_ahead(lanes, outputs)
+    work = sum(node[0] not in LEAVES for node in program.nodes)
+    done = fetched = 0
+
+    def write_ahead(until: int) -> None:
+        nonlocal fetched
+        while fetched < until:
+            output, offset = ahead[fetched]
+            place = lanes.emit(f"getelementptr i8, ptr %p{output}, i64 {offset}")
+            if outputs[output].sparse:
+                lanes.do(f"store {v} zeroinitializer, ptr {place}, align {size}")
+            else:
+                lanes.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 2, i32 1)")
+            fetched += 1
+
     for i, node in enumerate(program.nodes):
+        done += node[0] not in LEAVES
+        write_ahead(len(ahead) * done // max(work, 1))
         value.append(_node(lanes, node, value, names, pairs))
         negated = None
         for output, column, sign in stores.get(i, ()):
             if sign < 0 and negated is None:
                 negated = lanes.negate(value[i])
             store(value[i] if sign > 0 else str(negated), output, column)
+    write_ahead(len(ahead))
     arguments = ", ".join(
-        ["ptr %libm"] + [f"ptr noalias %i{k}" for k in range(len(names))] + [f"ptr noalias %o{k}" for k in range(len(outputs))]
+        ["ptr %libm"]
+        + [f"ptr noalias %i{k}" for k in range(len(names))]
+        + [f"ptr noalias %o{k}" for k in range(len(outputs))]
+        + [f"ptr %p{k}" for k in range(len(outputs))]
     )
     return f"define internal void @kernel({arguments}) nounwind {{\n" + "\n".join(lanes.lines) + "\n  ret void\n}\n"
+
+
+def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[tuple[int, int]]:
+    """(output, offset) of vectors of zeros to write, or of cache lines to fetch, for the results of W rows, spread over the kernel's work."""
+    if lanes.width == 1:
+        return []
+    vector = lanes.bytes * lanes.width
+    row = lanes.bytes * sum(len(o.columns) for o in outputs)
+    result = []
+    for k, layout in enumerate(outputs):
+        size = len(layout.columns) * vector
+        if layout.sparse and len(layout.columns) >= lanes.width:
+            result += [(k, offset) for offset in range(0, size - vector, vector)]
+        elif _PREFETCH_FROM <= row <= _PREFETCH_TO:
+            result += [(k, offset) for offset in range(0, size, 64)]
+    return result
 
 
 def _node(lanes: Lanes, node: tuple, value: list[str], names: list[str], pairs: dict[int, tuple[str, str]]) -> str:
@@ -226,5 +273,6 @@ def _declarations(lanes: Lanes) -> str:
             f"declare {v} @llvm.fma.{f}({v}, {v}, {v})",
             f"declare {v} @llvm.sqrt.{f}({v})",
             f"declare {v} @llvm.fabs.{f}({v})",
+            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
         ]
     )

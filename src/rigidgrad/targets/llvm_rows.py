@@ -1,8 +1,7 @@
 """The walk over users' arrays, as LLVM IR: W rows at a time, transposed in registers into and out of lanes.
 
 `rows(context, start, stop)` evaluates rows start to stop. The context is an array of 64-bit words: for each input, then for each output, an
-address and a stride between rows in numbers (0 repeats one row); then a word that, if not 0, sends outputs past the caches, for results larger than
-these whose rows lie on multiples of 16 bytes; then the addresses of `llvm_math.C_FUNCTIONS`. Nothing outside the rows named is read or written: the last, partial block
+address and a stride between rows in numbers (0 repeats one row); then the addresses of `llvm_math.C_FUNCTIONS`. Nothing outside the rows named is read or written: the last, partial block
 goes through the lane buffers number by number.
 """
 
@@ -12,9 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import OutputLayout
-
-# bytes of a row from which on streaming past the caches can pay
-_STREAM_FROM = 512
 
 
 def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
@@ -60,9 +56,7 @@ class _Walk:
             self.do(f"%{address}{k} = load ptr, ptr {first}")
             second = self.emit(f"getelementptr i64, ptr %context, i64 {2 * place + 1}")
             self.do(f"%{stride}{k} = load i64, ptr {second}")
-        flag = self.emit(f"load i64, ptr {self.emit(f'getelementptr i64, ptr %context, i64 {2 * len(names)}')}")
-        self.do(f"%streaming = icmp ne i64 {flag}, 0")
-        self.do(f"%libm = getelementptr i64, ptr %context, i64 {2 * len(names) + 1}")
+        self.do(f"%libm = getelementptr i64, ptr %context, i64 {2 * len(names)}")
 
     def loop(self, count: str | int, body, name: str = "loop") -> None:
         """for index in 0 … count - 1 (at least once): body(index)."""
@@ -91,7 +85,7 @@ class _Walk:
         self.loop(count, one, "zero")
 
     def function(self) -> str:
-        text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n!0 = !{i32 1}\n"
+        text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n"
         self.lines = []
         return text
 
@@ -112,6 +106,7 @@ class _Walk:
         for k, layout in enumerate(self.outputs):
             if None in layout.columns:
                 self.zero(pointers[len(self.inputs) + k], self.scalar_type, len(layout.columns))
+        pointers += pointers[len(self.inputs) :]
         self.do(f"call void @kernel(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
         self.do("br label %row_end")
         self.label("row_end")
@@ -142,7 +137,7 @@ class _Walk:
         self.do("%b = phi i64 [ %start, %begin ], [ %next, %block_end ]")
         for k, size in enumerate(self.inputs):
             self.read_block(k, size)
-        self.call_kernel()
+        self.call_kernel([self.prepare(k, layout, "%b") for k, layout in enumerate(self.outputs)])
         for k, layout in enumerate(self.outputs):
             self.write_block(k, layout)
         self.do("br label %block_end")
@@ -159,11 +154,6 @@ class _Walk:
         self.partial_block()
         self.do("br label %end")
         self.label("end")
-        self.do("br i1 %streaming, label %settle, label %leave")
-        self.label("settle")
-        self.do("fence seq_cst")  # streamed stores are weakly ordered
-        self.do("br label %leave")
-        self.label("leave")
         self.do("ret void")
         return self.function()
 
@@ -174,11 +164,14 @@ class _Walk:
         for k, layout in enumerate(self.outputs):
             n = max(len(layout.columns), 1)
             self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
+            if layout.sparse:
+                self.do(f"%zeros{k} = alloca [{n} x {self.vector}], align 64")
             if None in layout.columns:
                 self.zero(f"%obuf{k}", self.vector, n)
 
-    def call_kernel(self) -> None:
+    def call_kernel(self, ahead: list[str]) -> None:
         buffers = [f"ptr %ibuf{k}" for k in range(len(self.inputs))] + [f"ptr %obuf{k}" for k in range(len(self.outputs))]
+        buffers += [f"ptr {x}" for x in ahead]
         self.do(f"call void @kernel(ptr %libm, {', '.join(buffers)})")
 
     def lane_rows(self, kind: str, k: int, first: str) -> list[str]:
@@ -188,9 +181,9 @@ class _Walk:
         steps = [None, f"%{stride}{k}"] + [f"%{kind}{k}x{lane}" for lane in range(2, self.width)]
         return [row if step is None else self.at(row, step) for step in steps]
 
-    def transpose(self, v: list[str]) -> list[str]:
-        """W vectors of W numbers, by swapping blocks of half, a quarter, … of the width."""
-        w, half = self.width, self.width // 2
+    def transpose(self, v: list[str], w: int) -> list[str]:
+        """w vectors of w numbers, by swapping blocks of half, a quarter, … of the width."""
+        half = w // 2
         v = list(v)
         while half:
             for i in range(w):
@@ -198,13 +191,14 @@ class _Walk:
                     continue
                 low = [w + k - half if k & half else k for k in range(w)]
                 high = [w + k if k & half else k + half for k in range(w)]
-                v[i], v[i + half] = self.shuffle(v[i], v[i + half], low), self.shuffle(v[i], v[i + half], high)
+                v[i], v[i + half] = self.shuffle(v[i], v[i + half], low, w), self.shuffle(v[i], v[i + half], high, w)
             half //= 2
         return v
 
-    def shuffle(self, a: str, b: str, mask: list[int]) -> str:
+    def shuffle(self, a: str, b: str, mask: list[int], w: int) -> str:
         indices = ", ".join(f"i32 {k}" for k in mask)
-        return self.emit(f"shufflevector {self.vector} {a}, {self.vector} {b}, <{self.width} x i32> <{indices}>")
+        v = f"<{w} x {self.scalar_type}>"
+        return self.emit(f"shufflevector {v} {a}, {v} {b}, <{w} x i32> <{indices}>")
 
     def starts(self, size: int) -> list[int]:
         """First columns of blocks of W that cover `size` columns; the last may overlap the one before."""
@@ -222,11 +216,11 @@ class _Walk:
             return
         for j in self.starts(size):
             loaded = [self.emit(f"load {v}, ptr {self.at(row[lane], j)}, align {self.bytes}") for lane in range(w)]
-            for lane, x in enumerate(self.transpose(loaded)):
+            for lane, x in enumerate(self.transpose(loaded, w)):
                 self.do(f"store {v} {x}, ptr {self.at(f'%ibuf{k}', (j + lane) * w)}, align {self.bytes * w}")
 
     def write_block(self, k: int, layout: OutputLayout) -> None:
-        """Runs of blocks that are all structural zeros are stored without being looked up; other blocks are transposed."""
+        """Transposed from lanes to rows: all columns in blocks of W, or zeros everywhere and then the few columns that are not structurally zero."""
         row = self.lane_rows("o", k, "%b")
         size, w, s = len(layout.columns), self.width, self.scalar_type
         if size < w:
@@ -235,58 +229,88 @@ class _Walk:
                     x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', j * w + lane)}, align {self.bytes}")
                     self.do(f"store {s} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
             return
-        if size * self.bytes % 16 or size * self.bytes < _STREAM_FROM:
-            self.write_runs(k, layout, row, False)
+        if not layout.sparse:
+            self.write_columns(k, row, self.starts(size), w)
             return
-        streamed, plain, done = self.fresh("streamed"), self.fresh("plain"), self.fresh("written")
-        self.do(f"br i1 %streaming, label %{streamed}, label %{plain}")
-        for name, stream in ((streamed, True), (plain, False)):
-            self.label(name)
-            self.write_runs(k, layout, row, stream)
-            self.do(f"br label %{done}")
-        self.label(done)
+        # the zeros are there already
+        self.write_columns(k, row, self.windows(layout), min(w, 4))
 
-    def write_runs(self, k: int, layout: OutputLayout, row: list[str], stream: bool) -> None:
+    def prepare(self, k: int, layout: OutputLayout, first: str) -> str:
+        """Where the kernel may write zeros, or fetch cache lines, for the W rows from `first` on: the address of their first whole vector.
+
+        Rows that do not follow each other are zeroed here, and the kernel gets a buffer to spend its zeros on.
+        """
+        size, w, whole = len(layout.columns), self.width, self.width * self.bytes
+        start = self.at(f"%out{k}", self.emit(f"mul i64 {first}, %os{k}"))
+        if not layout.sparse or size < w:
+            return start
+        apart, together, ready = self.fresh("apart"), self.fresh("together"), self.fresh("ready")
+        self.do(f"br i1 {self.emit(f'icmp eq i64 %os{k}, {size}')}, label %{together}, label %{apart}")
+        self.label(together)
+        zero = f"store {self.vector} zeroinitializer, ptr"
+        self.do(f"{zero} {start}, align {self.bytes}")
+        self.do(f"{zero} {self.at(start, size * w - w)}, align {self.bytes}")
+        place = self.emit(f"ptrtoint ptr {start} to i64")
+        up = self.emit(f"and i64 {self.emit(f'add i64 {place}, {whole - 1}')}, {-whole}")
+        aligned = self.emit(f"getelementptr i8, ptr {start}, i64 {self.emit(f'sub i64 {up}, {place}')}")
+        self.do(f"br label %{ready}")
+        self.label(apart)
+        for row in self.lane_rows("o", k, first):
+            self.fill_zeros(row, size)
+        self.do(f"br label %{apart}_end")
+        self.label(f"{apart}_end")
+        self.do(f"br label %{ready}")
+        self.label(ready)
+        return self.emit(f"phi ptr [ {aligned}, %{together} ], [ %zeros{k}, %{apart}_end ]")
+
+    def fill_zeros(self, row: str, size: int) -> None:
         w = self.width
-        runs: list[tuple[bool, list[int]]] = []
-        for j in self.starts(len(layout.columns)):
-            zero = all(c is None for c in layout.columns[j : j + w])
-            if runs and runs[-1][0] == zero and j - runs[-1][1][-1] == w:
-                runs[-1][1].append(j)
+        full, rest = divmod(size, w)
+
+        def store(i: str) -> None:
+            self.do(f"store {self.vector} zeroinitializer, ptr {self.at(row, self.emit(f'mul i64 {i}, {w}'))}, align {self.bytes}")
+
+        self.loop(full, store, "fill")
+        if rest:
+            self.do(f"store {self.vector} zeroinitializer, ptr {self.at(row, size - w)}, align {self.bytes}")
+
+    def windows(self, layout: OutputLayout) -> list[int]:
+        """First columns of windows of up to four columns that cover all but structural zeros."""
+        p, size, starts, covered = min(self.width, 4), len(layout.columns), [], 0
+        for j, column in enumerate(layout.columns):
+            if column is not None and j >= covered:
+                starts.append(min(j, size - p))
+                covered = j + p
+        return starts
+
+    def write_columns(self, k: int, row: list[str], starts: list[int], p: int) -> None:
+        """Blocks of p columns of all rows; evenly spaced ones in a loop."""
+        runs: list[list[int]] = []
+        for j in starts:
+            if (runs and len(runs[-1]) > 1 and j - runs[-1][-1] == runs[-1][1] - runs[-1][0]) or (runs and len(runs[-1]) == 1):
+                runs[-1].append(j)
             else:
-                runs.append((zero, [j]))
-        for zero, blocks in runs:
-            if len(blocks) <= 4:
-                for j in blocks:
-                    self.write_columns(k, row, j, zero, stream)
+                runs.append([j])
+        for run in runs:
+            if len(run) <= 4:
+                for j in run:
+                    self.write_window(k, row, j, p)
             else:
-                first = blocks[0]
+                first, step = run[0], run[1] - run[0]
 
-                def write(i: str, first: int = first, zero: bool = zero) -> None:
-                    self.write_columns(k, row, self.emit(f"add i64 {self.emit(f'mul i64 {i}, {w}')}, {first}"), zero, stream)
+                def write(i: str, first: int = first, step: int = step) -> None:
+                    self.write_window(k, row, self.emit(f"add i64 {self.emit(f'mul i64 {i}, {step}')}, {first}"), p)
 
-                self.loop(len(blocks), write)
+                self.loop(len(run), write)
 
-    def write_columns(self, k: int, row: list[str], j: str | int, zero: bool, stream: bool) -> None:
-        """W columns of W rows."""
-        w, v = self.width, self.vector
-        if zero:
-            values = ["zeroinitializer"] * w
-        else:
-            start = self.emit(f"getelementptr {v}, ptr %obuf{k}, i64 {j}")
-            loaded = [self.emit(f"load {v}, ptr {self.at(start, lane * w)}, align {self.bytes * w}") for lane in range(w)]
-            values = self.transpose(loaded)
-        for lane, x in enumerate(values):
-            place = self.at(row[lane], j)
-            if not stream:
-                self.do(f"store {v} {x}, ptr {place}, align {self.bytes}")
-                continue
-            part = 16 // self.bytes  # numbers in 16 bytes, to which NumPy aligns
-            small = f"<{part} x {self.scalar_type}>"
-            for first in range(0, w, part):
-                mask = ", ".join(f"i32 {n}" for n in range(first, first + part))
-                piece = "zeroinitializer" if zero else self.emit(f"shufflevector {v} {x}, {v} poison, <{part} x i32> <{mask}>")
-                self.do(f"store {small} {piece}, ptr {self.at(place, first)}, align 16, !nontemporal !0")
+    def write_window(self, k: int, row: list[str], j: str | int, p: int) -> None:
+        """p columns of W rows, p by p."""
+        w, part = self.width, f"<{p} x {self.scalar_type}>"
+        start = self.emit(f"getelementptr {self.vector}, ptr %obuf{k}, i64 {j}")
+        for group in range(0, w, p):
+            loaded = [self.emit(f"load {part}, ptr {self.at(start, column * w + group)}, align {self.bytes * p}") for column in range(p)]
+            for lane, x in enumerate(self.transpose(loaded, p)):
+                self.do(f"store {part} {x}, ptr {self.at(row[group + lane], j)}, align {self.bytes}")
 
     def partial_block(self) -> None:
         """Fewer than W rows: lanes beyond the last row repeat it, and are not written."""
@@ -310,7 +334,8 @@ class _Walk:
                 self.loop(size, read, "read")
 
             self.loop(w, read_lane, "lane")
-        self.call_kernel()
+        # what the kernel would write ahead goes into a buffer: rows beyond the last are not ours
+        self.call_kernel([f"%zeros{k}" if layout.sparse else f"%obuf{k}" for k, layout in enumerate(self.outputs)])
         for k, layout in enumerate(self.outputs):
             size = len(layout.columns)
             if not size:

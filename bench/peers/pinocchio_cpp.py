@@ -1,0 +1,124 @@
+"""Pinocchio: its C++ instantiated from the wheel's headers by each compiler here, and its own Python call."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+from cases import FUNCTIONS, Batch, Missing, Subject, Task
+
+from peers import build
+
+ADVICE = "pip install pin; for its C++ also apt-get install clang libeigen3-dev"
+DEFINITIONS = [
+    "-DNDEBUG",
+    "-DBOOST_MPL_LIMIT_LIST_SIZE=30",
+    "-DBOOST_MPL_LIMIT_VECTOR_SIZE=30",
+    "-DBOOST_MPL_CFG_NO_PREPROCESSED_HEADERS",
+    "-DBOOST_FUSION_INVOKE_MAX_ARITY=10",
+]
+
+
+def _pinocchio():
+    try:
+        import pinocchio
+    except ImportError:
+        raise Missing(ADVICE) from None
+    return pinocchio
+
+
+def _model(subject: Subject):
+    pin = _pinocchio()
+    root = [pin.JointModelFreeFlyer()] if subject.floating else []
+    return pin.buildModelFromUrdf(str(subject.urdf), *root)
+
+
+def libraries() -> dict[str, ctypes.CDLL]:
+    """One a compiler: {"pinocchio clang": …, "pinocchio gcc": …}. The first build takes minutes."""
+    pin = _pinocchio()
+    prefix = next(folder for folder in Path(pin.__file__).parents if (folder / "include" / "pinocchio").is_dir())
+    eigen = [
+        folder
+        for folder in (prefix / "include" / "eigen3", Path("/usr/include/eigen3"), Path("/usr/local/include/eigen3"))
+        if folder.is_dir()
+    ]
+    if not eigen:
+        raise Missing(ADVICE)
+    flags = ["-std=c++17", "-O3", "-march=native", *DEFINITIONS, f"-I{prefix / 'include'}", f"-I{eigen[0]}"]
+    found = {}
+    for family, compiler in build.compilers("c++").items():
+        path = build.shared_library(f"pinocchio-{family}", build.SOURCES / "pinocchio_harness.cpp", compiler, flags, pin.__version__)
+        found[f"pinocchio {family}"] = ctypes.CDLL(str(path))
+    return found
+
+
+def _handle(library: ctypes.CDLL, model) -> int:
+    """The model that Pinocchio's URDF reader made, handed over as numbers."""
+    bodies = model.njoints - 1
+    rows = np.zeros((bodies, 28))
+    types = []
+    for i in range(bodies):
+        joint, placement, inertia = model.joints[i + 1], model.jointPlacements[i + 1], model.inertias[i + 1]
+        types.append(joint.shortname().encode())
+        if joint.shortname().endswith("Unaligned"):
+            rows[i, :3] = joint.extract().axis if hasattr(joint, "extract") else joint.axis
+        rows[i, 3:12] = placement.rotation.ravel()
+        rows[i, 12:15] = placement.translation
+        rows[i, 15] = inertia.mass
+        rows[i, 16:19] = inertia.lever
+        rows[i, 19:] = inertia.inertia.ravel()
+    library.create.restype = ctypes.c_void_p
+    gravity = np.array(model.gravity.linear)
+    handle = library.create(
+        bodies,
+        (ctypes.c_char_p * bodies)(*types),
+        (ctypes.c_int * bodies)(*list(model.parents)[1:]),
+        rows.ctypes.data_as(build.DOUBLES),
+        gravity.ctypes.data_as(build.DOUBLES),
+    )
+    if not handle:
+        raise RuntimeError(f"the Pinocchio harness does not know one of the joints {types}")
+    return handle
+
+
+class FromPython:
+    """One state by Pinocchio's Python binding."""
+
+    name = "pinocchio python"
+
+    def __init__(self, model):
+        pin = _pinocchio()
+        self._model, self._data = model, model.createData()
+        self._calls = {
+            "rnea": pin.rnea,
+            "aba": pin.aba,
+            "rnea_derivatives": pin.computeRNEADerivatives,
+            "aba_derivatives": pin.computeABADerivatives,
+        }
+
+    def offers(self, function: str, count: int) -> bool:
+        return count == 1
+
+    def bind(self, function: str, batch: Batch, outputs: tuple) -> Task:
+        call, model, data = self._calls[function], self._model, self._data
+        q, v, x = (array[0] for array in batch)
+
+        def run(repeats: int) -> None:
+            for _ in range(repeats):
+                call(model, data, q, v, x)
+
+        def results() -> tuple[np.ndarray, ...]:
+            result = call(model, data, q, v, x)
+            if not isinstance(result, tuple):
+                return (np.array(result)[None],)
+            dq, dv, upper = (np.array(matrix) for matrix in result)
+            return tuple(matrix[None] for matrix in (dq, dv, np.triu(upper) + np.triu(upper, 1).T))
+
+        return Task(run, results)
+
+
+def contenders(subject: Subject, found: dict[str, ctypes.CDLL]) -> list:
+    model = _model(subject)
+    loops = [build.CLoop(name, library, _handle(library, model), tuple(FUNCTIONS)) for name, library in found.items()]
+    return [*loops, FromPython(model)]
