@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -138,6 +139,15 @@ class OutputLayout:
         """Whether zeros are written first, and then the few columns that are none."""
         return len(self.columns) - self.columns.count(None) < _SPARSE * len(self.columns)
 
+    @cached_property
+    def slots(self) -> list[int]:
+        """The vector of the lane buffer that holds each column: its own number or, where there are many zeros, without gaps; all zeros share the last."""
+        if not self.sparse:
+            return list(range(len(self.columns)))
+        filled = iter(range(len(self.columns)))
+        last = len(self.columns) - self.columns.count(None)
+        return [last if c is None else next(filled) for c in self.columns]
+
 
 def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
     layouts, start = [], 0
@@ -161,7 +171,8 @@ def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
     v, size = lanes.vector, lanes.bytes * lanes.width
 
     def store(value: str, output: int, column: int) -> None:
-        place = lanes.emit(f"getelementptr {v}, ptr %o{output}, i64 {column}")
+        slot = outputs[output].slots[column] if lanes.width > 1 else column
+        place = lanes.emit(f"getelementptr {v}, ptr %o{output}, i64 {slot}")
         lanes.do(f"store {v} {value}, ptr {place}, align {lanes.bytes if lanes.width == 1 else size}")
 
     for output, layout in enumerate(outputs):

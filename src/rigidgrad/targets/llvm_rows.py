@@ -26,6 +26,7 @@ class _Walk:
         self.vector = f"<{width} x {self.scalar_type}>"
         self.inputs, self.outputs = inputs, outputs
         self.lines: list[str] = []
+        self.tables: list[str] = []
         self.count = 0
 
     # --- writing -----------------------------------------------------------------------------------------------------------------
@@ -86,8 +87,7 @@ class _Walk:
 
     def function(self) -> str:
         text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n"
-        self.lines = []
-        return text
+        return "\n".join([text, *self.tables])
 
     # --- one state at a time -----------------------------------------------------------------------------------------------------
 
@@ -162,10 +162,10 @@ class _Walk:
         for k, size in enumerate(self.inputs):
             self.do(f"%ibuf{k} = alloca [{max(size, 1)} x {self.vector}], align 64")
         for k, layout in enumerate(self.outputs):
-            n = max(len(layout.columns), 1)
+            n = max(layout.slots, default=0) + 1
             self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
             if layout.sparse:
-                self.do(f"%zeros{k} = alloca [{n} x {self.vector}], align 64")
+                self.do(f"%zeros{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
             if None in layout.columns:
                 self.zero(f"%obuf{k}", self.vector, n)
 
@@ -226,14 +226,35 @@ class _Walk:
         if size < w:
             for j in range(size):
                 for lane in range(w):
-                    x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', j * w + lane)}, align {self.bytes}")
+                    x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', layout.slots[j] * w + lane)}, align {self.bytes}")
                     self.do(f"store {s} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
             return
         if not layout.sparse:
-            self.write_columns(k, row, self.starts(size), w)
+            self.write_columns(k, row, self.starts(size))
             return
         # the zeros are there already
-        self.write_columns(k, row, self.windows(layout), min(w, 4))
+        p = min(w, 4)
+        starts = self.windows(layout)
+        places = [x for j in starts for x in (j, *(layout.slots[j + c] * w for c in range(p)))]
+        table = self.table(f"windows{k}", places)
+
+        def write(i: str) -> None:
+            entry = self.emit(f"mul i64 {i}, {p + 1}")
+            j, *columns = (self.look_up(table, self.emit(f"add i64 {entry}, {c}")) for c in range(p + 1))
+            self.write_window(k, row, j, columns, p)
+
+        if starts:
+            self.loop(len(starts), write)
+
+    def table(self, name: str, numbers: list[int]) -> str:
+        """A constant array; its name."""
+        kind = f"[{len(numbers)} x i32]"
+        self.tables.append(f"@{name} = private unnamed_addr constant {kind} [{', '.join(f'i32 {x}' for x in numbers)}]")
+        return f"@{name}"
+
+    def look_up(self, table: str, index: str) -> str:
+        place = self.emit(f"getelementptr i32, ptr {table}, i64 {index}")
+        return self.emit(f"sext i32 {self.emit(f'load i32, ptr {place}')} to i64")
 
     def prepare(self, k: int, layout: OutputLayout, first: str) -> str:
         """Where the kernel may write zeros, or fetch cache lines, for the W rows from `first` on: the address of their first whole vector.
@@ -283,32 +304,29 @@ class _Walk:
                 covered = j + p
         return starts
 
-    def write_columns(self, k: int, row: list[str], starts: list[int], p: int) -> None:
-        """Blocks of p columns of all rows; evenly spaced ones in a loop."""
-        runs: list[list[int]] = []
-        for j in starts:
-            if (runs and len(runs[-1]) > 1 and j - runs[-1][-1] == runs[-1][1] - runs[-1][0]) or (runs and len(runs[-1]) == 1):
-                runs[-1].append(j)
-            else:
-                runs.append([j])
-        for run in runs:
-            if len(run) <= 4:
-                for j in run:
-                    self.write_window(k, row, j, p)
-            else:
-                first, step = run[0], run[1] - run[0]
+    def write_columns(self, k: int, row: list[str], starts: list[int]) -> None:
+        """Blocks of W columns of all rows; the last may overlap the one before."""
+        w = self.width
 
-                def write(i: str, first: int = first, step: int = step) -> None:
-                    self.write_window(k, row, self.emit(f"add i64 {self.emit(f'mul i64 {i}, {step}')}, {first}"), p)
+        def write(j: str) -> None:
+            first = self.emit(f"mul i64 {j}, {w}")
+            self.write_window(k, row, j, [first if c == 0 else self.emit(f"add i64 {first}, {c * w}") for c in range(w)], w)
 
-                self.loop(len(run), write)
+        even = len(starts) - (len(starts) > 1 and starts[-1] % w != 0)
+        if even <= 4:
+            for j in starts:
+                write(str(j))
+            return
+        self.loop(even, lambda i: write(self.emit(f"mul i64 {i}, {w}")))
+        for j in starts[even:]:
+            write(str(j))
 
-    def write_window(self, k: int, row: list[str], j: str | int, p: int) -> None:
-        """p columns of W rows, p by p."""
+    def write_window(self, k: int, row: list[str], j: str, columns: list[str], p: int) -> None:
+        """p columns of W rows, p by p; `columns` are their places in the lane buffer."""
         w, part = self.width, f"<{p} x {self.scalar_type}>"
-        start = self.emit(f"getelementptr {self.vector}, ptr %obuf{k}, i64 {j}")
+        bases = [self.at(f"%obuf{k}", c) for c in columns]
         for group in range(0, w, p):
-            loaded = [self.emit(f"load {part}, ptr {self.at(start, column * w + group)}, align {self.bytes * p}") for column in range(p)]
+            loaded = [self.emit(f"load {part}, ptr {self.at(base, group)}, align {self.bytes * p}") for base in bases]
             for lane, x in enumerate(self.transpose(loaded, p)):
                 self.do(f"store {part} {x}, ptr {self.at(row[group + lane], j)}, align {self.bytes}")
 
@@ -341,11 +359,14 @@ class _Walk:
             if not size:
                 continue
 
-            def write_lane(lane: str, k=k, size=size) -> None:
+            slots = self.table(f"slots{k}", layout.slots) if layout.sparse else None
+
+            def write_lane(lane: str, k=k, size=size, slots=slots) -> None:
                 row = self.at(f"%out{k}", self.emit(f"mul i64 {self.emit(f'add i64 %t, {lane}')}, %os{k}"))
 
                 def write(j: str) -> None:
-                    place = self.emit(f"add i64 {self.emit(f'mul i64 {j}, {w}')}, {lane}")
+                    slot = self.look_up(slots, j) if slots else j
+                    place = self.emit(f"add i64 {self.emit(f'mul i64 {slot}, {w}')}, {lane}")
                     x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', place)}, align {self.bytes}")
                     self.do(f"store {s} {x}, ptr {self.at(row, j)}, align {self.bytes}")
 
