@@ -20,6 +20,7 @@ from rigidgrad.targets import llvm_math, llvm_rows
 _PREFETCH_FROM, _PREFETCH_TO = 512, 8192
 # part of a row's numbers that are no structural zeros, below which zeros are written first and these on their own
 _SPARSE = 0.6
+_SPARSE_FROM = 64  # numbers of a row, more than any width
 
 
 @dataclass
@@ -137,7 +138,8 @@ class OutputLayout:
     @property
     def sparse(self) -> bool:
         """Whether zeros are written first, and then the few columns that are none."""
-        return len(self.columns) - self.columns.count(None) < _SPARSE * len(self.columns)
+        size = len(self.columns)
+        return size >= _SPARSE_FROM and size - self.columns.count(None) < _SPARSE * size
 
     @cached_property
     def slots(self) -> list[int]:
@@ -229,7 +231,7 @@ def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[tuple[int,
     result = []
     for k, layout in enumerate(outputs):
         size = len(layout.columns) * vector
-        if layout.sparse and len(layout.columns) >= lanes.width:
+        if layout.sparse:
             result += [(k, offset) for offset in range(0, size - vector, vector)]
         elif _PREFETCH_FROM <= row <= _PREFETCH_TO:
             result += [(k, offset) for offset in range(0, size, 64)]

@@ -200,40 +200,53 @@ class _Walk:
         v = f"<{w} x {self.scalar_type}>"
         return self.emit(f"shufflevector {v} {a}, {v} {b}, <{w} x i32> <{indices}>")
 
-    def starts(self, size: int) -> list[int]:
-        """First columns of blocks of W that cover `size` columns; the last may overlap the one before."""
-        w = self.width
-        return [min(j, size - w) for j in range(0, size, w)]
+    def starts(self, size: int, p: int) -> list[int]:
+        """First columns of blocks of p that cover `size` ≥ p columns; the last may overlap the one before."""
+        return [min(j, size - p) for j in range(0, size, p)]
+
+    def block(self, size: int) -> int:
+        """How many columns are transposed at a time: the width, or the largest power of two that fits into a row."""
+        return min(self.width, 1 << (size.bit_length() - 1)) if size else 1
 
     def read_block(self, k: int, size: int) -> None:
         row = self.lane_rows("i", k, "%b")
-        w, s, v = self.width, self.scalar_type, self.vector
-        if size < w:
-            for j in range(size):
-                for lane in range(w):
-                    x = self.emit(f"load {s}, ptr {self.at(row[lane], j)}, align {self.bytes}")
-                    self.do(f"store {s} {x}, ptr {self.at(f'%ibuf{k}', j * w + lane)}, align {self.bytes}")
-            return
-        for j in self.starts(size):
-            loaded = [self.emit(f"load {v}, ptr {self.at(row[lane], j)}, align {self.bytes}") for lane in range(w)]
-            for lane, x in enumerate(self.transpose(loaded, w)):
-                self.do(f"store {v} {x}, ptr {self.at(f'%ibuf{k}', (j + lane) * w)}, align {self.bytes * w}")
+        w, p = self.width, self.block(size)
+        part = self.scalar_type if p == 1 else f"<{p} x {self.scalar_type}>"
+        for j in self.starts(size, p):
+            columns: list[list[str]] = [[] for _ in range(p)]  # each as W/p pieces of p lanes
+            for group in range(0, w, p):
+                loaded = [self.emit(f"load {part}, ptr {self.at(row[group + lane], j)}, align {self.bytes}") for lane in range(p)]
+                for column, x in zip(columns, self.transpose(loaded, p), strict=True):
+                    column.append(x)
+            for c, pieces in enumerate(columns):
+                self.do(f"store {self.vector} {self.joined(pieces, p)}, ptr {self.at(f'%ibuf{k}', (j + c) * w)}, align {self.bytes * w}")
+
+    def joined(self, pieces: list[str], p: int) -> str:
+        """Pieces of p lanes side by side as one vector."""
+        if p == 1:
+            vector = "poison"
+            for lane, x in enumerate(pieces):
+                vector = self.emit(f"insertelement {self.vector} {vector}, {self.scalar_type} {x}, i32 {lane}")
+            return vector
+        while len(pieces) > 1:
+            mask = ", ".join(f"i32 {n}" for n in range(2 * p))
+            part = f"<{p} x {self.scalar_type}>"
+            pairs = zip(pieces[::2], pieces[1::2], strict=True)
+            pieces = [self.emit(f"shufflevector {part} {x}, {part} {y}, <{2 * p} x i32> <{mask}>") for x, y in pairs]
+            p *= 2
+        return pieces[0]
 
     def write_block(self, k: int, layout: OutputLayout) -> None:
         """Transposed from lanes to rows: all columns in blocks of W, or zeros everywhere and then the few columns that are not structurally zero."""
         row = self.lane_rows("o", k, "%b")
-        size, w, s = len(layout.columns), self.width, self.scalar_type
-        if size < w:
-            for j in range(size):
-                for lane in range(w):
-                    x = self.emit(f"load {s}, ptr {self.at(f'%obuf{k}', layout.slots[j] * w + lane)}, align {self.bytes}")
-                    self.do(f"store {s} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
+        size, w = len(layout.columns), self.width
+        if not size:
             return
         if not layout.sparse:
-            self.write_columns(k, row, self.starts(size))
+            self.write_columns(k, row, size)
             return
         # the zeros are there already
-        p = min(w, 4)
+        p = min(self.block(size), 4)
         starts = self.windows(layout)
         places = [x for j in starts for x in (j, *(layout.slots[j + c] * w for c in range(p)))]
         table = self.table(f"windows{k}", places)
@@ -263,7 +276,7 @@ class _Walk:
         """
         size, w, whole = len(layout.columns), self.width, self.width * self.bytes
         start = self.at(f"%out{k}", self.emit(f"mul i64 {first}, %os{k}"))
-        if not layout.sparse or size < w:
+        if not layout.sparse:
             return start
         apart, together, ready = self.fresh("apart"), self.fresh("together"), self.fresh("ready")
         self.do(f"br i1 {self.emit(f'icmp eq i64 %os{k}, {size}')}, label %{together}, label %{apart}")
@@ -297,33 +310,35 @@ class _Walk:
 
     def windows(self, layout: OutputLayout) -> list[int]:
         """First columns of windows of up to four columns that cover all but structural zeros."""
-        p, size, starts, covered = min(self.width, 4), len(layout.columns), [], 0
+        size = len(layout.columns)
+        p, starts, covered = min(self.block(size), 4), [], 0
         for j, column in enumerate(layout.columns):
             if column is not None and j >= covered:
                 starts.append(min(j, size - p))
                 covered = j + p
         return starts
 
-    def write_columns(self, k: int, row: list[str], starts: list[int]) -> None:
-        """Blocks of W columns of all rows; the last may overlap the one before."""
-        w = self.width
+    def write_columns(self, k: int, row: list[str], size: int) -> None:
+        """All columns of W rows, block by block."""
+        w, p = self.width, self.block(size)
+        starts = self.starts(size, p)
 
         def write(j: str) -> None:
             first = self.emit(f"mul i64 {j}, {w}")
-            self.write_window(k, row, j, [first if c == 0 else self.emit(f"add i64 {first}, {c * w}") for c in range(w)], w)
+            self.write_window(k, row, j, [first if c == 0 else self.emit(f"add i64 {first}, {c * w}") for c in range(p)], p)
 
-        even = len(starts) - (len(starts) > 1 and starts[-1] % w != 0)
+        even = len(starts) - (starts[-1] % p != 0)
         if even <= 4:
             for j in starts:
                 write(str(j))
             return
-        self.loop(even, lambda i: write(self.emit(f"mul i64 {i}, {w}")))
+        self.loop(even, lambda i: write(self.emit(f"mul i64 {i}, {p}")))
         for j in starts[even:]:
             write(str(j))
 
     def write_window(self, k: int, row: list[str], j: str, columns: list[str], p: int) -> None:
         """p columns of W rows, p by p; `columns` are their places in the lane buffer."""
-        w, part = self.width, f"<{p} x {self.scalar_type}>"
+        w, part = self.width, self.scalar_type if p == 1 else f"<{p} x {self.scalar_type}>"
         bases = [self.at(f"%obuf{k}", c) for c in columns]
         for group in range(0, w, p):
             loaded = [self.emit(f"load {part}, ptr {self.at(base, group)}, align {self.bytes * p}") for base in bases]
