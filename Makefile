@@ -21,7 +21,7 @@ format: $(VENV)/.lint
 	@$(BIN)/ruff format .
 
 bench: $(VENV)/.test
-	@$(BIN)/python bench/reference.py
+	@$(BIN)/python bench/dynamics.py --json bench/results/dynamics.json
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

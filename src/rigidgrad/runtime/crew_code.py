@@ -24,7 +24,6 @@ CREW = {
     "context": 400,
     "total": 408,
     "grain": 416,
-    "next": 512,  # where the next chunk starts
 }
 # The memory of worker i begins at 640 + 128 i.
 WORKER = {
@@ -34,16 +33,33 @@ WORKER = {
     "seen": 24,  # the last job it took part in
     "joins": 32,  # 1 if it takes part in jobs: all but worker 0, whose place is the caller's
     "patience": 40,  # spins before it sleeps
+    "next": 64,  # how many chunks of its share are taken; the caller's share is worker 0's
 }
 
 _IR = """
-define internal void @drain(ptr %crew, ptr %function, ptr %context, i64 %total, i64 %grain) {
+; Each thread has a share of the chunks, always the same one, so that data stay in its cache from job to job; who is done helps the next.
+define internal void @drain(ptr %crew, i64 %me, ptr %function, ptr %context, i64 %total, i64 %grain) {
+entry:
   $crew
-  br label %take
+  %size = load i64, ptr %size.at, align 8            %more = add i64 %total, %grain
+  %round = sub i64 %more, 1                          %chunks = udiv i64 %round, %grain
+  br label %share
+share:
+  %helped = phi i64 [ 0, %entry ], [ %following, %take ]
+  %over = icmp sge i64 %helped, %size                br i1 %over, label %done, label %open
+open:
+  %turn = add i64 %me, %helped                       %index = urem i64 %turn, %size
+  $worker
+  %above = add i64 %index, 1
+  %low = mul i64 %chunks, %index                     %first.chunk = udiv i64 %low, %size
+  %high = mul i64 %chunks, %above                    %last.chunk = udiv i64 %high, %size
+  %following = add i64 %helped, 1                    br label %take
 take:
-  %start = atomicrmw add ptr %next.at, i64 %grain monotonic
-  %left = icmp slt i64 %start, %total                br i1 %left, label %chunk, label %done
+  %taken = atomicrmw add ptr %next.at, i64 1 monotonic
+  %mine = add i64 %first.chunk, %taken
+  %left = icmp slt i64 %mine, %last.chunk            br i1 %left, label %chunk, label %share
 chunk:
+  %start = mul i64 %mine, %grain
   %end = add i64 %start, %grain                      %stop = call i64 @llvm.smin.i64(i64 %end, i64 %total)
   call void %function(ptr %context, i64 %start, i64 %stop)
   br label %take
@@ -64,15 +80,22 @@ claim:
 open:
   store ptr %function, ptr %function.at, align 8     store ptr %context, ptr %context.at, align 8
   store i64 %total, ptr %total.at, align 8           store i64 %grain, ptr %grain.at, align 8
+  br label %clear
+clear:
+  %index = phi i64 [ 0, %open ], [ %after, %clear ]
+  $worker
   store atomic i64 0, ptr %next.at monotonic, align 8
+  %after = add i64 %index, 1                         %again = icmp slt i64 %after, %size
+  br i1 %again, label %clear, label %cleared
+cleared:
   %before = load atomic i64, ptr %gate.at monotonic, align 8
   %number = and i64 %before, -65536                  %opened = add i64 %number, 98304
   store atomic i64 %opened, ptr %gate.at release, align 8
-  call void @drain(ptr %crew, ptr %function, ptr %context, i64 %total, i64 %grain)
+  call void @drain(ptr %crew, i64 0, ptr %function, ptr %context, i64 %total, i64 %grain)
   %closing = atomicrmw and ptr %gate.at, i64 -32769 acq_rel
   %spins = load i64, ptr %spins.at, align 8          br label %wait
 wait:
-  %left = phi i64 [ %spins, %open ], [ %fewer, %pause ], [ 64, %yield ]
+  %left = phi i64 [ %spins, %cleared ], [ %fewer, %pause ], [ 64, %yield ]
   %now = load atomic i64, ptr %gate.at acquire, align 8
   %workers = and i64 %now, 32767                     %over = icmp eq i64 %workers, 0
   br i1 %over, label %free, label %pause
@@ -163,7 +186,7 @@ work:
   store i64 %number, ptr %seen.at, align 8
   %function = load ptr, ptr %function.at, align 8    %context = load ptr, ptr %context.at, align 8
   %total = load i64, ptr %total.at, align 8          %grain = load i64, ptr %grain.at, align 8
-  call void @drain(ptr %crew, ptr %function, ptr %context, i64 %total, i64 %grain)
+  call void @drain(ptr %crew, i64 %index, ptr %function, ptr %context, i64 %total, i64 %grain)
   %gone = atomicrmw sub ptr %gate.at, i64 1 release  br label %rest
 look:
   %letter = load atomic i64, ptr %mail.at monotonic, align 8
