@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.model.model import Model
+from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, entry, native
 from rigidgrad.runtime.formulation import program_of
@@ -49,7 +50,7 @@ class Job:
         return self.width or native.host().vector_bits // (64 if self.dtype == "float64" else 32)
 
     def program(self) -> Program:
-        return program_of(
+        program = program_of(
             self.model,
             self.name,
             external=self.external,
@@ -57,6 +58,7 @@ class Job:
             expressed_in=self.expressed_in,
             parameters=self.parameters,
         )
+        return best_order(program, native.host().registers)
 
     def ir(self) -> str:
         return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed)

@@ -25,6 +25,11 @@ class Host:
     features: str
     vector_bits: int
 
+    @property
+    def registers(self) -> int:
+        """Vector registers."""
+        return 32 if self.vector_bits == 512 or self.triple.startswith(("aarch64", "arm64")) else 16
+
 
 @cache
 def host() -> Host:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,6 +19,8 @@ from rigidgrad.targets import llvm_math, llvm_rows
 
 # bytes of a state's results between which fetching their cache lines ahead was found to pay
 _PREFETCH_FROM, _PREFETCH_TO = 512, 8192
+# operations after which an input is loaded again
+_RELOAD_AFTER = 40
 # part of a row's numbers that are no structural zeros, below which zeros are written first and these on their own
 _SPARSE = 0.6
 _SPARSE_FROM = 64  # numbers of a row, more than any width
@@ -203,15 +206,27 @@ def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
                 lanes.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 2, i32 1)")
             fetched += 1
 
+    loaded: dict[int, tuple[str, int]] = {}  # input -> its value, and when it was loaded
+
+    def use(i: int) -> str:
+        """The value of a node. An input is loaded again after a while, which is cheaper than keeping it in a register."""
+        if program.nodes[i][0] != "input":
+            return value[i]
+        if i not in loaded or done - loaded[i][1] > _RELOAD_AFTER:
+            _, name, k = program.nodes[i]
+            place = lanes.emit(f"getelementptr {v}, ptr %i{names.index(name)}, i64 {k}")
+            loaded[i] = lanes.emit(f"load {v}, ptr {place}, align {lanes.bytes if lanes.width == 1 else size}"), done
+        return loaded[i][0]
+
     for i, node in enumerate(program.nodes):
         done += node[0] not in LEAVES
         write_ahead(len(ahead) * done // max(work, 1))
-        value.append(_node(lanes, node, value, names, pairs))
+        value.append("" if node[0] == "input" else _node(lanes, node, use, pairs))
         negated = None
         for output, column, sign in stores.get(i, ()):
             if sign < 0 and negated is None:
-                negated = lanes.negate(value[i])
-            store(value[i] if sign > 0 else str(negated), output, column)
+                negated = lanes.negate(use(i))
+            store(use(i) if sign > 0 else str(negated), output, column)
     write_ahead(len(ahead))
     arguments = ", ".join(
         ["ptr %libm"]
@@ -238,15 +253,11 @@ def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[tuple[int,
     return result
 
 
-def _node(lanes: Lanes, node: tuple, value: list[str], names: list[str], pairs: dict[int, tuple[str, str]]) -> str:
-    kind = node[0]
-    v, size = lanes.vector, lanes.bytes * lanes.width
+def _node(lanes: Lanes, node: tuple, use: Callable[[int], str], pairs: dict[int, tuple[str, str]]) -> str:
+    kind, v = node[0], lanes.vector
     if kind == "const":
         return lanes.constant(node[1])
-    if kind == "input":
-        place = lanes.emit(f"getelementptr {v}, ptr %i{names.index(node[1])}, i64 {node[2]}")
-        return lanes.emit(f"load {v}, ptr {place}, align {lanes.bytes if lanes.width == 1 else size}")
-    x = [value[k] for k in node[1:]]
+    x = [use(k) for k in node[1:]]
     match kind:
         case "add" | "sub" | "mul" | "div":
             return lanes.binary(f"f{kind}", *x)
