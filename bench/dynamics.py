@@ -34,7 +34,9 @@ def arguments() -> argparse.Namespace:
 
         return parse
 
-    parser.add_argument("--json", type=Path, metavar="FILE", help="store the results")
+    parser.add_argument(
+        "--json", nargs="?", const="-", metavar="FILE", help="store the results; without a file, print them as JSON instead of tables"
+    )
     parser.add_argument("--quick", action="store_true", help="N = 1, 256, 4096, few rounds: a minute or two")
     parser.add_argument("--robots", type=listed(allowed=ROBOTS), default=list(ROBOTS), help=f"some of {','.join(ROBOTS)}")
     parser.add_argument(
@@ -191,6 +193,8 @@ def measure_startup(options: argparse.Namespace) -> dict:
 
 def main() -> None:
     options = arguments()
+    if options.json == "-":
+        sys.stdout = sys.stderr  # tables are for people
     machine.pin_to(options.core)
     say("looking for peers")
     peers = Peers(options.peers)
@@ -215,9 +219,12 @@ def main() -> None:
         result["startup"] = measure_startup(options)
         say("")
         print(report.startup_table(result["startup"]))
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    text = json.dumps(result, indent=1) + "\n"
+    if options.json == "-":
+        sys.__stdout__.write(text)
+    elif options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.json).write_text(text)
 
 
 if __name__ == "__main__":

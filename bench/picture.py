@@ -17,18 +17,19 @@ COLORS = {"float64": "#2563eb", "float64 packed": "#60a5fa", "float32": "#f59e0b
 
 def main(source: str, target: str) -> None:
     result = json.loads(Path(source).read_text())
-    Path(target).write_text(draw(bars(result), result["date"][:10], result["machine"]["cpu"]))
+    machine = result["machine"]
+    Path(target).write_text(draw(bars(result), machine["date"][:10], f"{machine['cpu']} ({', '.join(machine['features'])})"))
 
 
 def bars(result: dict) -> list[tuple[str, str, dict[str, float]]]:
     """(robot, function, ratio by kind)."""
     rows = []
+    ways = {"float64": "ours float64 out", "float64 packed": "ours float64 packed", "float32": "ours float32 out"}
     for cell in result["cells"]:
-        if cell["count"] != 4096 or cell["robot"] not in ("iiwa14", "hyq", "atlas"):
-            continue
-        peer = cell["peers"]["pinocchio"]["min"]
-        ways = {"float64": "out=", "float64 packed": "packed", "float32": "float32"}
-        rows.append((cell["robot"], cell["function"], {k: peer / cell["ours"][w]["min"] for k, w in ways.items() if w in cell["ours"]}))
+        if cell["count"] == 4096:
+            times = {name: timing["best"] for name, timing in cell["times"].items()}
+            peer = min(t for name, t in times.items() if name.startswith("pinocchio") and not name.endswith("python"))
+            rows.append((cell["robot"], cell["function"], {kind: peer / times[way] for kind, way in ways.items() if way in times}))
     return rows
 
 

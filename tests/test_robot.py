@@ -439,6 +439,22 @@ def test_wrong_links_are_named(link, fragment):
     assert "'b'" in str(caught.value)
 
 
+def test_inertias_and_limits_may_be_written_in_several_ways():
+    matrix = [[3.0, 0.1, 0.2], [0.1, 4.0, 0.3], [0.2, 0.3, 5.0]]
+    six = (3.0, 0.1, 0.2, 4.0, 0.3, 5.0)
+    named = dict(zip(("ixx", "ixy", "ixz", "iyy", "iyz", "izz"), six, strict=True))
+    limits = [(-1, 2, 3, 4), {"lower": -1, "upper": 2, "velocity": 3, "effort": 4}]
+    robots = [
+        rg.Builder("r").link("a").link("b", 1.0, (0.1, 0, 0), inertia).joint("j", "spherical", "a", "b", limit=limit).build()
+        for inertia in (matrix, six, named)
+        for limit in limits
+    ]
+    assert len({robot.model.inertias for robot in robots}) == 1
+    assert all((r.limits.velocity == 3).all() and (r.limits.effort == 4).all() for r in robots)
+    with pytest.raises(InputError, match="izx"):
+        rg.Builder("r").link("a", 1.0, (0, 0, 0), {"izx": 1.0})
+
+
 def test_strict_false_warns_about_physics_alone():
     builder = rg.Builder("r").link("a").joint("j", "revolute", "a", "b").link("b", 1.0, (0, 0, 0), (1, 1, 3))
     with pytest.warns(ModelWarning, match="triangle"):

@@ -12,12 +12,11 @@ from rigidgrad.algorithms.joints import (
     combine,
     gather,
     gravity_acceleration,
-    joint_space,
     parent_value,
     subspaces,
     velocities,
 )
-from rigidgrad.algorithms.rnea import External
+from rigidgrad.algorithms.rnea import External, transmit
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, add, mul, neg, sub
 from rigidgrad.spatial import (
@@ -64,14 +63,7 @@ def newton_euler(model: Model, q: Vector, v: Vector, a: Vector, external: Extern
         forces.append(body_force(model.inertias[i], U[i], accel[i]))
         if external and i in external:
             forces[i] = forces[i] - external[i]
-    tau: list[list[Scalar]] = [[] for _ in model.bodies]
-    for i in reversed(model.bodies):
-        rotor = model.armature[model.joints[i].dof :]
-        tau[i] = [add(t, mul(rotor[k], qdd[i][k])) for k, t in enumerate(joint_space(S[i], forces[i]))]
-        parent = model.parents[i]
-        if parent != WORLD:
-            forces[parent] = forces[parent] + X[i].force_back(forces[i])
-    return gather(model, tau)
+    return gather(model, transmit(model, X, S, forces, qdd))
 
 
 def frame_acceleration(w: Vector3, a: Vector3) -> Matrix3:

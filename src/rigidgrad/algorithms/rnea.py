@@ -19,7 +19,7 @@ from rigidgrad.algorithms.joints import (
     velocities,
 )
 from rigidgrad.model.model import WORLD, Model
-from rigidgrad.scalars import add, mul
+from rigidgrad.scalars import Scalar, add, mul
 from rigidgrad.spatial import ZERO_MOTION, Force, Inertia, Motion, Transform
 
 External = Mapping[int, Force]
@@ -35,7 +35,7 @@ class Sweep(NamedTuple):
     v: list[Motion]
     a: list[Motion]
     f: list[Force]  # transmitted across joint i
-    tau: list[list]
+    tau: list[list[Scalar]]
 
 
 def rnea(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> Vector:
@@ -69,11 +69,16 @@ def rnea_sweep(model: Model, q: Vector, v: Vector, a: Vector, external: External
         if external and i in external:
             f = f - external[i]
         fs.append(f)
-    tau: list[list] = [[] for _ in model.bodies]
+    return Sweep(X, S, I, vJ, vs, as_, fs, transmit(model, X, S, fs, qdd))
+
+
+def transmit(model: Model, X: list[Transform], S: list[tuple[Motion, ...]], f: list[Force], qdd: list[Vector]) -> list[list[Scalar]]:
+    """The inward pass: adds each body's force to its parent's, in place, and reads off the joint forces, armature included."""
+    tau: list[list[Scalar]] = [[] for _ in model.bodies]
     for i in reversed(model.bodies):
         rotor = model.armature[model.joints[i].dof :]
-        tau[i] = [add(t, mul(rotor[k], qdd[i][k])) for k, t in enumerate(joint_space(S[i], fs[i]))]
+        tau[i] = [add(t, mul(rotor[k], qdd[i][k])) for k, t in enumerate(joint_space(S[i], f[i]))]
         parent = model.parents[i]
         if parent != WORLD:
-            fs[parent] = fs[parent] + X[i].force_back(fs[i])
-    return Sweep(X, S, I, vJ, vs, as_, fs, tau)
+            f[parent] = f[parent] + X[i].force_back(f[i])
+    return tau

@@ -53,18 +53,12 @@ class DescriptionBuilder:
     def link(
         self, name: str, mass: float = 0.0, com: Sequence[float] = (0.0, 0.0, 0.0), inertia: Any = None, visuals: Sequence[Visual] = ()
     ) -> Self:
-        """A link. `inertia` about `com` along the link's axes, in kg m²: a 3x3 matrix, or the three numbers of a diagonal one."""
-        what = f"link '{name}': its inertia"
-        try:
-            array = np.zeros((3, 3)) if inertia is None else np.asarray(inertia, dtype=float)
-        except (TypeError, ValueError):
-            raise InputError(f"{what} is a 3x3 matrix or three numbers, not {inertia!r}") from None
-        if array.shape == (3,):
-            array = np.diag(array)
-        if array.shape != (3, 3):
-            raise InputError(f"{what} is a 3x3 matrix or three numbers; this has shape {array.shape}")
-        rows: Any = tuple(tuple(row) for row in array.tolist())
-        com_: Any = numbers(f"link '{name}': its com", com, 3)
+        """A link. `inertia` about `com` along the link's axes, in kg m²: a 3x3 matrix, the three numbers of a diagonal one, or URDF's six.
+
+        Those six are ixx, ixy, ixz, iyy, iyz, izz, in that order or as a dict with these keys.
+        """
+        com_ = numbers(f"link '{name}': its com", com, 3)
+        rows = _inertia(f"link '{name}': its inertia", inertia)
         self._links.append(Link(name, number(f"link '{name}': its mass", mass), com_, rows, tuple(visuals)))
         return self
 
@@ -87,7 +81,7 @@ class DescriptionBuilder:
         """A joint placed in its parent link by xyz (m) and rpy (rad).
 
         type: revolute, continuous, prismatic, helical (with `pitch` in metres per radian), spherical, planar, floating or fixed.
-        axis: in the joint's frame, any length; x if left out. limit: (lower, upper), or a dict with lower, upper, velocity, effort.
+        axis: in the joint's frame, any length; x if left out. limit: (lower, upper), (lower, upper, velocity, effort), or a dict with these keys.
         mimic: the name of another joint, or (name, multiplier, offset).
         """
         where = f"joint '{name}'"
@@ -131,10 +125,33 @@ def _limit(where: str, limit: Any) -> JointLimit:
             raise InputError(f"{where}: its limit has no {unknown[0]!r}; there are lower, upper, velocity, effort")
         return JointLimit(**{key: number(f"{where}: limit {key}", x, finite=False) for key, x in limit.items()})
     try:
-        lower, upper = limit
+        values = [number(f"{where}: limit", x, finite=False) for x in limit]
+    except TypeError:
+        values = []
+    if len(values) not in (2, 4):
+        raise InputError(f"{where}: its limit is (lower, upper), (lower, upper, velocity, effort) or a dict, not {limit!r}")
+    return JointLimit(*values)
+
+
+def _inertia(what: str, inertia: Any) -> tuple[tuple[float, ...], ...]:
+    """Rows of the 3x3 matrix."""
+    names = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+    if isinstance(inertia, dict):
+        unknown = sorted(set(inertia) - set(names))
+        if unknown:
+            raise InputError(f"{what} has no {unknown[0]!r}; there are {', '.join(names)}")
+        inertia = [inertia.get(n, 0.0) for n in names]
+    try:
+        array = np.zeros((3, 3)) if inertia is None else np.asarray(inertia, dtype=float)
     except (TypeError, ValueError):
-        raise InputError(f"{where}: its limit is (lower, upper) or a dict, not {limit!r}") from None
-    return JointLimit(number(f"{where}: lower limit", lower, finite=False), number(f"{where}: upper limit", upper, finite=False))
+        raise InputError(f"{what} is a 3x3 matrix, or three or six numbers, not {inertia!r}") from None
+    if array.shape == (3,):
+        array = np.diag(array)
+    elif array.shape == (6,):
+        array = array[[0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(3, 3)
+    if array.shape != (3, 3):
+        raise InputError(f"{what} is a 3x3 matrix, or three or six numbers; this has shape {array.shape}")
+    return tuple(tuple(row) for row in array.tolist())
 
 
 def _mimic(where: str, mimic: Any) -> Mimic | None:
