@@ -16,7 +16,7 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"__init__"},
-    {"codegen"},
+    {"control", "codegen"},
     {"robot"},
     {"runtime"},
     {"targets"},

@@ -43,24 +43,24 @@ def _per_joint(model: Model, function) -> Vector:
 def _integrate(joint: Joint, q: Vector, dv: Vector) -> Vector:
     match joint.type:
         case "spherical":
-            return _nearly_unit(_quaternion_product(q, _exponential(dv)))
+            return _nearly_unit(_quaternion_product(q, exponential(dv)))
         case "planar":
             x, y, c, s = q
             vx, vy, w = dv
             sw, cw = sincos(w)
-            sinc, cosc = _sinc(w), _cosc(w)
-            dx, dy = sinc * vx - cosc * vy, cosc * vx + sinc * vy
+            along, across = sinc(w), cosc(w)
+            dx, dy = along * vx - across * vy, across * vx + along * vy
             turned = _nearly_unit((c * cw - s * sw, s * cw + c * sw))
             return (x + c * dx - s * dy, y + s * dx + c * dy, *turned)
         case "floating":
             linear, w = dv[:3], dv[3:]
             wl = cross3(w, linear)
             t = dot3(w, w)
-            half = _half_sinc(t)
+            half = half_sinc(t)
             # V v = v + (1 - cos θ)/θ² ω×v + (θ - sin θ)/θ³ ω×(ω×v)
-            moved = add3(linear, add3(scale3(2 * half * half, wl), scale3(_third(t), cross3(w, wl))))
+            moved = add3(linear, add3(scale3(2 * half * half, wl), scale3(third(t), cross3(w, wl))))
             position = add3(q[:3], rotate(rotation_from_quaternion(*q[3:]), moved))
-            return (*position, *_nearly_unit(_quaternion_product(q[3:], _exponential(w))))
+            return (*position, *_nearly_unit(_quaternion_product(q[3:], exponential(w))))
     return (q[0] + dv[0],)
 
 
@@ -73,13 +73,13 @@ def _difference(joint: Joint, q0: Vector, q1: Vector) -> Vector:
             dx, dy = q1[0] - x, q1[1] - y
             px, py = c * dx + s * dy, c * dy - s * dx
             w = atan2(c * q1[3] - s * q1[2], c * q1[2] + s * q1[3])
-            alpha = 1 - w * w * _cotangent_rest(w * w)
+            alpha = 1 - w * w * cotangent_rest(w * w)
             return alpha * px + (w / 2) * py, alpha * py - (w / 2) * px, w
         case "floating":
             turn = _logarithm(_quaternion_product(_conjugate(q0[3:]), q1[3:]))
             p = rotate_back(rotation_from_quaternion(*q0[3:]), sub3(q1[:3], q0[:3]))
             wp = cross3(turn, p)
-            rest = _cotangent_rest(dot3(turn, turn))
+            rest = cotangent_rest(dot3(turn, turn))
             # V⁻¹ p = p - ½ ω×p + (1 - θ/2 cot θ/2)/θ² ω×(ω×p)
             linear = add3(sub3(p, tuple(x / 2 for x in wp)), scale3(rest, cross3(turn, wp)))
             return (*linear, *turn)
@@ -115,13 +115,13 @@ def _conjugate(a: Vector) -> Vector:
     return -a[0], -a[1], -a[2], a[3]
 
 
-def _exponential(w: Vector) -> Vector:
+def exponential(w: Vector) -> Vector:
     """The unit quaternion of a rotation vector."""
     t = dot3(w, w)
-    half = _half_sinc(t)
-    small = less(t, _SERIES)
+    half = half_sinc(t)
+    small = small_angle(t)
     _, c = sincos(sqrt(select(small, 1 + 0 * t, t)) / 2)
-    cosine = select(small, _series(t / 4, (1, -1 / 2, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)), c)
+    cosine = select(small, series(t / 4, (1, -1 / 2, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)), c)
     return (*scale3(half, w), cosine)
 
 
@@ -136,7 +136,7 @@ def _logarithm(q: Vector) -> Vector:
     return scale * x, scale * y, scale * z
 
 
-def _series(t: Scalar, coefficients) -> Scalar:
+def series(t: Scalar, coefficients) -> Scalar:
     """Σ c_k t^k by Horner's rule."""
     result: Scalar = 0 * t + coefficients[-1]
     for c in reversed(coefficients[:-1]):
@@ -144,51 +144,55 @@ def _series(t: Scalar, coefficients) -> Scalar:
     return result
 
 
-def _away_from_zero(t: Scalar, small) -> Scalar:
+def small_angle(t: Scalar) -> Scalar:
+    return less(t, _SERIES)
+
+
+def away_from_zero(t: Scalar, small) -> Scalar:
     return select(small, 1 + 0 * t, t)
 
 
-def _half_sinc(t: Scalar) -> Scalar:
+def half_sinc(t: Scalar) -> Scalar:
     """sin(θ/2)/θ for t = θ²."""
-    small = less(t, _SERIES)
-    theta = sqrt(_away_from_zero(t, small))
+    small = small_angle(t)
+    theta = sqrt(away_from_zero(t, small))
     s, _ = sincos(theta / 2)
-    series = _series(t / 4, (1 / 2, -1 / 12, 1 / 240, -1 / 10080, 1 / 725760, -1 / 79833600, 1 / 12454041600))
-    return select(small, series, s / theta)
+    near = series(t / 4, (1 / 2, -1 / 12, 1 / 240, -1 / 10080, 1 / 725760, -1 / 79833600, 1 / 12454041600))
+    return select(small, near, s / theta)
 
 
-def _third(t: Scalar) -> Scalar:
+def third(t: Scalar) -> Scalar:
     """(θ - sin θ)/θ³ for t = θ²."""
-    small = less(t, _SERIES)
-    safe = _away_from_zero(t, small)
+    small = small_angle(t)
+    safe = away_from_zero(t, small)
     theta = sqrt(safe)
     s, _ = sincos(theta)
-    series = _series(t, (1 / 6, -1 / 120, 1 / 5040, -1 / 362880, 1 / 39916800, -1 / 6227020800, 1 / 1307674368000))
-    return select(small, series, (theta - s) / (safe * theta))
+    near = series(t, (1 / 6, -1 / 120, 1 / 5040, -1 / 362880, 1 / 39916800, -1 / 6227020800, 1 / 1307674368000))
+    return select(small, near, (theta - s) / (safe * theta))
 
 
-def _cotangent_rest(t: Scalar) -> Scalar:
+def cotangent_rest(t: Scalar) -> Scalar:
     """(1 - θ/2 cot θ/2)/θ² for t = θ²."""
-    small = less(t, _SERIES)
-    safe = _away_from_zero(t, small)
+    small = small_angle(t)
+    safe = away_from_zero(t, small)
     theta = sqrt(safe)
     s, c = sincos(theta / 2)
-    series = _series(
+    near = series(
         t, (1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000, 1 / 74724249600, 3617 / 10670622842880000)
     )
-    return select(small, series, (1 - (theta / 2) * c / s) / safe)
+    return select(small, near, (1 - (theta / 2) * c / s) / safe)
 
 
-def _sinc(w: Scalar) -> Scalar:
+def sinc(w: Scalar) -> Scalar:
     """sin w / w."""
     t = w * w
-    small = less(t, _SERIES)
+    small = small_angle(t)
     safe = select(small, 1 + 0 * w, w)
-    series = _series(t, (1, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800, 1 / 6227020800))
-    return select(small, series, sincos(safe)[0] / safe)
+    near = series(t, (1, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800, 1 / 6227020800))
+    return select(small, near, sincos(safe)[0] / safe)
 
 
-def _cosc(w: Scalar) -> Scalar:
+def cosc(w: Scalar) -> Scalar:
     """(1 - cos w) / w."""
-    half = _sinc(w / 2)
+    half = sinc(w / 2)
     return half * half * (w / 2)

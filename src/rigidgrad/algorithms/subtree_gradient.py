@@ -78,7 +78,14 @@ def subtree_rnea_derivatives(
 def subtree_aba_derivatives(
     model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
 ) -> AbaDerivatives:
-    """The gradient of aba. Columns are solved as they come, unless mimic joints mix them."""
+    """The gradient of aba."""
+    return forward_gradient(model, q, v, tau, external, gauge=gauge)[1]
+
+
+def forward_gradient(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+) -> tuple[Vector, AbaDerivatives]:
+    """The acceleration and the gradient of aba. Columns are solved as they come, unless mimic joints mix them."""
     tree = articulate(model, q, gauge, external)
     factor = ltl.factorize(project(model, composite_mass_matrix(model, tree)), supports(model))
     c = newton_euler(model, q, v, (0.0,) * model.nv, external)
@@ -87,7 +94,7 @@ def subtree_aba_derivatives(
         d = subtree_rnea_derivatives(model, q, v, a, external, gauge=gauge)
         solved = [[ltl.solve(factor, [neg(x) for x in column]) for column in zip(*m, strict=True)] for m in (d.dq, d.dv)]
         dq, dv = (tuple(zip(*columns, strict=True)) for columns in solved)
-        return AbaDerivatives(dq, dv, ltl.inverse(factor))
+        return a, AbaDerivatives(dq, dv, ltl.inverse(factor))
     base = FreeBase.of(model, q, v)
     minus = [neg(x) for x in factor.inverse_d]
     minus_two = [mul(-2.0, x) for x in factor.inverse_d]
@@ -108,7 +115,7 @@ def subtree_aba_derivatives(
             columns_v[k] = (*_minus3(base.speed_turn(k)), *rest)
             spun = sub3(columns_v[3 + k][:3], base.spin_turn(k))
             columns_v[3 + k] = (*spun, *columns_v[3 + k][3:])
-    return AbaDerivatives(tuple(zip(*columns_q, strict=True)), tuple(zip(*columns_v, strict=True)), inverse)
+    return a, AbaDerivatives(tuple(zip(*columns_q, strict=True)), tuple(zip(*columns_v, strict=True)), inverse)
 
 
 def subtree_fused_gradient(

@@ -15,7 +15,7 @@ import numpy as np
 
 from rigidgrad.errors import InputError
 from rigidgrad.runtime import arrays, entry, native
-from rigidgrad.runtime.lanes import Job, LaneKernel, lane_kernel
+from rigidgrad.runtime.lanes import Job, LaneKernel, Recording, lane_kernel
 from rigidgrad.runtime.threads import Crew, default_crew, thread_count
 
 Shape = tuple[int, ...]
@@ -32,7 +32,7 @@ class Compiled:
 
     def __init__(
         self,
-        job: Job,
+        job: Job | Recording,
         *,
         dtype: str | None = None,
         threads: int | None = None,
@@ -53,7 +53,7 @@ class Compiled:
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
-        return f"<{self._job.name} of {self._job.model.name!r}: {arguments} → {', '.join(self.outputs)}>"
+        return f"<{self._job.name} of {self._job.owner!r}: {arguments} → {', '.join(self.outputs)}>"
 
     # --- what it is --------------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import ctypes
 import hashlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -46,8 +46,12 @@ class Job:
     width: int = 0  # 0: what the CPU has
 
     @property
+    def owner(self) -> str:
+        return self.model.name
+
+    @property
     def lanes(self) -> int:
-        return self.width or native.host().vector_bits // (64 if self.dtype == "float64" else 32)
+        return self.width or host_lanes(self.dtype)
 
     def program(self) -> Program:
         program = program_of(
@@ -68,6 +72,38 @@ class Job:
         return cache.key(options | {"model": digest(self.model), "lanes": str(self.lanes)})
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What is compiled: a Program of any origin. `identity` tells it from others of its name, so that a cached one need not be recorded."""
+
+    name: str
+    owner: str
+    identity: str
+    build: Callable[[], Program] = field(repr=False)
+    packed: bool = False
+    dtype: str = "float64"
+    width: int = 0
+
+    @property
+    def lanes(self) -> int:
+        return self.width or host_lanes(self.dtype)
+
+    def program(self) -> Program:
+        return best_order(self.build(), native.host().registers)
+
+    def ir(self) -> str:
+        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed)
+
+    def key(self) -> str:
+        parts = {"recording": self.name, "owner": self.owner, "identity": self.identity, "packed": str(self.packed), "dtype": self.dtype}
+        return cache.key(parts | {"lanes": str(self.lanes)})
+
+
+def host_lanes(dtype: str) -> int:
+    """How many numbers the CPU's vectors hold."""
+    return native.host().vector_bits // (64 if dtype == "float64" else 32)
+
+
 def digest(model: Model) -> str:
     """A hash of all of a model's numbers and names that results depend on."""
     parts = (
@@ -85,7 +121,7 @@ def digest(model: Model) -> str:
 class LaneKernel:
     """Compiled code of a job, and the shapes around it."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: Job | Recording):
         self.job = job
         key = job.key()
         stored = cache.read(key)
@@ -140,12 +176,12 @@ class LaneKernel:
         return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.libm, team)
 
 
-def _compile(job: Job) -> cache.Entry:
+def _compile(job: Job | Recording) -> cache.Entry:
     program = job.program()
     code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed), opt=1)
     meta = {
         "function": job.name,
-        "robot": job.model.name,
+        "robot": job.owner,
         "inputs": program.inputs,
         "outputs": program.outputs,
         "masks": {name: _pack(mask) for name, mask in program.pattern().items()},
@@ -167,7 +203,7 @@ _kernels: dict[str, LaneKernel] = {}
 _lock = threading.Lock()
 
 
-def lane_kernel(job: Job) -> LaneKernel:
+def lane_kernel(job: Job | Recording) -> LaneKernel:
     """The kernel of a job; models that are equal share one."""
     key = job.key()
     kernel = _kernels.get(key)

@@ -1,0 +1,1 @@
+"""Optimal control: systems, costs, problems and the solvers for them."""

@@ -1,0 +1,125 @@
+"""One time step, over any scalar, with its exact Jacobians in the tangent space.
+
+Euler's two methods on a robot use the analytical gradient of forward dynamics. All others are differentiated as programs. On quaternion joints the
+stages of RK3 and RK4 add velocities of different frames, which makes them second-order there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rigidgrad.algorithms import manifold, tangent_maps
+from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.control.system import CustomSystem, RobotSystem, System
+from rigidgrad.errors import unknown_name
+from rigidgrad.program.differentiate import differentiate
+from rigidgrad.program.recorder import record
+from rigidgrad.scalars import Scalar, add, mul
+
+# stages (coefficients of the earlier rates) and final weights
+TABLEAUS: dict[str, tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]] = {
+    "euler": (((),), (1.0,)),
+    "midpoint": (((), (0.5,)), (0.0, 1.0)),
+    "rk3": (((), (0.5,), (-1.0, 2.0)), (1 / 6, 2 / 3, 1 / 6)),
+    "rk4": (((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
+}
+METHODS = ("euler", "semi_implicit_euler", "midpoint", "rk3", "rk4")
+
+
+class Linearized(NamedTuple):
+    """x' = f(x, u) and its derivatives: A (ndx, ndx), B (ndx, nu)."""
+
+    x: Vector
+    A: Matrix
+    B: Matrix
+
+
+def check_method(method: str) -> str:
+    if method not in METHODS:
+        raise unknown_name("integrator", method, METHODS)
+    return method
+
+
+def step(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Vector:
+    """The state after h seconds; of discrete dynamics simply the next one."""
+    if isinstance(system, CustomSystem) and system.discrete:
+        return system.rate(x, u)
+    if isinstance(system, RobotSystem) and method == "semi_implicit_euler":
+        q, v = system.split(x)
+        v = _along(v, h, system.acceleration(q, v, u))
+        return (*manifold.integrate(system.model, q, tuple(mul(h, w) for w in v)), *v)
+    if method == "semi_implicit_euler":  # of what is no mechanical system, nothing can be implicit
+        method = "euler"
+    stages, weights = TABLEAUS[method]
+    rates: list[Vector] = []
+    for row in stages:
+        rates.append(_rate(system, system.plus(x, _sum(row, rates, h)) if any(row) else x, u))
+    return system.plus(x, _sum(weights, rates, h))
+
+
+def linearize(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Linearized:
+    """The step with its Jacobians."""
+    if isinstance(system, RobotSystem) and method in ("euler", "semi_implicit_euler"):
+        return _linearize_euler(system, x, u, h, implicit=method == "semi_implicit_euler")
+    return _linearize_program(system, method, x, u, h)
+
+
+def _rate(system: System, x: Vector, u: Vector) -> Vector:
+    if isinstance(system, RobotSystem):
+        q, v = system.split(x)
+        return (*v, *system.acceleration(q, v, u))
+    assert isinstance(system, CustomSystem)
+    return system.rate(x, u)
+
+
+def _along(v: Vector, h: Scalar, a: Vector) -> Vector:
+    return tuple(add(x, mul(h, y)) for x, y in zip(v, a, strict=True))
+
+
+def _sum(weights: tuple[float, ...], rates: list[Vector], h: Scalar) -> Vector:
+    result: list[Scalar] = [0.0] * len(rates[0])
+    for w, rate in zip(weights, rates, strict=True):
+        result = [add(r, mul(w, x)) for r, x in zip(result, rate, strict=True)]
+    return tuple(mul(h, r) for r in result)
+
+
+def _linearize_euler(system: RobotSystem, x: Vector, u: Vector, h: Scalar, implicit: bool) -> Linearized:
+    """v' = v + h a, q' = q ⊕ h v or, semi-implicitly, q ⊕ h v'."""
+    n = system.nv
+    q, v = system.split(x)
+    a, a_q, a_v, a_u = system.acceleration_gradient(q, v, u)
+    v_next = _along(v, h, a)
+    move = tuple(mul(h, w) for w in (v_next if implicit else v))
+    eye = tuple(tuple(1.0 if i == j else 0.0 for j in range(n)) for i in range(n))
+    v_q = tuple(tuple(mul(h, y) for y in row) for row in a_q)
+    v_v = tuple(tuple(add(e, mul(h, y)) for e, y in zip(*rows, strict=True)) for rows in zip(eye, a_v, strict=True))
+    v_u = tuple(tuple(mul(h, y) for y in row) for row in a_u)
+    zero_q, zero_u = ((0.0,) * n,) * n, ((0.0,) * system.nu,) * n
+    used = (v_q, v_v, v_u) if implicit else (zero_q, eye, zero_u)
+    jacobian = tangent_maps.right_jacobian(system.model, move)
+    moved = [tangent_maps.block_times(jacobian, tuple(tuple(mul(h, y) for y in row) for row in m)) for m in used]
+    carried = tangent_maps.block_times(tangent_maps.transport(system.model, move), eye)
+    q_q = tuple(tuple(add(y, z) for y, z in zip(*rows, strict=True)) for rows in zip(carried, moved[0], strict=True))
+    top = tuple((*y, *z) for y, z in zip(q_q, moved[1], strict=True))
+    bottom = tuple((*y, *z) for y, z in zip(v_q, v_v, strict=True))
+    return Linearized((*manifold.integrate(system.model, q, move), *v_next), top + bottom, tuple(moved[2]) + v_u)
+
+
+def _linearize_program(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Linearized:
+    """Differentiates the recorded step by perturbations dx and du, at zero."""
+
+    def perturbed(values: dict) -> tuple:
+        moved = step(system, method, system.plus(values["x"], values["dx"]), _added(values["u"], values["du"]), values["h"])
+        return (system.minus(moved, values["y"]),)
+
+    shapes = {"x": (system.nx,), "u": (system.nu,), "h": (), "y": (system.nx,), "dx": (system.ndx,), "du": (system.nu,)}
+    recorded = record(shapes, {"e": (system.ndx,)}, perturbed)
+    jacobian = differentiate(recorded, inputs=["dx", "du"])
+    y = step(system, method, x, u, h)
+    zeros = {"dx": (0.0,) * system.ndx, "du": (0.0,) * system.nu}
+    A, B = jacobian.interpret({"x": x, "u": u, "h": h, "y": y} | zeros)
+    return Linearized(y, A, B)
+
+
+def _added(u: Vector, du: Vector) -> Vector:
+    return tuple(add(a, b) for a, b in zip(u, du, strict=True))
