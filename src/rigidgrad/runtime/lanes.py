@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.algorithms import catalog
 from rigidgrad.model.model import Model
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
@@ -28,6 +29,7 @@ _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 # rough work of one core, to judge whether threads pay: flops a nanosecond, and nanoseconds of work worth a thread's chunk and a call's share
 _FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
 _CHUNK_NS = 4000
+_CACHE = 32768  # bytes of a core's first cache, at least
 _WORTH_NS = 12000
 
 
@@ -51,7 +53,15 @@ class Job:
 
     @property
     def lanes(self) -> int:
-        return self.width or host_lanes(self.dtype)
+        """The width asked for, or the CPU's; or half of it, where only then the results of all lanes fit into the nearest cache."""
+        if self.width:
+            return self.width
+        lanes = host_lanes(self.dtype)
+        if self.packed:
+            return lanes
+        outputs = catalog.bind(self.model, self.name, external=self.external, frame=self.frame, expressed_in=self.expressed_in).outputs
+        block = lanes * sum(math.prod(shape) for shape in outputs.values()) * (8 if self.dtype == "float64" else 4)
+        return lanes // 2 if block > 3 * _CACHE // 4 and block // 2 <= _CACHE // 2 else lanes
 
     def program(self) -> Program:
         program = program_of(
