@@ -235,6 +235,24 @@ def test_strided_and_broadcast_inputs_are_read_in_place():
     assert not out[:, 7:].any()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_too_large_for_the_caches_are_the_same(threads):
+    """Streamed past the caches: every number is there, also at the seams of blocks, at any alignment, and nothing around them changes."""
+    robot = rg.load("hyq")
+    count = 3501  # 12.1 MB of results, and a partial block at the end
+    args = arguments(robot, "rnea_derivatives", (count,))
+    fast = robot.compile("rnea_derivatives", threads=threads)
+    parts = [fast(*(a[k : k + 500] for a in args)) for k in range(0, count, 500)]
+    expected = [np.concatenate([p[i] for p in parts]) for i in range(3)]
+    for offset in range(3):
+        memory = [np.full(count * 144 + 16, 7.0) for _ in range(3)]
+        out = tuple(m[8 + offset : 8 + offset + count * 144].reshape(count, 12, 12) for m in memory)
+        fast(*args, out=out)
+        for x, y, m in zip(out, expected, memory, strict=True):
+            np.testing.assert_array_equal(x, y)
+            assert (m[: 8 + offset] == 7.0).all() and (m[8 + offset + count * 144 :] == 7.0).all()
+
+
 # --- sine and cosine ---------------------------------------------------------------------------------------------------------------
 
 

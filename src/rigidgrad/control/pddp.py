@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.control import riccati
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
@@ -57,6 +58,8 @@ class _Run:
         self.X, self.U = np.empty((n + 1, a, s.nx)), np.empty((n, a, s.nu))
         self.running, self.running_all = problem.parameters(), problem.parameters(a)
         self.final, self.final_all = problem.final_parameters(), problem.final_parameters(a)
+        self.expanded = tuple(np.empty((n, *shape)) for shape in problem.expansion.outputs.values())
+        self.kappa, self.K = np.empty((n, s.nu)), np.empty((n, s.nu, s.ndx))
         self.seconds: dict[str, float] = defaultdict(float)
 
     def timed(self, phase: str, function: Any, *arguments: Any) -> Any:
@@ -98,10 +101,10 @@ class _Run:
                 if rho > high:
                     return self.finish("stalled", J, x, u, gains, iteration, history)
             if not fine.any():  # there is nothing left to gain
-                return self.finish("converged", J, x, u, K, iteration, history)
+                return self.finish("converged", J, x, u, K.copy(), iteration, history)
             best = int(np.argmax(fine)) if o.choose == "largest" else int(np.argmin(np.where(fine, costs, np.inf)))
             fall, J = J - float(costs[best]), float(costs[best])
-            x, u, gains = self.X[:, best].copy(), self.U[:, best].copy(), K
+            x, u, gains = self.X[:, best].copy(), self.U[:, best].copy(), K.copy()
             history.append(J)
             rho = 0.0 if rho <= low else rho / 10
             if fall <= o.tolerance * max(abs(J), 1e-300):
@@ -125,39 +128,13 @@ class _Run:
 
     def expand(self, x: np.ndarray, u: np.ndarray) -> tuple[Any, Any]:
         p = self.problem
-        return p.expansion(x[:-1], u, self.h, *self.running), p.final_expansion(x[-1:], *self.final)
+        return p.expansion(x[:-1], u, self.h, *self.running, out=self.expanded), p.final_expansion(x[-1:], *self.final)
 
     def backward(self, expansion: tuple[Any, Any], rho: float) -> tuple[np.ndarray, np.ndarray, float, float] | None:
         """κ, K, Σ κᵀQ_u and Σ κᵀQ_uu κ; None where Q_uu is not positive definite."""
-        (A, B, lx, lu, lxx, luu), (_, vx, vxx) = expansion
-        Vx, Vxx = vx[0], vxx[0]
-        n, nu, ndx = len(A), B.shape[2], A.shape[1]
-        kappa, K = np.empty((n, nu)), np.empty((n, nu, ndx))
-        slope = curve = 0.0
-        eye = np.eye(ndx)
-        for k in range(n - 1, -1, -1):
-            VA, VB = Vxx @ A[k], Vxx @ B[k]
-            Qx, Qu = lx[k] + A[k].T @ Vx, lu[k] + B[k].T @ Vx
-            Qxx, Qux, Quu = lxx[k] + A[k].T @ VA, B[k].T @ VA, luu[k] + B[k].T @ VB
-            if rho:
-                Bt = B[k].T @ (rho * eye)
-                regular_ux, regular_uu = Qux + Bt @ A[k], Quu + Bt @ B[k]
-            else:
-                regular_ux, regular_uu = Qux, Quu
-            try:
-                L = np.linalg.cholesky(regular_uu)
-            except np.linalg.LinAlgError:
-                return None
-            both = np.linalg.solve(L.T, np.linalg.solve(L, np.column_stack((regular_ux, Qu))))
-            if not np.all(np.isfinite(both)):
-                return None
-            K[k], kappa[k] = -both[:, :-1], -both[:, -1]
-            slope += kappa[k] @ Qu
-            curve += kappa[k] @ Quu @ kappa[k]
-            Vx = Qx + K[k].T @ (Quu @ kappa[k] + Qu) + Qux.T @ kappa[k]
-            Vxx = Qxx + K[k].T @ (Quu @ K[k] + Qux) + Qux.T @ K[k]
-            Vxx = (Vxx + Vxx.T) / 2
-        return kappa, K, float(slope), float(curve)
+        (A, B, lx, lu, lxx, luu), (_, final_lx, final_lxx) = expansion
+        fine, slope, curve = riccati.backward(A, B, lx, lu, lxx, luu, final_lx[0], final_lxx[0], rho, self.kappa, self.K)
+        return (self.kappa, self.K, slope, curve) if fine else None
 
 
 def solve(problem: Problem, solver: PDDP | None = None) -> Solution:

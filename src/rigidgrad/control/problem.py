@@ -172,7 +172,7 @@ class Problem:
         identity = f"{self.system.key()} {self.integrator} {costs} {dict(inputs)}"
         if isinstance(self.system, CustomSystem):
             identity += str(build())
-        return Compiled(Recording(name, self.system.name, identity, build), dtype="float64")
+        return Compiled(Recording(name, self.system.name, identity, build), dtype="float64", threads=1)
 
 
 def _finite(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:

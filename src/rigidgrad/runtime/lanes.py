@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.algorithms import catalog
 from rigidgrad.model.model import Model
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
@@ -29,7 +28,6 @@ _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 # rough work of one core, to judge whether threads pay: flops a nanosecond, and nanoseconds of work worth a thread's chunk and a call's share
 _FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
 _CHUNK_NS = 4000
-_CACHE = 32768  # bytes of a core's first cache, at least
 _WORTH_NS = 12000
 
 
@@ -53,15 +51,7 @@ class Job:
 
     @property
     def lanes(self) -> int:
-        """The width asked for, or the CPU's; or half of it, where only then the results of all lanes fit into the nearest cache."""
-        if self.width:
-            return self.width
-        lanes = host_lanes(self.dtype)
-        if self.packed:
-            return lanes
-        outputs = catalog.bind(self.model, self.name, external=self.external, frame=self.frame, expressed_in=self.expressed_in).outputs
-        block = lanes * sum(math.prod(shape) for shape in outputs.values()) * (8 if self.dtype == "float64" else 4)
-        return lanes // 2 if block > 3 * _CACHE // 4 and block // 2 <= _CACHE // 2 else lanes
+        return self.width or host_lanes(self.dtype)
 
     def program(self) -> Program:
         program = program_of(
@@ -149,6 +139,7 @@ class LaneKernel:
         self._rows = _ROWS(self.address)
         self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
         self._sizes = [math.prod(s) for s in (*self.inputs.values(), *self.outputs.values())]
+        self.row_bytes = sum(self._sizes[len(self.inputs) :]) * (8 if job.dtype == "float64" else 4)  # of the results
         self.least_numbers = self.least() * self._sizes[0]  # of the first input
 
     def grain(self) -> int:
@@ -166,11 +157,13 @@ class LaneKernel:
 
     def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
         """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
-        context = np.empty(2 * len(arrays) + len(self.libm), np.int64)
+        context = np.empty(2 * len(arrays) + len(self.libm) + 1, np.int64)
         last = 2 * len(arrays)
         context[0:last:2] = [a.ctypes.data for a in arrays]
         context[1:last:2] = strides
-        context[last:] = self.libm
+        context[last:-1] = self.libm
+        dense = all(s == n or count == 1 for s, n in zip(strides[len(self.inputs) :], self._sizes[len(self.inputs) :], strict=True))
+        context[-1] = dense and count * self.row_bytes >= entry.STREAM_BYTES
         address = context.ctypes.data
         if crew is not None and crew.threads > 1 and count >= self.least():
             crew.run(self.address, address, count, self.grain())
@@ -183,7 +176,7 @@ class LaneKernel:
         if crew is not None and crew.threads > 1:
             team = entry.Team(crew.address, crew.run_address, self.grain(), self.least())
         shapes = [*self.inputs.values(), *self.outputs.values()]
-        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.libm, team)
+        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.libm, self.row_bytes, team)
 
 
 def _compile(job: Job | Recording) -> cache.Entry:

@@ -1,7 +1,8 @@
 """The walk over users' arrays, as LLVM IR: W rows at a time, transposed in registers into and out of lanes.
 
 `rows(context, start, stop)` evaluates rows start to stop. The context is an array of 64-bit words: for each input, then for each output, an
-address and a stride between rows in numbers (0 repeats one row); then the addresses of `llvm_math.C_FUNCTIONS`. Nothing outside the rows named is read or written: the last, partial block
+address and a stride between rows in numbers (0 repeats one row); then the addresses of `llvm_math.C_FUNCTIONS`; last a word that, if not 0, sends long rows past the caches, for results larger
+than these, whose rows follow each other. Nothing outside the rows named is read or written: the last, partial block
 goes through the lane buffers number by number.
 """
 
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import OutputLayout
+
+# bytes of a row from which on streaming past the caches can pay
+_STREAM_FROM = 1024
 
 
 def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
@@ -44,6 +48,7 @@ class _Walk:
         return f"{name}{self.count}"
 
     def label(self, name: str) -> None:
+        self.current = name
         self.lines.append(f"{name}:")
 
     def at(self, base: str, index: str | int) -> str:
@@ -58,6 +63,8 @@ class _Walk:
             second = self.emit(f"getelementptr i64, ptr %context, i64 {2 * place + 1}")
             self.do(f"%{stride}{k} = load i64, ptr {second}")
         self.do(f"%libm = getelementptr i64, ptr %context, i64 {2 * len(names)}")
+        flag = self.emit(f"load i64, ptr {self.emit(f'getelementptr i64, ptr %context, i64 {2 * len(names) + 3}')}")
+        self.do(f"%streaming = icmp ne i64 {flag}, 0")
 
     def loop(self, count: str | int, body, name: str = "loop") -> None:
         """for index in 0 … count - 1 (at least once): body(index)."""
@@ -87,7 +94,7 @@ class _Walk:
 
     def function(self) -> str:
         text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n"
-        return "\n".join([text, *self.tables])
+        return "\n".join([text, *self.tables, "!0 = !{i32 1}"])
 
     # --- one state at a time -----------------------------------------------------------------------------------------------------
 
@@ -140,6 +147,7 @@ class _Walk:
         self.call_kernel([self.prepare(k, layout, "%b") for k, layout in enumerate(self.outputs)])
         for k, layout in enumerate(self.outputs):
             self.write_block(k, layout)
+            self.stream_block(k, layout)
         self.do("br label %block_end")
         self.label("block_end")
         self.do(f"%next = add i64 %b, {w}")
@@ -154,8 +162,42 @@ class _Walk:
         self.partial_block()
         self.do("br label %end")
         self.label("end")
+        self.do("br i1 %streaming, label %settle, label %leave")
+        self.label("settle")
+        self.do("fence seq_cst")  # streamed stores are weakly ordered
+        self.do("br label %leave")
+        self.label("leave")
         self.do("ret void")
         return self.function()
+
+    def streams(self, layout: OutputLayout) -> bool:
+        """Whether rows are long enough for streaming past the caches to pay."""
+        return len(layout.columns) * self.bytes >= _STREAM_FROM
+
+    def stream_block(self, k: int, layout: OutputLayout) -> None:
+        """Copies a block of W rows, built in a buffer, past the caches into the rows of the output, which follow each other."""
+        if not self.streams(layout):
+            return
+        copy, done = self.fresh("copy"), self.fresh("copied")
+        self.do(f"br i1 %streaming, label %{copy}, label %{done}")
+        self.label(copy)
+        size, whole, v = len(layout.columns) * self.width, self.width * self.bytes, self.vector
+        target = self.at(f"%out{k}", self.emit(f"mul i64 %b, %os{k}"))
+        for offset in (0, size - self.width):  # the ends, which may share a cache line with their neighbours
+            x = self.emit(f"load {v}, ptr {self.at(f'%rows{k}', offset)}, align {self.bytes}")
+            self.do(f"store {v} {x}, ptr {self.at(target, offset)}, align {self.bytes}")
+        place = self.emit(f"ptrtoint ptr {target} to i64")
+        skip = self.emit(f"and i64 {self.emit(f'sub i64 0, {place}')}, {whole - 1}")
+        count = self.emit(f"udiv i64 {self.emit(f'sub i64 {size * self.bytes}, {skip}')}, {whole}")
+        source, aligned = (self.emit(f"getelementptr i8, ptr {x}, i64 {skip}") for x in (f"%rows{k}", target))
+
+        def move(i: str) -> None:
+            x = self.emit(f"load {v}, ptr {self.emit(f'getelementptr {v}, ptr {source}, i64 {i}')}, align {self.bytes}")
+            self.do(f"store {v} {x}, ptr {self.emit(f'getelementptr {v}, ptr {aligned}, i64 {i}')}, align {whole}, !nontemporal !0")
+
+        self.loop(count, move, "stream")
+        self.do(f"br label %{done}")
+        self.label(done)
 
     def buffers(self) -> None:
         """Lane buffers on the stack; structural zeros of outputs are set once and never touched by the kernel."""
@@ -168,6 +210,10 @@ class _Walk:
                 self.do(f"%zeros{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
             if None in layout.columns:
                 self.zero(f"%obuf{k}", self.vector, n)
+            if self.streams(layout):
+                self.do(f"%rows{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
+                if layout.sparse:
+                    self.zero(f"%rows{k}", self.vector, len(layout.columns))
 
     def call_kernel(self, ahead: list[str]) -> None:
         buffers = [f"ptr %ibuf{k}" for k in range(len(self.inputs))] + [f"ptr %obuf{k}" for k in range(len(self.outputs))]
@@ -240,6 +286,10 @@ class _Walk:
         """Transposed from lanes to rows: all columns in blocks of W, or zeros everywhere and then the few columns that are not structurally zero."""
         row = self.lane_rows("o", k, "%b")
         size, w = len(layout.columns), self.width
+        if self.streams(layout):  # then the block is built in a buffer first
+            base = self.emit(f"select i1 %streaming, ptr %rows{k}, ptr {row[0]}")
+            step = self.emit(f"select i1 %streaming, i64 {size}, i64 %os{k}")
+            row = [base] + [self.at(base, self.emit(f"mul i64 {step}, {lane}")) for lane in range(1, w)]
         if not size:
             return
         if not layout.sparse:
@@ -279,6 +329,10 @@ class _Walk:
         if not layout.sparse:
             return start
         apart, together, ready = self.fresh("apart"), self.fresh("together"), self.fresh("ready")
+        if self.streams(layout):
+            direct, before = self.fresh("direct"), self.current
+            self.do(f"br i1 %streaming, label %{ready}, label %{direct}")
+            self.label(direct)
         self.do(f"br i1 {self.emit(f'icmp eq i64 %os{k}, {size}')}, label %{together}, label %{apart}")
         self.label(together)
         zero = f"store {self.vector} zeroinitializer, ptr"
@@ -295,7 +349,8 @@ class _Walk:
         self.label(f"{apart}_end")
         self.do(f"br label %{ready}")
         self.label(ready)
-        return self.emit(f"phi ptr [ {aligned}, %{together} ], [ %zeros{k}, %{apart}_end ]")
+        third = f", [ %zeros{k}, %{before} ]" if self.streams(layout) else ""
+        return self.emit(f"phi ptr [ {aligned}, %{together} ], [ %zeros{k}, %{apart}_end ]{third}")
 
     def fill_zeros(self, row: str, size: int) -> None:
         w = self.width

@@ -1,0 +1,137 @@
+"""Different ways to the same result: every formulation that lanes may record agrees with the reference algorithms on random trees.
+
+They are run on NumPy columns, without compiling. Sums are taken in another order and on another, equivalent model, so inverse-type results agree to 1e-10
+of the largest entry, forward-type ones to that times what the mass matrix's condition costs.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from random_trees import random_tree
+
+from rigidgrad.algorithms import catalog
+from rigidgrad.algorithms.aba import aba
+from rigidgrad.algorithms.aba_derivatives import aba_derivatives
+from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.forward_dynamics import forward_dynamics_ltl, forward_dynamics_minv
+from rigidgrad.algorithms.gauge import own_frames
+from rigidgrad.algorithms.minv import minv
+from rigidgrad.algorithms.newton_euler import newton_euler
+from rigidgrad.algorithms.rnea import rnea
+from rigidgrad.algorithms.rnea_derivatives import rnea_derivatives
+from rigidgrad.algorithms.subtree_gradient import subtree_aba_derivatives, subtree_fused_gradient, subtree_rnea_derivatives
+from rigidgrad.model.canonical import canonical
+from rigidgrad.runtime.formulation import factored_minv, gauges, solved_dynamics
+
+STATES = 3
+SEEDS = range(60)
+
+
+@lru_cache(maxsize=16)
+def case(seed):
+    tree = random_tree(2000 + seed, 1 + seed % 14)
+    model = tree.robot().model
+    rng = np.random.default_rng(seed)
+    q, v, a = (tuple(np.ascontiguousarray(x.T)) for x in tree.random_state(rng, (STATES,)))
+    links = tree.random_wrenches(rng, (STATES,))
+    return tree, model, canonical(model), q, v, a, links
+
+
+def wrenches(model, links):
+    """Body wrenches as the catalog makes them from named links."""
+    found = {}
+
+    def catch(_, *arguments):
+        found.update(arguments[-1])
+        return (0.0,) * model.nv
+
+    kernel = catalog.bind(model, "rnea", external=tuple(links), way=catch)
+    zeros = {"q": (), "v": (), "a": ()}
+    kernel.evaluate(zeros | {f"external:{name}": tuple(np.ascontiguousarray(w.T)) for name, w in links.items()})
+    return found
+
+
+def dense(x):
+    if isinstance(x, tuple):
+        return np.array([dense(y) for y in x])
+    return np.broadcast_to(np.asarray(x, float), (STATES,))
+
+
+def assert_same(actual, expected, loss=1.0, what=""):
+    x, y = dense(actual), dense(expected)
+    assert abs(x - y).max(initial=0.0) <= 1e-10 * loss * max(1.0, abs(y).max(initial=0.0)), what
+
+
+def condition(model, q):
+    M = np.moveaxis(dense(crba(model, q)), -1, 0)
+    return max(1.0, 1e-3 * np.linalg.cond(M).max()) if model.nv else 1.0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_inverse_dynamics(seed):
+    tree, model, lean, q, v, a, links = case(seed)
+    for external in ({}, links):
+        expected = rnea(model, q, v, a, wrenches(model, external))
+        for way in (rnea, newton_euler):
+            for m in (model, lean):
+                assert_same(way(m, q, v, a, wrenches(m, external)), expected, what=f"{way.__name__}, {tree}")
+    assert_same(crba(lean, q), crba(model, q), what=str(tree))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_forward_dynamics(seed):
+    tree, model, lean, q, v, a, links = case(seed)
+    loss = condition(model, q)
+    expected = aba(model, q, v, a, wrenches(model, links))
+    for way in (aba, forward_dynamics_ltl, forward_dynamics_minv, solved_dynamics):
+        for m in (model, lean):
+            assert_same(way(m, q, v, a, wrenches(m, links)), expected, loss, f"{way.__name__}, {tree}")
+    assert_same(factored_minv(lean, q), minv(model, q), loss, str(tree))
+
+
+def some_gauges(model, seed):
+    """Own frames, those that are offered, and random ones: connected parts in the frame of any of their bodies."""
+    yield from gauges(model)
+    rng = np.random.default_rng(seed)
+    part = list(range(len(model.joints)))
+    for i, parent in enumerate(model.parents):
+        if parent >= 0 and rng.random() < 0.5:
+            part[i] = part[parent]
+    members = {p: [i for i in model.bodies if part[i] == p] for p in set(part)}
+    center = {p: int(rng.choice(bodies)) for p, bodies in members.items()}
+    yield tuple(center[p] for p in part)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gradients_in_every_gauge(seed):
+    tree, model, lean, q, v, a, links = case(seed)
+    loss = condition(model, q)
+    inverse = rnea_derivatives(model, q, v, a, wrenches(model, links))
+    forward = aba_derivatives(model, q, v, a, wrenches(model, links))
+    M_inverse = minv(model, q)
+    for m in (model, lean):
+        external = wrenches(m, links)
+        for gauge in some_gauges(m, seed):
+            what = f"gauge {gauge}, {tree}"
+            for x, y in zip(subtree_rnea_derivatives(m, q, v, a, external, gauge=gauge), inverse, strict=True):
+                assert_same(x, y, what=what)
+            for x, y in zip(subtree_aba_derivatives(m, q, v, a, external, gauge=gauge), forward, strict=True):
+                assert_same(x, y, loss, what)
+    fused = subtree_fused_gradient(lean, q, v, a, M_inverse, wrenches(lean, links), gauge=own_frames(lean))
+    for x, y in zip(fused, (inverse.dq, inverse.dv), strict=True):
+        product = -np.einsum("ikn,kjn->ijn", dense(M_inverse), dense(y))
+        assert abs(dense(x) - product).max(initial=0.0) <= 1e-10 * loss * max(1.0, abs(product).max(initial=0.0))
+
+
+def test_a_canonical_model_has_axes_along_z_and_lighter_bodies():
+    import rigidgrad as rg
+
+    lean = canonical(rg.load("iiwa14").model)
+    assert all(j.axis == (0.0, 0.0, 1.0) for j in lean.joints)
+    assert all(m == 0.0 for m, _, _ in lean.inertias[1:])  # all mass is handed towards the base
+    assert sum(x != 0.0 for p in lean.placements[1:] for x in p.p) < sum(
+        x != 0.0 for p in rg.load("iiwa14").model.placements[1:] for x in p.p
+    )
