@@ -126,6 +126,24 @@ def test_gradients_in_every_gauge(seed):
         assert abs(dense(x) - product).max(initial=0.0) <= 1e-10 * loss * max(1.0, abs(product).max(initial=0.0))
 
 
+@pytest.mark.parametrize("armature", [0.0, 0.3])
+def test_gradients_on_a_free_base_with_and_without_armature(armature):
+    """On a free base the base's columns are written down directly; armature on it ties it to the world."""
+    import rigidgrad as rg
+
+    builder = rg.Builder("free").link("world").link("body", 2.0, (0.1, 0.2, 0.3), (1, 1.2, 1.1)).link("arm", 1.0, (0, 0.2, 0.3), (1, 1, 1))
+    builder.joint("base", "floating", "world", "body", (1, 2, 3), (0.3, 0.2, 0.1), armature=armature)
+    model = builder.joint("elbow", "revolute", "body", "arm", (0, 0, 0.5), axis=(0, 1, 0), armature=0.1).build(engine="numpy").model
+    rng = np.random.default_rng(0)
+    quaternion = rng.normal(size=(4, STATES))
+    q = tuple(np.vstack((rng.normal(size=(3, STATES)), quaternion / np.linalg.norm(quaternion, axis=0), rng.normal(size=(1, STATES)))))
+    v, a = tuple(rng.normal(size=(7, STATES))), tuple(rng.normal(size=(7, STATES)))
+    for x, y in zip(subtree_rnea_derivatives(model, q, v, a, gauge=own_frames(model)), rnea_derivatives(model, q, v, a), strict=True):
+        assert_same(x, y)
+    for x, y in zip(subtree_aba_derivatives(model, q, v, a, gauge=own_frames(model)), aba_derivatives(model, q, v, a), strict=True):
+        assert_same(x, y)
+
+
 def test_a_canonical_model_has_axes_along_z_and_lighter_bodies():
     import rigidgrad as rg
 
@@ -135,3 +153,11 @@ def test_a_canonical_model_has_axes_along_z_and_lighter_bodies():
     assert sum(x != 0.0 for p in lean.placements[1:] for x in p.p) < sum(
         x != 0.0 for p in rg.load("iiwa14").model.placements[1:] for x in p.p
     )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_canonical_frames_stay_near_the_robot(seed):
+    """Origins slide along axes; to meet one that is nearly parallel they would have to go far, and digits with them."""
+    _, model, lean, *_ = case(seed)
+    size = max((np.linalg.norm(p.p) for p in model.placements), default=0.0)
+    assert all(np.linalg.norm(p.p) <= 6 * size for p in lean.placements)

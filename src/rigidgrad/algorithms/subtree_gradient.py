@@ -35,7 +35,7 @@ from rigidgrad.algorithms.rnea import External
 from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
 from rigidgrad.algorithms.sparsity import supports
 from rigidgrad.model.model import WORLD, Model
-from rigidgrad.scalars import Scalar, add, mul, neg, sub
+from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub
 from rigidgrad.spatial import IDENTITY3, ZERO_MOTION, Force, Inertia, Motion, add3, cross3, dot3, rotate, sub3
 
 Rows = list[list[Scalar]]
@@ -139,8 +139,10 @@ class FreeBase(NamedTuple):
 
     @staticmethod
     def of(model: Model, q: Vector, v: Vector) -> FreeBase | None:
-        """None unless the robot hangs on one floating joint."""
+        """None unless the robot hangs on one floating joint that moves freely: armature against its translation holds on to the world."""
         if not model.joints or model.joints[0].type != "floating" or WORLD in model.parents[1:]:
+            return None
+        if not all(is_constant(x, 0.0) for x in model.armature[:3]):
             return None
         X = body_transforms(model, q)[0]
         return FreeBase(rotate(X.E, gravity_acceleration(model).linear), tuple(v[3:6]), tuple(v[:3]))

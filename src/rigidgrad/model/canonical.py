@@ -105,10 +105,14 @@ def _slide(model: Model, turns: list[np.ndarray]) -> list[np.ndarray]:
         near = [k for k in (i, *model.children[i]) if model.parents[k] != WORLD]
         return sum(int(np.count_nonzero(abs(offset(k)) > 1e-12)) for k in near)
 
+    # an origin that slides far away to meet an axis that is nearly parallel would cost digits
+    reach = 2 * max((np.linalg.norm(x) for x in offsets), default=0.0)
     for sweep in range(4):
         order = list(model.bodies) if sweep % 2 == 0 else list(reversed(model.bodies))
         for i in order:
             for candidate in _shift_candidates(model, i, shifts, rotations, offsets):
+                if np.linalg.norm(candidate) > reach:
+                    continue
                 before, old = cost(i), shifts[i]
                 shifts[i] = candidate
                 if cost(i) >= before:
