@@ -558,3 +558,17 @@ class Oracle:
     def parameters(self):
         """The ten inertial parameters of each body, one after another."""
         return np.concatenate([inertia.toDynamicParameters() for inertia in list(self.model.inertias)[1:]])
+
+
+def row(external, k):
+    return {name: wrench[k] for name, wrench in external.items()}
+
+
+def assert_close(actual, expected, tolerance, what):
+    """Rows of a batch, each to `tolerance` (one number or one a row) of its largest entry, or of 1."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
+    for k, (x, y) in enumerate(zip(actual, expected, strict=True)):
+        error = np.max(np.abs(x - y), initial=0.0) / max(1.0, np.max(np.abs(y), initial=0.0))
+        allowed = tolerance if np.isscalar(tolerance) else tolerance[k]
+        assert error <= allowed, f"{what}, state {k}: error {error:.3g}, allowed {allowed:.3g}"  # NaN fails, too

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import mpmath
 import numpy as np
 import pytest
-from random_trees import ONE_DOF, SIZES, Joint, Link, Tree, every_result, moved, random_tree, rotation, suite
+from random_trees import ONE_DOF, SIZES, Joint, Link, Tree, assert_close, every_result, moved, random_tree, rotation, row, suite
 
 from rigidgrad.algorithms.aba import aba
 from rigidgrad.algorithms.crba import crba
@@ -54,20 +54,6 @@ def case(index: int):
 def cases(group: int):
     for index in range(group * PER_GROUP, (group + 1) * PER_GROUP):
         yield case(index)
-
-
-def row(external, k):
-    return {name: wrench[k] for name, wrench in external.items()}
-
-
-def assert_close(actual, expected, tolerance, what):
-    """Rows of a batch, each to `tolerance` (one number or one a row) of its largest entry, or of 1."""
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
-    for k, (x, y) in enumerate(zip(actual, expected, strict=True)):
-        error = np.max(np.abs(x - y), initial=0.0) / max(1.0, np.max(np.abs(y), initial=0.0))
-        allowed = tolerance if np.isscalar(tolerance) else tolerance[k]
-        assert error <= allowed, f"{what}, state {k}: error {error:.3g}, allowed {allowed:.3g}"  # NaN fails, too
 
 
 def same_signs(model, q, like):

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from random_trees import ENGINE, Oracle
+from random_trees import ENGINE, Oracle, assert_close, row
 
 import rigidgrad as rg
 
@@ -143,19 +143,6 @@ def random_positions(rng, expected, floating):
     if floating:
         q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=1, keepdims=True)
     return q
-
-
-def row(external, k):
-    return {name: wrench[k] for name, wrench in external.items()}
-
-
-def assert_close(actual, expected, tolerance, what):
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
-    for k, (x, y) in enumerate(zip(actual, expected, strict=True)):
-        error = np.max(np.abs(x - y), initial=0.0) / max(1.0, np.max(np.abs(y), initial=0.0))
-        allowed = tolerance if np.isscalar(tolerance) else tolerance[k]
-        assert error <= allowed, f"{what}, state {k}: error {error:.3g}, allowed {allowed:.3g}"
 
 
 @pytest.mark.parametrize("name", CHOSEN)

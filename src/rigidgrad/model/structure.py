@@ -50,9 +50,8 @@ def tree_order(description: Description) -> tuple[str, list[JointDescription]]:
             f"robot '{description.name}' has {len(roots)} root links ({shown}); a tree has one: join the others to it or remove them"
         )
     order: list[JointDescription] = []
-    stack = [roots[0]]
     by_name = {name: sorted(js, key=lambda j: j.name.encode(), reverse=True) for name, js in children.items()}
-    pending: list[JointDescription] = list(by_name.get(stack[0], ()))
+    pending: list[JointDescription] = list(by_name.get(roots[0], ()))
     while pending:
         joint = pending.pop()
         order.append(joint)
