@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: run test lint format bench clean
 
 run: $(VENV)/.run
-	@$(BIN)/python examples/01_dynamics.py
+	@$(BIN)/python examples/00_tour.py
 
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest -n $$(nproc 2>/dev/null || echo 2)

@@ -104,7 +104,7 @@ def test_functions_and_data_of_the_process_resolve():
         declare double @sin(double)
         declare double @llvm.cos.f64(double)
         declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
-        @PyExc_ValueError = external global ptr
+        @_Py_NoneStruct = external global i8
         define double @both(double %x) {
           %s = call double @sin(double %x)
           %c = call double @llvm.cos.f64(double %x)
@@ -114,15 +114,14 @@ def test_functions_and_data_of_the_process_resolve():
         define ptr @buffer() {
           ret ptr @PyObject_GetBuffer
         }
-        define ptr @error() {
-          %p = load ptr, ptr @PyExc_ValueError
-          ret ptr %p
+        define ptr @none() {
+          ret ptr @_Py_NoneStruct
         }
         """
     )
     assert function(loaded, "both", ctypes.c_double, ctypes.c_double)(0.7) == pytest.approx(math.sin(0.7) - math.cos(0.7), rel=1e-15)
     assert function(loaded, "buffer", ctypes.c_void_p)() == ctypes.cast(ctypes.pythonapi.PyObject_GetBuffer, ctypes.c_void_p).value
-    assert function(loaded, "error", ctypes.c_void_p)() == id(ValueError)
+    assert function(loaded, "none", ctypes.c_void_p)() == id(None)
 
 
 def test_what_cannot_work_is_an_error_not_the_end_of_the_process():

@@ -209,7 +209,7 @@ def test_new_targets_weights_and_starts_compile_nothing(monkeypatch):
         ({"costs": [rg.costs.Effort(-1.0)]}, InputError, "negative"),
         ({"costs": [rg.costs.Effort([1.0, 2.0])]}, InputError, "broadcast"),
         ({"guess": np.zeros((3, 7))}, InputError, "guess has shape"),
-        ({"limits": True}, InputError, "not supported yet"),
+        ({"limits": True}, InputError, "limits are robot.limits or rg.Limits"),
         ({"system": "arm"}, InputError, "Robot or a system"),
     ],
 )
@@ -232,8 +232,6 @@ def test_dynamics_that_explode_end_with_a_status():
     assert solution.status == "diverged" and "smaller dt" in solution.message
 
 
-def test_options_that_are_not_there_say_so():
-    with pytest.raises(InputError, match="not supported yet"):
-        rg.PDDP(blocks=4)
+def test_wrong_solvers_say_what_is_wrong():
     with pytest.raises(InputError, match="Problem"):
         rg.solve("p1")

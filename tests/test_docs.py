@@ -21,7 +21,8 @@ def blocks(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
-def test_the_code_on_a_page_runs(page):
+def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(blocks(page), str(page), "exec"), {})
 
 
@@ -32,6 +33,6 @@ def test_links_to_files_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
-def test_examples_run_and_are_short(example):
+def test_examples_run_and_are_short(example, tmp_path):
     assert len(example.read_text().splitlines()) <= 60
-    subprocess.run([sys.executable, example], check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, example], check=True, capture_output=True, timeout=300, cwd=tmp_path)

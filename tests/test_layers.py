@@ -16,15 +16,20 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"__init__"},
+    {"play"},
+    {"reports"},
+    {"fpga", "plants", "viewer"},
     {"control", "codegen"},
-    {"robot"},
+    {"robot", "trees"},
     {"runtime"},
     {"targets"},
+    {"fixed"},
     {"program"},
     {"algorithms"},
     {"spatial"},
     {"model"},
-    {"errors", "scalars"},
+    {"math"},
+    {"errors", "scalars", "charts"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

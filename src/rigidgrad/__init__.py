@@ -14,13 +14,27 @@ _LATER = {
     "generate": ("rigidgrad.codegen", "generate"),
     "Crew": ("rigidgrad.runtime.threads", "Crew"),
     "costs": ("rigidgrad.control.costs", None),
+    "math": ("rigidgrad.math", None),
+    "plants": ("rigidgrad.plants", None),
+    "trees": ("rigidgrad.trees", None),
+    "CustomSystem": ("rigidgrad.control.system", "CustomSystem"),
+    "Direct": ("rigidgrad.control.direct", "Direct"),
+    "Equality": ("rigidgrad.control.limits", "Equality"),
+    "Inequality": ("rigidgrad.control.limits", "Inequality"),
+    "Limits": ("rigidgrad.control.limits", "Limits"),
+    "LinkSphere": ("rigidgrad.control.limits", "LinkSphere"),
+    "Obstacle": ("rigidgrad.control.limits", "Obstacle"),
+    "MPC": ("rigidgrad.control.mpc", "MPC"),
     "PDDP": ("rigidgrad.control.pddp", "PDDP"),
     "Problem": ("rigidgrad.control.problem", "Problem"),
+    "RobotSystem": ("rigidgrad.control.system", "RobotSystem"),
     "Solution": ("rigidgrad.control.solution", "Solution"),
-    "solve": ("rigidgrad.control.pddp", "solve"),
+    "report": ("rigidgrad.reports", "report"),
+    "solve": ("rigidgrad.control.solve", "solve"),
+    "view": ("rigidgrad.viewer", "view"),
 }
 
-__all__ = ["PDDP", "Builder", "Crew", "Problem", "Robot", "Solution", "bundled", "costs", "errors", "generate", "load", "solve"]
+__all__ = ["Builder", "Robot", "bundled", "errors", "load", *_LATER]
 
 
 def __getattr__(name: str) -> Any:

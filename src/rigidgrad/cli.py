@@ -1,4 +1,4 @@
-"""The command line: `rigidgrad info ROBOT`, `rigidgrad cache`."""
+"""The command line: `rigidgrad info ROBOT`, `view`, `play`, `fpga`, `cache`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import rigidgrad
+from rigidgrad import fpga
 from rigidgrad.errors import RigidgradError
+from rigidgrad.play import command as play
 from rigidgrad.runtime import cache
+from rigidgrad.viewer import command as viewer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +41,10 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--no-strict", action="store_true", help="warn about physically impossible bodies instead of refusing them")
     info.add_argument("--json", action="store_true", help="print JSON for machines")
     info.set_defaults(run=_info)
+
+    viewer.add_parser(commands)
+    play.add_parser(commands)
+    fpga.add_parser(commands)
 
     stored = commands.add_parser(
         "cache", help="show or clear compiled code", description="Compiled code is kept on disk for the next process."

@@ -14,10 +14,18 @@ from rigidgrad.algorithms import catalog
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.program.program import Program
 from rigidgrad.robot import Robot
+from rigidgrad.runtime import gpu
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.targets import c
+from rigidgrad.targets.gpu import cuda_library, opencl_library
+from rigidgrad.targets.verilog import design as verilog
 
-TARGETS: dict[str, Callable[..., dict[str, str]]] = {"c": c.render}
+TARGETS: dict[str, Callable[..., dict[str, str]]] = {
+    "c": c.render,
+    "cuda": cuda_library.render,
+    "opencl": opencl_library.render,
+    "verilog": verilog.render,
+}
 OPTIONS = ("frame", "expressed_in", "external")
 
 # One function: its name, or its name and options as Robot's method of that name takes them; `external` is then a sequence of links.
@@ -32,17 +40,22 @@ def generate(
     *,
     dtypes: Sequence[str] = c.DTYPES,
     name: str | None = None,
+    **circuit: Any,
 ) -> list[Path]:
     """Writes source code for functions of a robot into the folder `out`; returns the files' paths.
 
     A function is named as Robot's method ("rnea", "aba_derivatives", …), or comes with options: `("jacobian", {"frame": "tool"})`,
     `("rnea", {"external": ["tool"]})`. `name`, by default the robot's, is the prefix of what is generated. Files that an earlier call wrote are
     replaced, each in one step; a file of yours that is in the way is an error, and nothing is written.
+
+    target="verilog" takes choices of the circuit instead of dtypes: multipliers, adders, format, trig, interval, floats, …, as `targets.verilog.design` lists them.
     """
     if not isinstance(robot, Robot):
         raise InputError(f"code is generated for a Robot, not for {type(robot).__name__}")
     if target not in TARGETS:
         raise InputError(f"target is one of {', '.join(map(repr, TARGETS))}, not {target!r}")
+    if unknown := sorted(circuit.keys() - (verilog.OPTIONS if target == "verilog" else ())):
+        raise unknown_name(f"option of target={target!r}", unknown[0], verilog.OPTIONS if target == "verilog" else ("dtypes", "name"))
     requests = [_request(r) for r in ([functions] if isinstance(functions, str) else functions)]
     programs: dict[str, Program] = {}
     notes: dict[str, str] = {}
@@ -55,8 +68,10 @@ def generate(
         notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""
     dtypes = [dtypes] if isinstance(dtypes, str) else list(dtypes)
     samples = {key: _sample(robot, program) for key, program in programs.items()}
-    files = TARGETS[target](programs, name or robot.name, dtypes=dtypes, notes=notes, samples=samples)
-    return _write(Path(out), files)
+    if target in ("cuda", "opencl"):
+        circuit = gpu.for_blocks(robot.model, dict(zip(programs, requests, strict=True)))
+    files = TARGETS[target](programs, name or robot.name, dtypes=dtypes, notes=notes, samples=samples, **circuit)
+    return write(Path(out), files)
 
 
 def _request(request: Request) -> tuple[str, dict[str, Any]]:
@@ -87,7 +102,7 @@ def _sample(robot: Robot, program: Program) -> dict[str, list[Any]]:
     return values
 
 
-def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
+def write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Each file is complete under its name or not there at all."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: out names a folder")

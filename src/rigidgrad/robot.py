@@ -271,6 +271,17 @@ class Robot:
         job = Job(self.model, function, tuple(external), frame, expressed_in, tuple(parameters), packed, width=width or 0)
         return Compiled(job, dtype=dtype, threads=threads, result=_RESULTS.get(function), check=self._checked)
 
+    def to(self, device: str, /, **options: Any) -> Robot:
+        """This robot on a GPU, "cuda" or "opencl": the same functions and shapes. Arrays on a CUDA device stay there, others are copied over and back.
+
+        `device` chooses among several devices, `shape` the kernels: "thread" a state, "block" a state, or "auto" by the batch's size. "cpu" leads back.
+        """
+        if device == "cpu":
+            return Robot(self.model, self.engine)
+        from rigidgrad.runtime.gpu import open_device
+
+        return _DeviceRobot(self, open_device(device, **options))
+
     def pattern(self, function: str) -> Any:
         """Where the matrices of a function can be non-zero: for each, the (rows, columns) of what packed=True returns."""
         entries = [tuple(np.nonzero(mask)) for mask in self._function(function, (), None, "world", True).masks.values()]
@@ -309,6 +320,12 @@ class Robot:
             return function(*inputs, *external.values(), out=out, check=check)
         return self._function(name, (), frame, expressed_in, packed)(*inputs, out=out, check=check)
 
+    def _kept(self, q: Any) -> Any:
+        """A copy of positions, in the caller's kind."""
+        batch = arrays.gather({"q": q}, {"q": (self.nq,)})
+        rows = np.array(batch.rows["q"]).reshape(*batch.shape, self.nq)
+        return batch.back(rows) if batch.back else rows
+
     def _checked(self, batch: arrays.Batch) -> None:
         arrays.check_finite(batch)
         self._check_units(batch)
@@ -332,14 +349,34 @@ class Robot:
                     )
 
 
+class _DeviceRobot(Robot):
+    """A robot whose functions run on a GPU."""
+
+    def __init__(self, robot: Robot, gpu: Any):
+        super().__init__(robot.model, robot.engine)
+        self._gpu = gpu
+
+    def __repr__(self) -> str:
+        return f"<Robot {self.name!r} on {self._gpu.device.name}: nq={self.nq}, nv={self.nv}>"
+
+    def _function(self, name: str, external: tuple[str, ...], frame: str | None, expressed_in: str, packed: bool) -> Any:
+        key = (name, external, frame, expressed_in, packed)
+        if key not in self._functions:
+            catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
+            options: dict[str, Any] = {"external": external, "frame": frame, "expressed_in": expressed_in, "packed": packed}
+            self._functions[key] = self._gpu.function(self.model, name, **options, result=_RESULTS.get(name), check=self._checked)
+        return self._functions[key]
+
+    def _kept(self, q: Any) -> Any:
+        return q if self._gpu.device.holds(q) else super()._kept(q)
+
+
 class Placements(Mapping[str, Any]):
     """Placements of a robot's frames at one batch of positions; each is computed when it is first asked for."""
 
     def __init__(self, robot: Robot, q: Any, check: bool):
         self._robot = robot
-        batch = arrays.gather({"q": q}, {"q": (robot.nq,)})
-        rows = np.array(batch.rows["q"]).reshape(*batch.shape, robot.nq)
-        self._q = batch.back(rows) if batch.back else rows
+        self._q = robot._kept(q)
         self._check = check
         self._known: dict[str, Any] = {}
 

@@ -83,26 +83,39 @@ def _sum(weights: tuple[float, ...], rates: list[Vector], h: Scalar) -> Vector:
     return tuple(mul(h, r) for r in result)
 
 
+def is_structured(system: System, method: str) -> bool:
+    """Whether a step is one of Euler's on a robot whose coordinates are a vector space, so that ∂v'/∂(q, v, u) tells all."""
+    return isinstance(system, RobotSystem) and system.flat and method in ("euler", "semi_implicit_euler")
+
+
+def velocity_gradient(system: RobotSystem, x: Vector, u: Vector, h: Scalar) -> tuple[Vector, Matrix, Matrix, Matrix]:
+    """v' = v + h a with its derivatives by q, v and u."""
+    q, v = system.split(x)
+    a, a_q, a_v, a_u = system.acceleration_gradient(q, v, u)
+    v_v = tuple(tuple(add(1.0 if i == j else 0.0, mul(h, y)) for j, y in enumerate(row)) for i, row in enumerate(a_v))
+    return _along(v, h, a), _scaled(h, a_q), v_v, _scaled(h, a_u)
+
+
 def _linearize_euler(system: RobotSystem, x: Vector, u: Vector, h: Scalar, implicit: bool) -> Linearized:
     """v' = v + h a, q' = q ⊕ h v or, semi-implicitly, q ⊕ h v'."""
     n = system.nv
     q, v = system.split(x)
-    a, a_q, a_v, a_u = system.acceleration_gradient(q, v, u)
-    v_next = _along(v, h, a)
+    v_next, v_q, v_v, v_u = velocity_gradient(system, x, u, h)
     move = tuple(mul(h, w) for w in (v_next if implicit else v))
     eye = tuple(tuple(1.0 if i == j else 0.0 for j in range(n)) for i in range(n))
-    v_q = tuple(tuple(mul(h, y) for y in row) for row in a_q)
-    v_v = tuple(tuple(add(e, mul(h, y)) for e, y in zip(*rows, strict=True)) for rows in zip(eye, a_v, strict=True))
-    v_u = tuple(tuple(mul(h, y) for y in row) for row in a_u)
     zero_q, zero_u = ((0.0,) * n,) * n, ((0.0,) * system.nu,) * n
     used = (v_q, v_v, v_u) if implicit else (zero_q, eye, zero_u)
     jacobian = tangent_maps.right_jacobian(system.model, move)
-    moved = [tangent_maps.block_times(jacobian, tuple(tuple(mul(h, y) for y in row) for row in m)) for m in used]
+    moved = [tangent_maps.block_times(jacobian, _scaled(h, m)) for m in used]
     carried = tangent_maps.block_times(tangent_maps.transport(system.model, move), eye)
     q_q = tuple(tuple(add(y, z) for y, z in zip(*rows, strict=True)) for rows in zip(carried, moved[0], strict=True))
     top = tuple((*y, *z) for y, z in zip(q_q, moved[1], strict=True))
     bottom = tuple((*y, *z) for y, z in zip(v_q, v_v, strict=True))
     return Linearized((*manifold.integrate(system.model, q, move), *v_next), top + bottom, tuple(moved[2]) + v_u)
+
+
+def _scaled(h: Scalar, matrix: Matrix) -> Matrix:
+    return tuple(tuple(mul(h, y) for y in row) for row in matrix)
 
 
 def _linearize_program(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Linearized:

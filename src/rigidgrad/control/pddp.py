@@ -1,66 +1,295 @@
-"""Differential dynamic programming without second derivatives of the dynamics (iLQR), single shooting.
+"""Parallel differential dynamic programming (Plancher 2022, chapter 4, Algorithm 2); with one block it is iLQR, single shooting.
 
-The letters and equations are those of Plancher 2022, chapters 2 and 4: the backward pass (2.7-2.9, with the full V_x), the regularisation ρ of V_xx (4.4), and the
-line search over all step sizes α at once, in lanes: of those that meet (4.2) the largest is taken, or the one with the lowest cost.
+The letters and equations are the dissertation's: the backward pass (2.7-2.9, with the full V_x), stale cost-to-go between blocks and its re-centring (4.3), the
+regularisation ρ of V_xx (4.4), defects between blocks (4.5), the consensus sweep (4.7), and the line search over all step sizes α at once, in lanes: of those that
+meet (4.2) and (4.6) one is taken. Two things are ours: the first pass hands the cost-to-go through all blocks, so that it starts out fresh; and a solve ends with
+a roll-out from the start, so that the trajectory returned has no defects.
+
+Where there are defects, a step of α closes the part α of them in the linear model, and the L1 merit function J + σ Σ|d| decides (2.11, 2.12), since a cost alone can fall by
+opening defects. A guess of states is met in the same way, with a gap at every knot that a step of α contracts to its part 1 - α, as Crocoddyl's FDDP does.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rigidgrad.control import riccati
+from rigidgrad.control.augmented import Outer
 from rigidgrad.control.problem import Problem
+from rigidgrad.control.riccati import Backward
+from rigidgrad.control.shooting import Forward
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
+from rigidgrad.runtime.threads import default_crew, thread_count
+
+TELLING = 0.5  # a step at least so large tells, by how little the cost falls, that there is nothing left to gain
 
 
 @dataclass(frozen=True)
 class PDDP:
-    """Options of the solver. `tolerance`: relative fall of the cost at which it stops. `blocks` above 1 are not supported yet.
+    """Options of the solver.
 
-    Of `alphas` step sizes 1, ½, ¼, … those are acceptable whose actual fall of the cost is within `accept` times the expected one; `choose` the "largest"
-    of them, or the "best", as the dissertation does. The largest needs fewer iterations where full steps are bold at first.
+    `blocks`: shooting blocks of both passes, or of each its own. `tolerance`: relative fall of the cost at which it stops. `violation`: how far constraints may be
+    off in the end. Of the step sizes `alphas` (a number n of them means 1, ½, ¼, …) those are acceptable whose actual fall of the cost is within `accept` times the
+    expected one, and whose defects are below `defect`; `choose` the "largest" of them, the "best", as the dissertation does, or "balanced": the largest until a
+    whole step is acceptable, then the best. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks.
     """
 
     blocks: int = 1
-    iterations: int = 200
-    tolerance: float = 1e-9
-    alphas: int = 8
+    forward_blocks: int | None = None
+    backward_blocks: int | None = None
+    iterations: int = 500
+    tolerance: float = 1e-8
+    violation: float = 1e-4
+    alphas: int | tuple[float, ...] = (1.25, 1.0, 0.7, 0.5, 0.3, 0.15, 0.05, 0.01)
     accept: tuple[float, float] = (0.1, 1e2)
-    choose: str = "largest"
+    choose: str = "balanced"
+    defect: float = 1e2
     regularization: tuple[float, float] = (1e-9, 1e9)
+    second_order: bool = False
+    dtype: str = "float64"
+    threads: int = 1
 
     def __post_init__(self) -> None:
-        if self.blocks != 1:
-            raise InputError(f"blocks={self.blocks}: shooting blocks are not supported yet; use blocks=1")
-        if self.choose not in ("largest", "best"):
-            raise InputError(f"choose is 'largest' or 'best', not {self.choose!r}")
-        if self.iterations < 0 or self.alphas < 1:
-            raise InputError("iterations must be 0 or more, alphas 1 or more")
+        for name in ("blocks", "forward_blocks", "backward_blocks"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"{name} is a whole number of at least 1, not {value!r}")
+        if self.choose not in ("largest", "best", "balanced"):
+            raise InputError(f"choose is 'largest', 'best' or 'balanced', not {self.choose!r}")
+        if self.iterations < 0:
+            raise InputError(f"iterations must be 0 or more, not {self.iterations}")
+        sizes = self.step_sizes
+        if not (len(sizes) and np.all(np.isfinite(sizes)) and np.all(sizes > 0) and np.all(np.diff(sizes) < 0)):
+            raise InputError(f"alphas are positive step sizes, the largest first, or how many of 1, ½, ¼, …; not {self.alphas!r}")
+        if self.dtype not in ("float64", "float32"):
+            raise InputError(f"dtype is 'float64' or 'float32', not {self.dtype!r}")
+        if self.second_order and self.M_b > 1:
+            raise InputError("second_order passes from knot to knot: use backward_blocks=1")
+        if self.dtype == "float32" and (self.M_f > 1 or self.second_order):
+            raise InputError("float32 works with forward_blocks=1 and second_order=False")
+
+    @property
+    def step_sizes(self) -> np.ndarray:
+        return 2.0 ** -np.arange(self.alphas) if isinstance(self.alphas, int) else np.array(self.alphas, dtype=float)
+
+    @property
+    def M_f(self) -> int:
+        return self.forward_blocks or self.blocks
+
+    @property
+    def M_b(self) -> int:
+        return self.backward_blocks or self.blocks
 
     def solve(self, problem: Problem) -> Solution:
-        return _Run(problem, self).solve()
+        """Buffers stay with the problem, for the next solve."""
+        key = (self, problem.guess_states is None)
+        run = problem.workspaces.pop(key, None)  # out of the way of other threads meanwhile
+        if run is None:
+            run = Run(problem, self)
+        else:
+            run.adopt(problem)
+        solution = run.solve()
+        problem.workspaces[key] = run
+        return solution
 
 
-class _Run:
-    """One solve: its buffers and where the time goes."""
+class Run:
+    """A problem in the hands of this solver: buffers are made once, and solves may follow one another."""
 
     def __init__(self, problem: Problem, options: PDDP):
-        self.problem, self.options = problem, options
-        s, n, a = problem.system, problem.steps, options.alphas
-        self.alphas = 2.0 ** -np.arange(a)
-        self.h, self.h_all = np.full(n, problem.dt), np.full(a, problem.dt)
-        self.X, self.U = np.empty((n + 1, a, s.nx)), np.empty((n, a, s.nu))
-        self.running, self.running_all = problem.parameters(), problem.parameters(a)
-        self.final, self.final_all = problem.final_parameters(), problem.final_parameters(a)
-        self.expanded = tuple(np.empty((n, *shape)) for shape in problem.expansion.outputs.values())
-        self.kappa, self.K = np.empty((n, s.nu)), np.empty((n, s.nu, s.ndx))
-        self.seconds: dict[str, float] = defaultdict(float)
+        for blocks in (options.M_f, options.M_b):
+            if blocks > problem.steps:
+                raise InputError(f"{blocks} blocks are more than the problem's {problem.steps} steps")
+        self.problem, self.options = problem.private_copy(), options
+        problem = self.problem
+        self.gaps = problem.guess_states is not None
+        if self.gaps and (options.M_f > 1 or options.M_b > 1):
+            raise InputError("a guess of states needs blocks=1; leave the states out, or the blocks")
+        self.alphas = options.step_sizes
+        self.whole = int(np.argmin(np.abs(self.alphas - 1.0)))
+        self.backward = Backward(problem, options.M_b, options.dtype, gaps=self.gaps or options.M_f > 1, second_order=options.second_order)
+        self.forward = Forward(problem, self.backward, self.alphas, options.M_f, self.gaps)
+        self.single = self.forward if not self.gaps and options.M_f == 1 else Forward(problem, self.backward, np.ones(1))
+        self.crew = default_crew(options.threads) if thread_count(options.threads) > 1 else None
+        self.seconds = {"expansion": 0.0, "backward": 0.0, "forward": 0.0}
+        self.deadline = math.inf  # of time.perf_counter, when a descent breaks off
+        self.most = options.iterations
+        self.forget()
+
+    def forget(self) -> None:
+        """What a solve keeps account of begins anew."""
+        self.history: list[float] = []
+        self.steps_taken: list[float] = []
+        self.defects: list[float] = []
+        self.iterations, self.sigma, self.J, self.negligible = 0, 0.0, math.inf, 0.0
+        for phase in self.seconds:
+            self.seconds[phase] = 0.0
+
+    @property
+    def x(self) -> np.ndarray:
+        return self.forward.x
+
+    @property
+    def u(self) -> np.ndarray:
+        return self.forward.u
+
+    def adopt(self, problem: Problem) -> None:
+        """Goes over to another problem of the same programs and length: only numbers are copied."""
+        self.problem.copy_numbers(problem)
+
+    # --- a solve -----------------------------------------------------------------------------------------------------------------
+
+    def solve(self) -> Solution:
+        self.forget()
+        if not self.begin():
+            return self.finish("diverged")
+        outer = Outer(self.problem, self.options)
+        status = ""
+        while not status:
+            status = outer.after(self.descend(outer.tolerance), self.x, self.u, self.iterations)
+            if not status:
+                self.J = float(self.problem.evaluate(self.x, self.u)[1].sum())
+        return self.finish(status)
+
+    def begin(self) -> bool:
+        """Simulates the first guess, or measures its gaps; whether that stays finite."""
+        p, f = self.problem, self.forward
+        for part in {id(f): f, id(self.single): self.single}.values():
+            part.prepare()
+        self.backward.prepare()
+        self.backward.gains[:] = 0.0
+        f.gap[:] = 0.0
+        if self.gaps:
+            assert p.guess_states is not None
+            f.x[:], f.u[:] = p.guess_states, p.guess
+            f.x[0] = p.start
+            after, costs = p.evaluate(f.x, f.u)
+            f.gap[:] = p.minus(after, f.x[1:])
+            self.J = float(costs.sum())
+        else:
+            self.roll_out(p.guess)
+        self.cost, self.negligible = p.cost(f.x, f.u), p.negligible()
+        self.history.append(self.cost)
+        return math.isfinite(self.J) and bool(np.all(np.isfinite(f.x)))
+
+    def roll_out(self, u: np.ndarray) -> None:
+        """From the start, with controls u and the gains around the reference; it becomes the reference."""
+        s, f = self.single, self.forward
+        s.x[:], s.u[:] = f.x, u
+        kappa = self.backward.gains[:, :, self.backward.layout.gradient]
+        kept = kappa.copy()
+        kappa[:] = 0.0
+        cost, penalty = s.run()
+        kappa[:] = kept
+        self.J = float(cost[0] + penalty[0])
+        s.take(0)
+        if s is not f:
+            f.x[:], f.u[:] = s.x, s.u
+            f.gap[:] = 0.0
+
+    def descend(self, tolerance: float) -> str:
+        """Iterates until the cost no longer falls; the status."""
+        o = self.options
+        rho, low, high = 0.0, *o.regularization
+        fresh = True
+        while self.iterations < self.most:
+            self.iterations += 1
+            self.timed("expansion", self.expand)
+            newton = o.second_order
+            while True:
+                fine, slope, curve = self.timed("backward", self.backward.run, rho, self.crew, fresh, newton)
+                if not fine or not math.isfinite(slope):
+                    if newton:  # the bent dynamics may make H_uu indefinite; without them it never is
+                        newton = False
+                        continue
+                    rho = max(low, 10.0 * rho)
+                    if rho > high:
+                        return self.backward.trouble()
+                    if time.perf_counter() > self.deadline:
+                        return "time"
+                    continue
+                fresh = False
+                chosen, falls, expected = self.timed("forward", self.search, slope, curve)
+                if chosen is not None or expected <= max(tolerance * abs(self.J), self.negligible):
+                    break
+                if newton:
+                    newton = False
+                    continue
+                self.backward.hand_over(np.zeros((self.problem.steps + 1, self.problem.system.ndx)))
+                rho = max(low, 10.0 * rho)
+                if rho > high:
+                    return "stalled"
+                if time.perf_counter() > self.deadline:
+                    return "time"
+            if chosen is None:  # there is nothing left to gain
+                return "converged"
+            before = self.x.copy() if self.options.M_b > 1 else self.x
+            self.forward.take(chosen)
+            if self.options.M_b > 1:
+                self.backward.hand_over(self.problem.minus(self.x, before))
+            fall = float(falls[chosen])
+            self.J -= fall
+            self.history.append(self.J)
+            self.steps_taken.append(float(self.alphas[chosen]))
+            if self.forward.open:
+                self.defects.append(float(np.abs(self.forward.gap).max()))
+            rho = 0.0 if rho <= low else rho / 10.0
+            small = max(tolerance * abs(self.J), self.negligible)
+            telling = expected <= small or (abs(fall) <= small and self.alphas[chosen] >= TELLING)
+            if telling and self.sigma * float(np.abs(self.forward.gap).sum()) <= 10 * small:
+                return "converged"
+            if time.perf_counter() > self.deadline:
+                return "time"
+        return "iterations"
+
+    def expand(self) -> None:
+        self.backward.expand(self.x, self.u)
+        if self.backward.layout.gaps:
+            self.backward.defects[:] = self.forward.gap
+
+    def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
+        """(the step size taken or None, by how much the cost falls with it, the fall expected of a whole step)."""
+        f = self.forward
+        cost, penalty = f.run(self.crew)
+        J = cost + penalty
+        if f.open:
+            return self.search_merit(J)
+        expected = -(self.alphas * slope + self.alphas**2 * (0.5 * curve))
+        falls = self.J - J
+        with np.errstate(all="ignore"):
+            z = falls / expected
+        low, high = self.options.accept
+        return self.choose((z > low) & (z < high), J), falls, float(expected[self.whole])  # NaN is never acceptable
+
+    def choose(self, fine: np.ndarray, merit: np.ndarray) -> int | None:
+        if not fine.any():
+            return None
+        how = self.options.choose
+        if how == "best" or (how == "balanced" and fine[self.whole]):
+            return int(np.argmin(np.where(fine, merit, np.inf)))
+        return int(np.argmax(fine))
+
+    def search_merit(self, J: np.ndarray) -> tuple[int | None, Any, float]:
+        """With defects: steps that lower J + σ Σ|d| enough, with σ large enough for the step to go downhill (Nocedal and Wright, 18.36)."""
+        f = self.forward
+        slope, curve = f.model_along_step()
+        before = float(np.abs(f.gap).sum())
+        if before > 0.0:
+            self.sigma = max(self.sigma, (slope + 0.5 * max(curve, 0.0)) / (0.5 * before))
+        with np.errstate(all="ignore"):
+            sums = np.abs(f.defects()).sum(axis=2)  # (alphas, defects)
+            after = sums.sum(axis=1)
+            falls = self.J - J + self.sigma * (before - after)
+            fine = (falls > _ARMIJO * self.alphas * (self.sigma * before - slope)) & (sums.max(axis=1) < self.options.defect)
+        expected = self.sigma * before - slope - 0.5 * curve
+        return self.choose(fine, J + self.sigma * after), self.J - J, expected
+
+    # --- the end -----------------------------------------------------------------------------------------------------------------
 
     def timed(self, phase: str, function: Any, *arguments: Any) -> Any:
         start = time.perf_counter()
@@ -68,77 +297,13 @@ class _Run:
         self.seconds[phase] += time.perf_counter() - start
         return result
 
-    def solve(self) -> Solution:
-        p, o = self.problem, self.options
-        s, n = p.system, p.steps
-        zero_k, zero_K = np.zeros((n, s.nu)), np.zeros((n, s.nu, s.ndx))
-        x_ref = np.tile(p.start, (n + 1, 1))
-        J_all = self.timed("forward", self.roll_out, x_ref, p.guess, zero_k, zero_K)
-        if not np.isfinite(J_all[0]):
-            return self.finish("diverged", float("inf"), self.X[:, 0].copy(), self.U[:, 0].copy(), zero_K, 0, [])
-        x, u, J = self.X[:, 0].copy(), self.U[:, 0].copy(), float(J_all[0])
-        gains, history = zero_K, [J]
-        rho, low, high = 0.0, *o.regularization
-        iteration = 0
-        for iteration in range(1, o.iterations + 1):
-            expansion = self.timed("expansion", self.expand, x, u)
-            while True:
-                back = self.timed("backward", self.backward, expansion, rho)
-                if back is None:
-                    rho = max(low, 10 * rho)
-                    if rho > high:
-                        return self.finish("stalled", J, x, u, gains, iteration, history)
-                    continue
-                kappa, K, slope, curve = back
-                costs = self.timed("forward", self.roll_out, x, u, kappa, K)
-                expected = -(self.alphas * slope + self.alphas**2 / 2 * curve)
-                with np.errstate(all="ignore"):
-                    z = (J - costs) / expected
-                fine = np.isfinite(costs) & (z > o.accept[0]) & (z < o.accept[1])
-                if fine.any() or expected[0] <= o.tolerance * max(abs(J), 1e-300):
-                    break
-                rho = max(low, 10 * rho)
-                if rho > high:
-                    return self.finish("stalled", J, x, u, gains, iteration, history)
-            if not fine.any():  # there is nothing left to gain
-                return self.finish("converged", J, x, u, K.copy(), iteration, history)
-            best = int(np.argmax(fine)) if o.choose == "largest" else int(np.argmin(np.where(fine, costs, np.inf)))
-            fall, J = J - float(costs[best]), float(costs[best])
-            x, u, gains = self.X[:, best].copy(), self.U[:, best].copy(), K.copy()
-            history.append(J)
-            rho = 0.0 if rho <= low else rho / 10
-            if fall <= o.tolerance * max(abs(J), 1e-300):
-                return self.finish("converged", J, x, u, gains, iteration, history)
-        return self.finish("iterations", J, x, u, gains, iteration, history)
-
-    def finish(self, status: str, J: float, x: np.ndarray, u: np.ndarray, K: np.ndarray, iterations: int, history: list[float]) -> Solution:
-        return Solution(status, J, x, u, K, iterations, {"seconds": dict(self.seconds), "history": history})
-
-    def roll_out(self, x: np.ndarray, u: np.ndarray, kappa: np.ndarray, K: np.ndarray) -> np.ndarray:
-        """Simulates all step sizes at once into X, U; their costs."""
-        p, a = self.problem, len(self.alphas)
-        x_ref, u_ref, kappas, Ks = (np.repeat(m[:, None], a, axis=1) for m in (x, u, kappa, K))
-        self.X[0] = p.start
-        for k in range(p.steps):
-            out = (self.U[k], self.X[k + 1])
-            p.policy(self.X[k], x_ref[k], u_ref[k], kappas[k], Ks[k], self.alphas, self.h_all, out=out)
-        running = p.running_cost(self.X[:-1], self.U, *self.running_all)
-        final = p.final_expansion(self.X[-1], *self.final_all)[0]
-        return running.sum(axis=0) + final
-
-    def expand(self, x: np.ndarray, u: np.ndarray) -> tuple[Any, Any]:
-        p = self.problem
-        return p.expansion(x[:-1], u, self.h, *self.running, out=self.expanded), p.final_expansion(x[-1:], *self.final)
-
-    def backward(self, expansion: tuple[Any, Any], rho: float) -> tuple[np.ndarray, np.ndarray, float, float] | None:
-        """κ, K, Σ κᵀQ_u and Σ κᵀQ_uu κ; None where Q_uu is not positive definite."""
-        (A, B, lx, lu, lxx, luu), (_, final_lx, final_lxx) = expansion
-        fine, slope, curve = riccati.backward(A, B, lx, lu, lxx, luu, final_lx[0], final_lxx[0], rho, self.kappa, self.K)
-        return (self.kappa, self.K, slope, curve) if fine else None
+    def finish(self, status: str) -> Solution:
+        if status != "diverged" and np.any(self.forward.gap):
+            self.roll_out(self.u.copy())
+        stats: dict[str, Any] = {"seconds": dict(self.seconds), "history": self.history, "steps": self.steps_taken}
+        if self.forward.open:
+            stats["defects"] = self.defects  # after each iteration, the largest
+        return Solution.of(self.problem, status, self.x, self.u, self.backward.feedback, self.iterations, stats)
 
 
-def solve(problem: Problem, solver: PDDP | None = None) -> Solution:
-    """The solution of a problem; by iLQR unless a solver is given."""
-    if not isinstance(problem, Problem):
-        raise InputError(f"solve needs a Problem, not {type(problem).__name__}")
-    return (solver or PDDP()).solve(problem)
+_ARMIJO = 0.05  # of the fall that the slope promises, the part that a step must bring

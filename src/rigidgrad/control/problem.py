@@ -1,32 +1,69 @@
-"""A trajectory optimisation problem: a system, a start, a horizon, costs; and its compiled functions over all knots."""
+"""A trajectory optimisation problem: a system, a start, a horizon, costs and limits; and its functions over all knots."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.control.costs import Cost
-from rigidgrad.control.integrators import check_method, linearize, step
-from rigidgrad.control.system import CustomSystem, RobotSystem, System, as_system
+from rigidgrad.control.costs import Cost, CustomValue
+from rigidgrad.control.integrators import check_method
+from rigidgrad.control.limits import as_limits
+from rigidgrad.control.programs import shared_programs
+from rigidgrad.control.system import RobotSystem, System, as_system
 from rigidgrad.errors import InputError
-from rigidgrad.program.fuse import fuse
-from rigidgrad.program.recorder import record
-from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
-from rigidgrad.scalars import Scalar, add, mul, total
 
-Shapes = Mapping[str, tuple[int, ...]]
+FIRST_PENALTY = 10.0
+_FAR = 1e12  # stands for an infinite bound
+_NOTHING = 1e-12  # a residual as good as none
+_SHARP = 1e-30  # the softness of a corner that is as good as sharp
+
+
+class Expansion(NamedTuple):
+    """A trajectory to second order, in the tangent space: N steps, n = ndx, m = nu. `next` is f(x_k, u_k); costs have N + 1 knots where they concern the state."""
+
+    next: np.ndarray  # (N, nx)
+    A: np.ndarray  # (N, n, n)
+    B: np.ndarray  # (N, n, m)
+    l: np.ndarray  # (N + 1,)
+    lx: np.ndarray  # (N + 1, n)
+    lu: np.ndarray  # (N, m)
+    lxx: np.ndarray  # (N + 1, n, n)
+    lux: np.ndarray  # (N, m, n)
+    luu: np.ndarray  # (N, m, m)
+
+
+class Stand(NamedTuple):
+    """How a trajectory stands to its constraints: the largest violation, the multipliers that it calls for (knots, constraints), and Σ |multiplier| · distance to the bound."""
+
+    violation: float
+    multiplier: np.ndarray
+    gap: float
+
+
+class Aim(NamedTuple):
+    """What a cost wants of the last knot."""
+
+    name: str
+    cost: Cost
+    target: tuple[float, ...]
+    weighted: tuple[bool, ...]  # which of its residuals have a weight there
+
+    def distance(self, system: System, x: np.ndarray) -> float:
+        """The norm of the residuals that have a weight."""
+        residual = self.cost.residual(system, tuple(x.tolist()), (0.0,) * system.nu, self.target)
+        return math.sqrt(sum(float(r) ** 2 for r, counts in zip(residual, self.weighted, strict=True) if counts))
 
 
 class Problem:
-    """Minimise the costs over `steps` controls of `dt` seconds from `start`.
+    """Minimise the costs over `steps` controls of `dt` seconds from `start`, within `limits`.
 
-    `start` (nx,): for a robot [q, v]. Weights are per knot, not times dt. The first guess is `guess` (steps, nu), or to hold the start under
-    gravity compensation. `start`, `dt`, and the costs' targets and weights may be changed by `update`: nothing is compiled again.
+    `start` (nx,): for a robot [q, v]. Weights are per knot, not times dt. The first guess is `guess`, controls (steps, nu) or a pair of states (steps + 1, nx) and
+    controls, or else to hold the start under gravity compensation. `limits` is None, `robot.limits` or `rg.Limits(…)`. `start`, `dt`, `guess`, and the costs' and
+    limits' numbers may be changed by `update`: nothing is recorded or compiled again.
     """
 
     def __init__(
@@ -42,29 +79,108 @@ class Problem:
         guess: Any = None,
     ):
         self.system: System = as_system(system)
-        if not isinstance(steps, int | np.integer) or steps < 1:
+        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
             raise InputError(f"steps is a whole number of at least 1, not {steps!r}")
-        if limits is not None:
-            raise InputError("limits are not supported yet; leave them out")
+        if isinstance(costs, Cost):
+            costs = [costs]
         if not costs or not all(isinstance(c, Cost) for c in costs):
-            raise InputError("a problem needs costs: a list of State, Effort, Reach, …")
+            raise InputError("a problem needs costs: a list of rg.costs.State, Effort, Reach, …")
         self.steps = int(steps)
         self.integrator = check_method(integrator)
         self.costs = tuple(costs)
+        self.limits = as_limits(limits, self.system)
+        self.constraints = self.limits.constraints(self.system)
+        bounded = self.limits.control_bounds(self.system, self.steps) is not None
+        self.programs = shared_programs(self.system, self.integrator, self.costs, self.constraints, bounded)
+        self.p = np.zeros((self.steps + 1, self.programs.parameters))
+        self.workspaces: dict[Any, Any] = {}  # solvers' buffers
         self.update(start=start, dt=dt, guess=guess)
 
     def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None) -> None:
-        """Takes a new start, time step or first guess, and reads the costs' targets and weights anew."""
+        """Takes a new start, time step or first guess, and reads the numbers of costs and limits anew."""
         if start is not None:
             self.start = _finite("start", start, (self.system.nx,))
+            if isinstance(self.system, RobotSystem):
+                unit = self.system.robot.normalize(self.start[: self.system.nq])
+                if not np.allclose(unit, self.start[: self.system.nq], rtol=0, atol=1e-6):
+                    raise InputError("start has a quaternion or (cos, sin) whose length is not 1; pass its q through robot.normalize")
         if dt is not None:
             if not np.isfinite(dt) or dt <= 0:
                 raise InputError(f"dt is a positive number of seconds, not {dt!r}")
             self.dt = float(dt)
-        self.guess = self._hold() if guess is None else _finite("guess", guess, (self.steps, self.system.nu))
-        knots = self.steps + 1
-        self.targets = [c.targets(self.system, knots) for c in self.costs]
-        self.weights = [c.weights(self.system, knots) for c in self.costs]
+        self._read_terms()
+        # of the controls, (lower, upper), each (steps, nu)
+        free = np.full((self.steps, self.system.nu), np.inf)
+        self.bounds = self.limits.control_bounds(self.system, self.steps) or (-free, free)
+        self.guess_states: np.ndarray | None = None
+        if guess is None:
+            self.guess = self._hold()
+        elif isinstance(guess, tuple):
+            states, controls = guess
+            self.guess_states = _finite("the guess of states", states, (self.steps + 1, self.system.nx))
+            self.guess = _finite("the guess of controls", controls, (self.steps, self.system.nu))
+        else:
+            self.guess = _finite("guess", guess, (self.steps, self.system.nu))
+        self.guess = np.clip(self.guess, *self.bounds)
+
+    def _read_terms(self) -> None:
+        knots, parts = self.steps + 1, iter(self.programs.slices)
+        for cost in self.costs:
+            part = next(parts)
+            self.p[:, part["target"]] = cost.targets(self.system, knots)
+            self.p[:, part["weight"]] = cost.weights(self.system, knots)
+        if self.negligible() == 0.0:
+            raise InputError("all weights are zero, so that every motion is as good as any other: give the costs a weight= or final=")
+        for constraint in self.constraints:
+            part = next(parts)
+            self.p[:, part["target"]] = constraint.targets(self.system, knots)
+            bounds = constraint.bounds(self.system, knots, self.start)
+            self.p[:, part["lower"]], self.p[:, part["upper"]] = np.clip(bounds, -_FAR, _FAR)
+        self.forget_multipliers()
+
+    def private_copy(self) -> Problem:
+        """The same problem with numbers of its own."""
+        other = copy.copy(self)
+        other.p, other.workspaces = self.p.copy(), {}
+        return other
+
+    def copy_numbers(self, other: Problem) -> None:
+        """Takes over all numbers of a problem with the same programs and length, without copying what solvers only read."""
+        self.p[:] = other.p
+        self.start, self.dt, self.bounds, self.guess, self.guess_states = (
+            other.start,
+            other.dt,
+            other.bounds,
+            other.guess,
+            other.guess_states,
+        )
+
+    def batch(
+        self, start: Any = None, *, targets: Mapping[int, Any] | None = None, weights: Mapping[int, Any] | None = None, guess: Any = None
+    ) -> list[Problem]:
+        """Copies of this problem that differ in their start (B, nx), their first guess (B, steps, nu), or in targets and weights of costs.
+
+        `targets` and `weights` are {number of the cost: array whose first axis is the batch}; what follows that axis is what the cost itself takes as its goal, target
+        or weight. All share what is compiled: `rg.solve(problem.batch(…))` solves them together.
+        """
+        given = [v for v in (start, guess, *(targets or {}).values(), *(weights or {}).values()) if v is not None]
+        lengths = {len(v) for v in given}
+        if len(lengths) != 1:
+            raise InputError(f"a batch needs arrays whose first axes agree; these have {sorted(lengths) or 'none'}")
+        for index in (*(targets or {}), *(weights or {})):
+            if not 0 <= index < len(self.costs):
+                raise InputError(f"this problem has {len(self.costs)} costs, numbered from 0; there is no cost {index}")
+        result = []
+        for b in range(lengths.pop()):
+            one = self.private_copy()
+            one.costs = tuple(copy.copy(c) for c in self.costs)
+            for index, values in (targets or {}).items():
+                _retarget(one.costs[index], values[b])
+            for index, values in (weights or {}).items():
+                one.costs[index].weight = values[b]
+            one.update(start=None if start is None else start[b], guess=None if guess is None else guess[b])
+            result.append(one)
+        return result
 
     def _hold(self) -> np.ndarray:
         """The controls that come nearest to holding the start under gravity."""
@@ -75,104 +191,125 @@ class Problem:
                 u = np.linalg.lstsq(np.array(self.system.actuation), u, rcond=None)[0]
         return np.tile(u, (self.steps, 1))
 
-    # --- compiled functions -------------------------------------------------------------------------------------------------------
+    def negligible(self) -> float:
+        """A cost as good as none: that of residuals of 1e-12."""
+        return 0.5 * _NOTHING**2 * sum(float(self.p[:, part["weight"]].sum()) for part in self.programs.slices[: len(self.costs)])
 
-    def parameters(self, repeat: int = 1) -> list[np.ndarray]:
-        """Targets and weights of all running knots, as the compiled functions take them; each knot `repeat` times."""
-        arrays = [a[:-1] for pair in zip(self.targets, self.weights, strict=True) for a in pair]
-        return [np.ascontiguousarray(np.repeat(a[:, None], repeat, axis=1)) if repeat > 1 else np.ascontiguousarray(a) for a in arrays]
+    def aims(self) -> tuple[Aim, ...]:
+        """What the costs want of the last knot, where they have a weight there."""
+        found: list[Aim] = []
+        for cost, part in zip(self.programs.costs, self.programs.slices, strict=False):
+            weighted = self.p[-1, part["weight"]] > 0.0
+            if weighted.any() and not isinstance(cost, CustomValue):
+                name, known = cost.label(), {aim.name for aim in found}
+                name = next(n for n in (name, *(f"{name} ({k})" for k in range(2, len(self.costs) + 1))) if n not in known)
+                found.append(Aim(name, cost, tuple(self.p[-1, part["target"]].tolist()), tuple(weighted.tolist())))
+        return tuple(found)
 
-    def final_parameters(self, repeat: int = 1) -> list[np.ndarray]:
-        pairs = zip(self.costs, self.targets, self.weights, strict=True)
-        arrays = [a[-1] for c, t, w in pairs if not c.uses_control for a in (t, w)]
-        return [np.ascontiguousarray(np.tile(a, (repeat, 1))) for a in arrays]
+    # --- constraints, as the augmented Lagrangian sees them ------------------------------------------------------------------------------
 
-    @cached_property
-    def policy(self) -> Compiled:
-        """(x, x_ref, u_ref, kappa, K, alpha, h) → the control u_ref + alpha·kappa + K (x ⊖ x_ref), and the state that it leads to."""
-        s = self.system
-        shapes = {"x": (s.nx,), "x_ref": (s.nx,), "u_ref": (s.nu,), "kappa": (s.nu,), "K": (s.nu, s.ndx), "alpha": (), "h": ()}
+    def forget_multipliers(self, penalty: float = FIRST_PENALTY) -> None:
+        columns = self.programs.columns
+        self.p[:, columns["multiplier"]] = 0.0
+        self.p[:, columns["penalty"]] = penalty
+        self.p[:, columns["softness"]] = _SHARP
 
-        def evaluate(p: dict[str, Any]) -> tuple:
-            dx = s.minus(p["x"], p["x_ref"])
-            feedback = [total(mul(k, d) for k, d in zip(row, dx, strict=True)) for row in p["K"]]
-            u = tuple(add(add(a, mul(p["alpha"], b)), c) for a, b, c in zip(p["u_ref"], p["kappa"], feedback, strict=True))
-            return u, step(s, self.integrator, p["x"], u, p["h"])
+    def soften(self, width: float) -> None:
+        """Rounds the corners of the penalties over `width` times half of a constraint's range, or times its unit where it has only one bound; equalities have none."""
+        columns = self.programs.columns
+        lower, upper = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
+        half = np.where((lower > -_FAR) & (upper < _FAR), 0.5 * (upper - lower), 1.0)
+        self.p[:, columns["softness"]] = (2.0 * width * half) ** 2 + _SHARP
 
-        return self._compiled("policy", shapes, {"u": (s.nu,), "x": (s.nx,)}, evaluate)
+    def excess(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """How far each constraint is violated, signed, (knots, constraints); 0 where it holds."""
+        c, lower, upper = self._constraint_numbers(x, u)
+        return c - np.clip(c, lower, upper)
 
-    @cached_property
-    def expansion(self) -> Compiled:
-        """(x, u, h, targets, weights) → A, B and the running cost's derivatives lx, lu, lxx, luu."""
-        s = self.system
-        outputs = {"A": (s.ndx, s.ndx), "B": (s.ndx, s.nu), "lx": (s.ndx,), "lu": (s.nu,), "lxx": (s.ndx, s.ndx), "luu": (s.nu, s.nu)}
+    def violation(self, x: np.ndarray, u: np.ndarray) -> float:
+        """The largest excess."""
+        return float(np.max(np.abs(self.excess(x, u)), initial=0.0)) if self.constraints else 0.0
 
-        def evaluate(p: dict[str, Any]) -> tuple:
-            _, A, B = linearize(s, self.integrator, p["x"], p["u"], p["h"])
-            lx, lxx = self._derivatives(p, s.ndx, False)
-            lu, luu = self._derivatives(p, s.nu, True)
-            return A, B, lx, lu, lxx, luu
+    def stand(self, x: np.ndarray, u: np.ndarray) -> Stand:
+        """How a trajectory stands to its constraints."""
+        c, lower, upper = self._constraint_numbers(x, u)
+        columns = self.programs.columns
+        mu, softness = self.p[:, columns["penalty"]], self.p[:, columns["softness"]]
+        y = c + self.p[:, columns["multiplier"]] / mu
+        over, under = y - upper, lower - y
+        above = over > under
+        t = np.where(above, over, under)
+        q = np.sqrt(t * t + softness)
+        a = 0.5 * (q + np.abs(t))
+        r = np.where(t < 0.0, 0.25 * softness / a, a)
+        multiplier = mu * r * r / q
+        slack = np.where(above, upper - c, c - lower)
+        violation = max(0.0, -float(slack.min(initial=0.0)))
+        return Stand(violation, np.where(above, multiplier, -multiplier), float(np.vdot(multiplier, np.abs(slack))))
 
-        return self._compiled("expansion", self._running_shapes({"h": ()}), outputs, evaluate)
+    def renew_multipliers(self, x: np.ndarray, u: np.ndarray, grow: float, most: float) -> None:
+        """λ becomes the slope of the penalty, then μ grows, up to `most`."""
+        self.take_multipliers(self.stand(x, u).multiplier, grow, most)
 
-    @cached_property
-    def running_cost(self) -> Compiled:
-        return self._compiled("running_cost", self._running_shapes({}), {"l": ()}, lambda p: (self._value(p, range(len(self.costs))),))
+    def take_multipliers(self, multiplier: np.ndarray, grow: float, most: float) -> None:
+        columns = self.programs.columns
+        self.p[:, columns["multiplier"]] = multiplier
+        if grow != 1.0:
+            self.p[:, columns["penalty"]] = np.minimum(self.p[:, columns["penalty"]] * grow, most)
 
-    @cached_property
-    def final_expansion(self) -> Compiled:
-        """(x, targets, weights) → the final cost l and its derivatives lx, lxx."""
-        s = self.system
-        kept = [i for i, c in enumerate(self.costs) if not c.uses_control]
-        shapes = {"x": (s.nx,)} | {k: v for i in kept for k, v in self._cost_shapes(i).items()}
+    def _constraint_numbers(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values and bounds of all constraints; the last knot, which has no control, is free of those that use it."""
+        c = self.programs.constraint_values(x, np.concatenate([u, u[-1:]]), self.p)
+        lower, upper = (self.p[:, self.programs.columns[name]] for name in ("lower", "upper"))
+        last = self.programs.controlled
+        lower[-1, last], upper[-1, last] = -_FAR, _FAR
+        return c, lower, upper
 
-        def evaluate(p: dict[str, Any]) -> tuple:
-            p = p | {"u": (0.0,) * s.nu}
-            return self._value(p, kept), *self._derivatives(p, s.ndx, False)
+    # --- functions over whole trajectories -----------------------------------------------------------------------------------------------
 
-        return self._compiled("final_expansion", shapes, {"l": (), "lx": (s.ndx,), "lxx": (s.ndx, s.ndx)}, evaluate)
+    def linearize(self, x: np.ndarray, u: np.ndarray) -> Expansion:
+        """The trajectory x (N + 1, nx), u (N, nu) to second order."""
+        h = np.full(self.steps, self.dt)
+        after, A, B, running, lx, lu, lxx, lux, luu = self.programs.linearization(x[:-1], u, h, self.p[:-1])
+        last, last_lx, last_lxx = self.programs.final_linearization(x[-1:], self.p[-1:])
+        both = (np.concatenate(pair) for pair in ((running, last), (lx, last_lx), (lxx, last_lxx)))
+        total, gradient, hessian = both
+        return Expansion(after, A, B, total, gradient, lu, hessian, lux, luu)
 
-    def _running_shapes(self, more: Shapes) -> Shapes:
-        costs = {k: v for i in range(len(self.costs)) for k, v in self._cost_shapes(i).items()}
-        return {"x": (self.system.nx,), "u": (self.system.nu,)} | dict(more) | costs
+    def evaluate(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(f(x_k, u_k), costs with penalties of all knots) of trajectories (…, N + 1, nx), (…, N, nu)."""
+        batch = x.shape[:-2]
+        h = np.broadcast_to(self.dt, (*batch, self.steps))
+        after, running = self.programs.evaluation(x[..., :-1, :], u, h, np.broadcast_to(self.p[:-1], (*batch, self.steps, self.p.shape[1])))
+        last = self.programs.final_evaluation(x[..., -1, :], np.broadcast_to(self.p[-1], (*batch, self.p.shape[1])))
+        return after, np.concatenate([running.sum(axis=-1), last.sum(axis=-1)[..., None]], axis=-1)
 
-    def _cost_shapes(self, i: int) -> dict[str, tuple[int, ...]]:
-        cost = self.costs[i]
-        return {f"target{i}": (cost.target_size(self.system),), f"weight{i}": (cost.size(self.system),)}
+    def cost(self, x: np.ndarray, u: np.ndarray) -> float:
+        """The cost of a trajectory, without penalties."""
+        h = np.full(self.steps, self.dt)
+        running = self.programs.evaluation(x[:-1], u, h, self.p[:-1])[1]
+        return float(running[:, 0].sum() + self.programs.final_evaluation(x[-1:], self.p[-1:])[0, 0])
 
-    def _value(self, p: Mapping[str, Any], which: Sequence[int]) -> Scalar:
-        terms = []
-        for i in which:
-            r = self.costs[i].residual(self.system, p["x"], p["u"], p[f"target{i}"])
-            terms += [mul(w, mul(x, x)) for w, x in zip(p[f"weight{i}"], r, strict=True)]
-        return total(terms) / 2
+    def minus(self, x: np.ndarray, origin: np.ndarray) -> np.ndarray:
+        """x ⊖ origin, states of any batch shape."""
+        if self.system.flat:
+            return x - origin
+        return self.programs.difference(x, origin)
 
-    def _derivatives(self, p: Mapping[str, Any], n: int, by_control: bool) -> tuple[Vector, Matrix]:
-        """Jᵀ W r and Jᵀ W J, summed over the costs of the state or of the control."""
-        gradient: list[Scalar] = [0.0] * n
-        hessian: list[list[Scalar]] = [[0.0] * n for _ in range(n)]
-        for k, cost in enumerate(self.costs):
-            if cost.uses_control != by_control:
-                continue
-            r = cost.residual(self.system, p["x"], p["u"], p[f"target{k}"])
-            J = cost.jacobian(self.system, p["x"], p["u"], p[f"target{k}"])
-            for weight, x, row in zip(p[f"weight{k}"], r, J, strict=True):
-                for i in range(n):
-                    scaled = mul(weight, row[i])
-                    gradient[i] = add(gradient[i], mul(scaled, x))
-                    for j in range(i + 1):
-                        hessian[i][j] = add(hessian[i][j], mul(scaled, row[j]))
-        return tuple(gradient), tuple(tuple(hessian[max(i, j)][min(i, j)] for j in range(n)) for i in range(n))
+    def plus(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        """x ⊕ dx."""
+        if self.system.flat:
+            return x + dx
+        return self.programs.displacement(x, dx)
 
-    def _compiled(self, name: str, inputs: Shapes, outputs: Shapes, evaluate: Callable[[dict[str, Any]], tuple]) -> Compiled:
-        def build():
-            return fuse(record(inputs, outputs, evaluate))
 
-        costs = " ".join(c.key() for c in self.costs)
-        identity = f"{self.system.key()} {self.integrator} {costs} {dict(inputs)}"
-        if isinstance(self.system, CustomSystem):
-            identity += str(build())
-        return Compiled(Recording(name, self.system.name, identity, build), dtype="float64", threads=1)
+def _retarget(cost: Cost, value: Any) -> None:
+    """Each kind of cost has its own word for what it aims at."""
+    for name in ("goal", "target", "reference", "parameters"):
+        if hasattr(cost, name):
+            setattr(cost, name, value)
+            return
+    raise InputError(f"{type(cost).__name__} has no target")
 
 
 def _finite(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -1,164 +1,196 @@
-"""The backward pass of iLQR, compiled: from the last knot to the first, the control corrections κ + K δx and the cost-to-go (Plancher 2022, 2.7-2.9, 4.4).
-
-Loops are written so that the innermost one runs along rows in memory, which compilers turn into SIMD.
-"""
+"""The backward pass over a trajectory: all knots expanded in lanes, then blocks of knots from their last to their first (Plancher 2022, section 4.2)."""
 
 from __future__ import annotations
 
-import numba
+from dataclasses import replace
+
 import numpy as np
 
-_compiled = numba.njit(cache=True, fastmath={"contract", "nsz"}, error_model="numpy")
+from rigidgrad.control.problem import Problem
+from rigidgrad.runtime.riccati import BoundRiccati, Riccati
+from rigidgrad.runtime.threads import Crew
+from rigidgrad.targets.llvm_riccati import RESULTS
 
 
-@_compiled
-def _multiply(a, b, out):  # pragma: no cover (compiled)
-    """out = a b."""
-    for i in range(a.shape[0]):
-        for j in range(b.shape[1]):
-            out[i, j] = 0.0
-        for k in range(a.shape[1]):
-            x = a[i, k]
-            for j in range(b.shape[1]):
-                out[i, j] += x * b[k, j]
+def block_starts(steps: int, blocks: int) -> np.ndarray:
+    """Where blocks begin, the longer ones first; the last number is `steps`."""
+    sizes = np.full(blocks, steps // blocks)
+    sizes[: steps % blocks] += 1
+    return np.concatenate([[0], np.cumsum(sizes)])
 
 
-@_compiled
-def _add_transposed_product(a, b, out):  # pragma: no cover (compiled)
-    """out += aᵀ b."""
-    for k in range(a.shape[0]):
-        for i in range(a.shape[1]):
-            x = a[k, i]
-            for j in range(b.shape[1]):
-                out[i, j] += x * b[k, j]
+def keep_to_touched(u: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], box: tuple[np.ndarray, np.ndarray], active: np.ndarray) -> None:
+    """Writes into `box` the bounds that a backward pass keeps to: those that controls are at now. Other controls may step over theirs, and roll-outs clamp them.
+
+    That is projected Newton's method (Bertsekas 1982). Kept within all bounds, far steps would switch feedback off along the whole trajectory.
+    """
+    low, high = u <= bounds[0], u >= bounds[1]
+    box[0][...], box[1][...] = -np.inf, np.inf
+    np.copyto(box[0], bounds[0], where=low)
+    np.copyto(box[1], bounds[1], where=high)
+    active *= low | high
 
 
-@_compiled
-def _cholesky(a):  # pragma: no cover (compiled)
-    """Lower factor in place; False where a is not positive definite."""
-    n = a.shape[0]
-    for j in range(n):
-        d = a[j, j]
-        for k in range(j):
-            d -= a[j, k] * a[j, k]
-        if not d > 0.0:
-            return False
-        d = np.sqrt(d)
-        a[j, j] = d
-        for i in range(j + 1, n):
-            s = a[i, j]
-            for k in range(j):
-                s -= a[i, k] * a[j, k]
-            a[i, j] = s / d
-    return True
+def trouble(expanded: tuple[np.ndarray, ...]) -> str:
+    """Why H_uu is not positive definite whatever the regularisation: its numbers are none, or a control does nothing."""
+    return "singular" if all(np.isfinite(a).all() for a in expanded) else "undefined"
 
 
-@_compiled
-def _solve(L, b):  # pragma: no cover (compiled)
-    """b := (L Lᵀ)⁻¹ b, for the rows of b."""
-    n = L.shape[0]
-    for i in range(n):
-        for k in range(i):
-            x = L[i, k]
-            for j in range(b.shape[1]):
-                b[i, j] -= x * b[k, j]
-        for j in range(b.shape[1]):
-            b[i, j] /= L[i, i]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            x = L[k, i]
-            for j in range(b.shape[1]):
-                b[i, j] -= x * b[k, j]
-        for j in range(b.shape[1]):
-            b[i, j] /= L[i, i]
+class Backward:
+    """Buffers of one problem and the compiled pass over them. `gains` (steps, nu, columns) is what roll-outs read."""
 
+    def __init__(self, problem: Problem, blocks: int = 1, dtype: str = "float64", gaps: bool = False, second_order: bool = False):
+        self.problem, self.second_order = problem, second_order
+        programs, n, steps = problem.programs, problem.system.ndx, problem.steps
+        base = replace(programs.layout, dtype=dtype)
+        self.layout = o = replace(base, gaps=gaps, diagonal=base.diagonal and not second_order)
+        self.expansion, self.final_expansion = programs.expansion(dtype), programs.final_expansion(dtype)
+        self.dtype = np.dtype(dtype)
+        self.starts = block_starts(steps, blocks)
+        shapes = {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if base.diagonal else (o.n + o.m, o.columns)}
+        self.expanded = tuple(np.zeros((steps, *shape), self.dtype) for shape in shapes.values())
+        self.gains = np.zeros((steps, o.m, o.columns))
+        self.end = np.zeros((blocks, n + 1, o.state_columns), self.dtype)  # cost-to-go at the end of each block
+        self.start = np.zeros_like(self.end)  # and at its start, after a pass
+        self.numbers, self.results = np.zeros((blocks, 2)), np.zeros((blocks, len(RESULTS)))
+        self.defects = np.zeros((steps, n))
+        self.x = np.zeros((steps + 1, problem.system.nx))
+        self.u, self.active = np.zeros((steps, o.m)), np.zeros((steps, o.m))
+        self.lower, self.upper = np.empty((steps, o.m)), np.empty((steps, o.m))
+        self.box = np.empty((steps, o.m)), np.empty((steps, o.m))  # the bounds that the pass itself keeps to
+        self.h = np.empty(steps, self.dtype)
+        self.state_columns = np.array([o.state(i) for i in range(n)])
+        self._kernel = Riccati.of(o)
+        self._whole = self._bind(np.array([0, steps]))
+        self._blocks = self._bind(self.starts) if blocks > 1 else self._whole
+        # compiles now what the first expansion would, so that solves are timed without
+        self.prepare()
+        self.expand(np.tile(problem.start, (steps + 1, 1)), problem.guess)
 
-@_compiled
-def backward(A, B, lx, lu, lxx, luu, final_lx, final_lxx, rho, kappa, K):  # pragma: no cover (compiled)
-    """Fills κ (N, nu) and K (N, nu, ndx); returns (True, Σ κᵀQ_u, Σ κᵀQ_uu κ), or False where Q_uu is not positive definite."""
-    steps, n, m = A.shape[0], A.shape[1], B.shape[2]
-    Vx, Vxx = final_lx.copy(), final_lxx.copy()
-    Wide = np.empty((n, n + m))  # [A, B]
-    VW = np.empty((n, n + m))
-    Q = np.empty((n + m, n + m))  # [[Q_xx, ·], [Q_ux, Q_uu]]
-    q = np.empty(n + m)
-    gains = np.empty((m, n + 1))
-    factor = np.empty((m, m))
-    QuuK = np.empty((m, n + 1))
-    slope = 0.0
-    curve = 0.0
-    for step in range(steps - 1, -1, -1):
-        for i in range(n):
-            for j in range(n):
-                Wide[i, j] = A[step, i, j]
-            for j in range(m):
-                Wide[i, n + j] = B[step, i, j]
-        _multiply(Vxx, Wide, VW)
-        Q[:, :] = 0.0
-        for i in range(n):
-            for j in range(n):
-                Q[i, j] = lxx[step, i, j]
-        for i in range(m):
-            for j in range(m):
-                Q[n + i, n + j] = luu[step, i, j]
-        _add_transposed_product(Wide, VW, Q)
-        for i in range(n):
-            q[i] = lx[step, i]
-        for i in range(m):
-            q[n + i] = lu[step, i]
-        for k in range(n):
-            x = Vx[k]
-            for j in range(n + m):
-                q[j] += x * Wide[k, j]
-        for i in range(m):
-            for j in range(m):
-                s = Q[n + i, n + j]
-                if rho > 0.0:
-                    for k in range(n):
-                        s += rho * B[step, k, i] * B[step, k, j]
-                factor[i, j] = s
-            for j in range(n):
-                s = Q[n + i, j]
-                if rho > 0.0:
-                    for k in range(n):
-                        s += rho * B[step, k, i] * A[step, k, j]
-                gains[i, j] = -s
-            gains[i, n] = -q[n + i]
-        if not _cholesky(factor):
-            return False, 0.0, 0.0
-        _solve(factor, gains)
-        for i in range(m):
-            kappa[step, i] = gains[i, n]
-            if not np.isfinite(gains[i, n]):
-                return False, 0.0, 0.0
-            for j in range(n):
-                K[step, i, j] = gains[i, j]
-        # Q_uu [K, κ] + [Q_ux, Q_u]: what is left of the control's gradient, zero where nothing was regularised
-        for i in range(m):
-            for j in range(n):
-                QuuK[i, j] = Q[n + i, j]
-            QuuK[i, n] = q[n + i]
-            for k in range(m):
-                x = Q[n + i, n + k]
-                for j in range(n + 1):
-                    QuuK[i, j] += x * gains[k, j]
-        for i in range(m):
-            slope += gains[i, n] * q[n + i]
-            curve += gains[i, n] * (QuuK[i, n] - q[n + i])
-        for i in range(n):
-            s = q[i]
-            for k in range(m):
-                s += gains[k, i] * QuuK[k, n] + Q[n + k, i] * gains[k, n]
-            Vx[i] = s
-            for j in range(n):
-                Vxx[i, j] = Q[i, j]
-        for k in range(m):
-            for i in range(n):
-                x = gains[k, i]
-                y = Q[n + k, i]
-                for j in range(n):
-                    Vxx[i, j] += x * QuuK[k, j] + y * gains[k, j]
-        for i in range(n):
-            for j in range(i):
-                Vxx[i, j] = Vxx[j, i] = (Vxx[i, j] + Vxx[j, i]) / 2
-    return True, slope, curve
+    def _bind(self, starts: np.ndarray) -> BoundRiccati:
+        blocks = len(starts) - 1
+        F, l, L = self.expanded
+        if self.second_order:
+            self.full = np.zeros((self.problem.steps, self.layout.n + self.layout.m, self.layout.columns), self.dtype)
+            L = self.full
+        end, start = (self.end[-blocks:], self.start[-blocks:]) if blocks > 1 else (self.end[-1:], self.start[:1])
+        arrays = {
+            "ranges": np.stack([starts[:-1], starts[1:]], axis=1).astype(np.int64),
+            "F": F,
+            "l": l,
+            "L": L,
+            "gains": self.gains,
+            "end": end,
+            "start": start,
+            "numbers": self.numbers[:blocks],
+            "results": self.results[:blocks],
+            "defects": self.defects,
+            "lower": self.box[0],
+            "upper": self.box[1],
+            "u": self.u,
+            "active": self.active,
+            "scratch": np.zeros((blocks, self.layout.scratch_size), self.dtype),
+        }
+        return self._kernel.bind(arrays)
+
+    @property
+    def feedback(self) -> np.ndarray:
+        """K (steps, nu, ndx)."""
+        return self.gains[:, :, self.state_columns]
+
+    @property
+    def correction(self) -> np.ndarray:
+        """κ (steps, nu)."""
+        return self.gains[:, :, self.layout.gradient]
+
+    def prepare(self) -> None:
+        """Reads the problem's dt and bounds."""
+        self.h[:] = self.problem.dt
+        self.numbers[:, 1] = self.problem.dt
+        self.lower[:], self.upper[:] = self.problem.bounds
+        self.active[:] = 0.0
+
+    def expand(self, x: np.ndarray, u: np.ndarray) -> None:
+        """Derivatives of all knots at a trajectory; the cost-to-go at the last one."""
+        p = self.problem.p
+        self.x, self.u[:] = x, u
+        if self.layout.bounded:
+            keep_to_touched(u, (self.lower, self.upper), self.box, self.active)
+        if self.dtype != np.float64:
+            x, u, p = x.astype(self.dtype), u.astype(self.dtype), p.astype(self.dtype)
+        self.expansion(x[:-1], u, self.h, p[:-1], out=self.expanded)
+        self.final_expansion(x[-1:], p[-1:], out=self.end[-1:])
+
+    def run(self, rho: float, crew: Crew | None = None, serial: bool = False, newton: bool = False) -> tuple[bool, float, float]:
+        """(whether H_uu was positive definite everywhere, Σ κᵀg_u, Σ κᵀH_uu κ).
+
+        `serial` passes the cost-to-go through all blocks. `newton`, if `second_order` buffers were asked for, bends the dynamics.
+        """
+        self.numbers[:, 0] = rho
+        if newton:
+            return self._run_second_order()
+        if self.second_order:
+            self.full[:] = self._full_cost(slice(None))
+        if len(self.starts) == 2:
+            self._whole.run()
+            slope, curve, fine = self.results[0].tolist()
+            return fine == 1.0, slope, curve
+        if serial:
+            for b in range(len(self.starts) - 2, -1, -1):
+                self._blocks.run_block(b)
+                if b:
+                    self.end[b - 1] = self.start[b]
+        else:
+            self._blocks.run(crew)
+        slope, curve, fine = self.results.sum(axis=0).tolist()
+        return fine == len(self.results), slope, curve
+
+    def trouble(self) -> str:
+        """The status of a solve whose pass fails whatever the regularisation."""
+        return trouble(self.expanded)
+
+    def hand_over(self, moved: np.ndarray) -> None:
+        """Each block's cost-to-go becomes the next pass's at the end of the block before, re-centred by how the knots moved, (steps + 1, ndx) (4.3)."""
+        if len(self.starts) > 2:
+            n = self.layout.n
+            dx = np.zeros((len(self.starts) - 2, self.layout.state_columns))
+            dx[:, self.state_columns] = moved[self.starts[1:-1]]
+            self.end[:-1] = self.start[1:]
+            self.end[:-1, n] += np.einsum("bij,bi->bj", self.start[1:, :n], dx[:, self.state_columns])
+
+    def _full_cost(self, knots: int | slice) -> np.ndarray:
+        """L with all of its entries, where the expansion may have given the diagonal alone."""
+        o, L = self.layout, self.expanded[2][knots]
+        if self.expanded[2].ndim == 3:
+            return L
+        own = np.concatenate([self.state_columns, o.state_columns + np.arange(o.m)])
+        result = np.zeros((*L.shape[:-1], o.n + o.m, o.columns), self.dtype)
+        result[..., np.arange(o.n + o.m), own] = L[..., own]
+        return result
+
+    def _run_second_order(self) -> tuple[bool, float, float]:
+        """Knot by knot, since the second derivatives of the dynamics are weighted by the gradient of the cost-to-go."""
+        problem, o = self.problem, self.layout
+        slope = curve = 0.0
+        value = self.end[-1].copy()
+        bound = self._whole
+        window = bound.arrays["ranges"][0]
+        last = self.end[-1].copy()
+        fine = True
+        for k in range(problem.steps - 1, -1, -1):
+            self.end[-1] = value
+            v = value[o.n, self.state_columns].astype(float)
+            if o.gaps:
+                v = v + value[: o.n, self.state_columns].astype(float).T @ self.defects[k]
+            extra = problem.programs.step_curvature(self.x[k], self.u[k], np.array(problem.dt), v)
+            self.full[k] = extra + self._full_cost(k)
+            window[:] = k, k + 1
+            bound.run()
+            s, c, ok = self.results[0].tolist()
+            slope, curve, fine = slope + s, curve + c, ok == 1.0
+            if not fine:
+                break
+            value = self.start[0].copy()
+        window[:] = 0, problem.steps
+        self.end[-1] = last
+        return fine, slope, curve

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from rigidgrad.algorithms import manifold, tangent_maps
+from rigidgrad.algorithms.gauge import Gauge
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.subtree_gradient import forward_gradient
 from rigidgrad.errors import InputError
 from rigidgrad.model.canonical import canonical
+from rigidgrad.model.model import Model
 from rigidgrad.robot import Robot
 from rigidgrad.runtime.formulation import best_gauge, solved_dynamics
 from rigidgrad.runtime.lanes import digest
@@ -26,6 +30,11 @@ class System(ABC):
     ndx: int
     nu: int
     name: str
+
+    @property
+    def flat(self) -> bool:
+        """Whether states are a vector space."""
+        return self.nx == self.ndx
 
     @abstractmethod
     def key(self) -> str:
@@ -59,8 +68,15 @@ class RobotSystem(System):
                 raise InputError(f"actuation is a finite matrix of shape ({self.nv}, nu); this has shape {matrix.shape}")
             self.actuation = tuple(tuple(row) for row in matrix.tolist())
         self.nu = self.nv if self.actuation is None else len(self.actuation[0])
-        self._lean = canonical(self.model)
-        self._gauge = best_gauge(self._lean)
+
+    @cached_property
+    def lean(self) -> Model:
+        """The same dynamics with fewer operations."""
+        return canonical(self.model)
+
+    @cached_property
+    def _gauge(self) -> Gauge:
+        return best_gauge(self.lean)
 
     def key(self) -> str:
         return f"{digest(self.model)} {self.actuation!r}"
@@ -71,16 +87,21 @@ class RobotSystem(System):
         return tuple(total(mul(b, x) for b, x in zip(row, u, strict=True)) for row in self.actuation)
 
     def acceleration(self, q: Vector, v: Vector, u: Vector) -> Vector:
-        return solved_dynamics(self._lean, q, v, self.forces(u))
+        return solved_dynamics(self.lean, q, v, self.forces(u))
 
     def acceleration_gradient(self, q: Vector, v: Vector, u: Vector) -> tuple[Vector, Matrix, Matrix, Matrix]:
         """a, ∂a/∂q, ∂a/∂v, ∂a/∂u."""
-        a, d = forward_gradient(self._lean, q, v, self.forces(u), gauge=self._gauge)
+        a, d = forward_gradient(self.lean, q, v, self.forces(u), gauge=self._gauge)
         if self.actuation is None:
             return a, d.dq, d.dv, d.dtau
         columns = list(zip(*self.actuation, strict=True))
         by_u = tuple(tuple(total(mul(x, y) for x, y in zip(row, c, strict=True)) for c in columns) for row in d.dtau)
         return a, d.dq, d.dv, by_u
+
+    def weigh_acceleration(self, q: Vector, w: Vector) -> Vector:
+        """M⁻¹ w."""
+        still = dataclasses.replace(self.lean, gravity=(0.0, 0.0, 0.0))
+        return solved_dynamics(still, q, (0.0,) * self.nv, w)
 
     def split(self, x: Vector) -> tuple[Vector, Vector]:
         return tuple(x[: self.nq]), tuple(x[self.nq :])

@@ -119,6 +119,19 @@ class Value:
 
     # --- functions ---------------------------------------------------------------------------------------------------------------
 
+    def __pow__(self, n: Any) -> Any:
+        if isinstance(n, bool) or not isinstance(n, int):
+            return NotImplemented
+        if n < 0:
+            return 1.0 / self**-n
+        if n == 0:
+            return 1.0
+        half = self ** (n // 2)
+        return half * half * self if n % 2 else half * half
+
+    def __abs__(self) -> Any:
+        return (self < 0.0).select(-self, self)
+
     def sincos(self) -> tuple[Value, Value]:
         graph = self.graph
         return Value(graph, self.sign, graph.node("sin", self.index)), Value(graph, 1, graph.node("cos", self.index))

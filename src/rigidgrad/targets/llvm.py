@@ -86,6 +86,13 @@ class Lanes:
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
 
+    def splat(self, a: str) -> str:
+        """A scalar in all lanes."""
+        if self.width == 1:
+            return a
+        first = self.emit(f"insertelement {self.vector} poison, {self.scalar} {a}, i64 0")
+        return self.emit(f"shufflevector {self.vector} {first}, {self.vector} poison, <{self.width} x i32> zeroinitializer")
+
     # --- arithmetic on vectors ---------------------------------------------------------------------------------------------------
 
     def binary(self, operation: str, a: str, b: str) -> str:
@@ -121,13 +128,13 @@ def render(program: Program, dtype: str, width: int, *, packed: bool = False) ->
     """The module's text. `packed` leaves structural zeros out of the outputs."""
     outputs = output_layout(program, packed)
     lanes = Lanes(dtype, width)
-    kernel = _kernel(lanes, program, outputs)
+    kernel = kernel_function(lanes, program, outputs)
     used = {node[0] for node in program.nodes}
     parts = [
         llvm_math.functions(Lanes(dtype, width), used),
         kernel,
         llvm_rows.rows(dtype, width, [math.prod(s) for s in program.inputs.values()], outputs),
-        _declarations(lanes),
+        declarations(lanes),
     ]
     return "\n".join(parts)
 
@@ -169,16 +176,23 @@ def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
     return layouts
 
 
-def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
-    """Straight-line code from the input vectors to the output vectors. Results are stored as soon as they are known."""
+def kernel_function(
+    lanes: Lanes, program: Program, outputs: list[OutputLayout], shared: frozenset[str] = frozenset(), loose: bool = False
+) -> str:
+    """Straight-line code from the input vectors to the output vectors. Results are stored as soon as they are known.
+
+    Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `loose` buffers are aligned to numbers, not to
+    vectors, and nothing is written ahead.
+    """
     names = list(program.inputs)
     stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
     v, size = lanes.vector, lanes.bytes * lanes.width
+    align = lanes.bytes if lanes.width == 1 or loose else size
 
     def store(value: str, output: int, column: int) -> None:
         slot = outputs[output].slots[column] if lanes.width > 1 else column
         place = lanes.emit(f"getelementptr {v}, ptr %o{output}, i64 {slot}")
-        lanes.do(f"store {v} {value}, ptr {place}, align {lanes.bytes if lanes.width == 1 else size}")
+        lanes.do(f"store {v} {value}, ptr {place}, align {align}")
 
     for output, layout in enumerate(outputs):
         for column, k in enumerate(layout.columns):
@@ -191,7 +205,7 @@ def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
                 stores.setdefault(result[1], []).append((output, column, result[0]))
     value: list[str] = []
     pairs: dict[int, tuple[str, str]] = {}
-    ahead = _written_ahead(lanes, outputs)
+    ahead = [] if loose else _written_ahead(lanes, outputs)
     work = sum(node[0] not in LEAVES for node in program.nodes)
     done = fetched = 0
 
@@ -214,8 +228,12 @@ def _kernel(lanes: Lanes, program: Program, outputs: list[OutputLayout]) -> str:
             return value[i]
         if i not in loaded or done - loaded[i][1] > _RELOAD_AFTER:
             _, name, k = program.nodes[i]
-            place = lanes.emit(f"getelementptr {v}, ptr %i{names.index(name)}, i64 {k}")
-            loaded[i] = lanes.emit(f"load {v}, ptr {place}, align {lanes.bytes if lanes.width == 1 else size}"), done
+            if name in shared and lanes.width > 1:
+                place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
+                loaded[i] = lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}")), done
+            else:
+                place = lanes.emit(f"getelementptr {v}, ptr %i{names.index(name)}, i64 {k}")
+                loaded[i] = lanes.emit(f"load {v}, ptr {place}, align {align}"), done
         return loaded[i][0]
 
     for i, node in enumerate(program.nodes):
@@ -290,7 +308,7 @@ def _node(lanes: Lanes, node: tuple, use: Callable[[int], str], pairs: dict[int,
     raise AssertionError(kind)
 
 
-def _declarations(lanes: Lanes) -> str:
+def declarations(lanes: Lanes) -> str:
     v, f = lanes.vector, lanes.suffix
     return "\n".join(
         [

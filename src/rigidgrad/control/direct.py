@@ -1,0 +1,361 @@
+"""Direct trajectory optimisation: sequential quadratic programming over states and controls at once (Plancher 2022, chapter 6, Algorithm 7).
+
+Each iteration linearises the trajectory, solves the LQ problem of its step dZ by one of the solvers in `linear`, and looks at all step sizes α at once: of
+those whose fall of the L1 merit function M = J + μ|d| (2.11) is within `accept` times the expected one (2.12), one is taken (6.9). The defects d, of the dynamics and of the
+start, are closed on the way; a solve ends with a roll-out from the start, so that the trajectory returned has none.
+
+Bounds on controls are part of the LQ problem, see `linear.box`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.algorithms import tangent_maps
+from rigidgrad.control.augmented import Outer
+from rigidgrad.control.linear import box, preconditioners
+from rigidgrad.control.linear.lq import LQ
+from rigidgrad.control.linear.solvers import SOLVERS, Options, Step, linear_solver
+from rigidgrad.control.problem import Problem
+from rigidgrad.control.riccati import Backward
+from rigidgrad.control.shooting import Forward
+from rigidgrad.control.solution import Solution
+from rigidgrad.control.system import RobotSystem
+from rigidgrad.errors import InputError, unknown_name
+
+_FIRST_PENALTY = 1e-2  # of the defects, as a share of the largest multiplier
+_NOTHING = 1e-10  # a cost smaller than this share of the first one counts as zero
+_WORTH = 1e-2  # defects left by a step are closed if they weigh more than this share of the fall expected of it
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Options of the solver.
+
+    `linear_solver`: one of riccati, block_cholesky, pcg, red_black, cyclic_reduction, kkt. For the conjugate gradients of pcg and red_black: `preconditioner` (none, jacobi,
+    block_jacobi, alternating, overlapping, stair, symmetric_stair), the order of its `polynomial`, levels of cyclic reduction before them (`reductions`), `linear_tolerance`
+    on η = rᵀΦ⁻¹r relative to its first value, and at most `linear_iterations` of them. `tolerance`: the relative fall of the merit function, as expected of a whole step, at which it stops.
+    `violation`: how far constraints may be off in the end. Of `alphas` step sizes 1, ½, ¼, … the acceptable one with the "best" merit function is chosen, or the "largest".
+    """
+
+    linear_solver: str = "riccati"
+    preconditioner: str = "symmetric_stair"
+    polynomial: int = 0
+    reductions: int | None = None
+    linear_tolerance: float = 1e-17
+    linear_iterations: int | None = None
+    iterations: int = 500
+    tolerance: float = 1e-8
+    violation: float = 1e-4
+    alphas: int = 8
+    accept: tuple[float, float] = (1e-2, 1e2)
+    choose: str = "best"
+    regularization: tuple[float, float] = (1e-9, 1e9)
+
+    def __post_init__(self) -> None:
+        if self.linear_solver not in SOLVERS:
+            raise unknown_name("linear solver", self.linear_solver, SOLVERS)
+        preconditioners.check(self.preconditioner, self.polynomial)
+        if self.choose not in ("largest", "best"):
+            raise InputError(f"choose is 'largest' or 'best', not {self.choose!r}")
+        if self.iterations < 0 or self.alphas < 1:
+            raise InputError("iterations must be 0 or more, alphas 1 or more")
+        if not (self.tolerance >= 0 and self.violation > 0):
+            raise InputError(f"tolerance must be 0 or more and violation positive, not {self.tolerance!r} and {self.violation!r}")
+        if not 0 < self.accept[0] < self.accept[1]:
+            raise InputError(f"accept is a range (low, high) of positive numbers, not {self.accept!r}")
+        if not 0 < self.regularization[0] <= self.regularization[1]:
+            raise InputError(f"regularization is a range (low, high) of positive numbers, not {self.regularization!r}")
+        if self.reductions is not None and self.linear_solver not in ("pcg", "red_black"):
+            raise InputError(f"reductions are for linear_solver='pcg' or 'red_black'; {self.linear_solver!r} has none")
+        if self.linear_iterations is not None and self.linear_iterations < 1:
+            raise InputError(f"linear_iterations is 1 or more, not {self.linear_iterations!r}")
+        self.linear_options()
+
+    def linear_options(self) -> Options:
+        return Options(
+            self.preconditioner, self.polynomial, self.linear_tolerance, limit=self.linear_iterations, reductions=self.reductions
+        )
+
+    def solve(self, problem: Problem) -> Solution:
+        return Run(problem, self).solve()
+
+
+class Run:
+    """A problem in the hands of this solver: buffers are made once, and solves may follow one another."""
+
+    def __init__(self, problem: Problem, options: Direct):
+        self.problem, self.options = problem.private_copy(), options
+        s, N = problem.system, problem.steps
+        self.alphas = 2.0 ** -np.arange(options.alphas)
+        self.linear = linear_solver(options.linear_solver, N, s.ndx, s.nu, options.linear_options())
+        self.exact = options.linear_solver == "riccati"  # its states follow from its controls
+        self.x, self.u = np.zeros((N + 1, s.nx)), np.zeros((N, s.nu))
+        self.backward = Backward(self.problem)  # for the gains of the end
+        self.simulation = Forward(self.problem, self.backward, np.ones(1))
+        self.forget()
+
+    def forget(self) -> None:
+        """What a solve keeps account of, and what it learnt, begins anew."""
+        N, n, m = self.linear.sizes
+        self.seconds = dict.fromkeys(("linearize", "linear", "search", "roll_out"), 0.0)
+        self.history: list[float] = []
+        self.gaps: list[float] = []
+        self.steps_taken: list[float] = []
+        self.linear_counts: list[int] = []
+        self.iterations, self.linear_solves, self.unsolved, self.corrections = 0, 0, 0, 0
+        self.lam = np.zeros((N + 1, n))
+        self.held = np.zeros((N, m))  # -1, 0, 1: at the lower bound, free, at the upper one
+        self.mu = 0.0  # the penalty of defects
+
+    def adopt(self, problem: Problem) -> None:
+        """Goes over to another problem of the same programs and length: only numbers are copied."""
+        self.problem.copy_numbers(problem)
+
+    # --- a solve -----------------------------------------------------------------------------------------------------------------
+
+    def solve(self) -> Solution:
+        self.forget()
+        if not self.begin():
+            return self.finish("diverged")
+        outer = Outer(self.problem, self.options)
+        status = ""
+        while not status:
+            status = outer.after(self.descend(outer.tolerance), self.x, self.u, self.iterations)
+            if not status:  # with new multipliers it is another problem
+                self.mu = 0.0
+                self.measure()
+        return self.finish(status)
+
+    def begin(self) -> bool:
+        """The first guess: states and controls as given, or controls with the states they lead to, or, where these are not finite, the start held."""
+        p = self.problem
+        self.simulation.prepare()
+        self.backward.prepare()
+        if p.guess_states is not None:
+            self.x[:], self.u[:] = p.guess_states, p.guess
+        else:
+            self.backward.gains[:] = 0.0
+            self.simulate(np.tile(p.start, (p.steps + 1, 1)), p.guess)
+            self.x[:], self.u[:] = self.simulation.x, p.guess
+            if not np.isfinite(self.x).all():
+                self.x[:] = p.start
+        self.first = self.x.copy(), self.u.copy()
+        return self.measure()
+
+    def measure(self) -> bool:
+        """Takes stock of the trajectory: J with penalties, and defects; whether they are finite."""
+        J, d = self.evaluate(self.x[None], self.u[None])
+        self.J, self.d = float(J[0]), d[0]
+        self.record()
+        return math.isfinite(self.J) and bool(np.isfinite(self.d).all())
+
+    def evaluate(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """J (a,) and defects (a, N + 1, n) of trajectories (a, N + 1, nx), (a, N, nu)."""
+        p = self.problem
+        after, costs = p.evaluate(x, u)
+        target = np.concatenate([np.broadcast_to(p.start, (len(x), 1, len(p.start))), after], axis=1)
+        return costs.sum(axis=-1), p.minus(target, x)
+
+    def record(self) -> None:
+        self.history.append(self.J)
+        self.gaps.append(float(np.abs(self.d).sum()))
+
+    def descend(self, tolerance: float) -> str:
+        """Iterates until the merit function no longer falls; the status."""
+        o = self.options
+        rho, low, high = 0.0, *o.regularization
+        while self.iterations < o.iterations:
+            self.iterations += 1
+            lq = self.timed("linearize", self.linearize)
+            least, refused = 0.0, False  # least: the smallest ρ with which the LQ problem has a minimum
+            while True:
+                step = self.timed("linear", self.step, lq, rho)
+                expected = self.expect(lq, step)
+                if abs(expected) <= tolerance * max(abs(self.J), _NOTHING * abs(self.history[0])) and step.solved:
+                    if rho <= least:
+                        return "converged"
+                    if refused:
+                        return "stalled"
+                    rho = 0.0  # with ρ from iterations before, a small step proves nothing
+                    continue
+                chosen = self.timed("search", self.search, step) if expected > 0 else None
+                if chosen is not None:
+                    break
+                rho = max(low, 10.0 * rho)
+                if step.status == "indefinite":
+                    least = rho
+                else:
+                    refused = True
+                if rho > high:
+                    return "stalled"
+            self.lam = step.lam
+            rho = 0.0 if rho <= low else rho / 10.0
+            self.record()
+            self.steps_taken.append(float(self.alphas[chosen]))
+        return "iterations"
+
+    # --- one iteration -------------------------------------------------------------------------------------------------------------
+
+    def linearize(self) -> LQ:
+        e = self.problem.linearize(self.x, self.u)
+        A, B = transport(self.problem, e.A, e.B, self.d[1:])
+        return LQ(A, B, e.lxx, e.lux, e.luu, e.lx, e.lu, self.d)
+
+    def step(self, lq: LQ, rho: float) -> Step:
+        """The step of the LQ problem with ρ added to its Hessians, within the bounds of the controls."""
+        if rho:
+            lq = lq.damped(rho)
+        self.linear_counts.append(0)
+        lower, upper = (b - self.u for b in self.problem.bounds)
+        if not (np.isfinite(lower).any() or np.isfinite(upper).any()):
+            return self.solve_linear(lq)
+        step, self.held = box.solve(lq, lower, upper, self.held, self.solve_linear)
+        return step
+
+    def solve_linear(self, lq: LQ) -> Step:
+        step = self.linear.solve(lq, self.lam)
+        self.linear_counts[-1] += step.iterations
+        self.linear_solves += 1
+        self.unsolved += not step.solved
+        if not self.exact and step.status != "indefinite":
+            self.make_consistent(lq, step)
+        return step
+
+    def make_consistent(self, lq: LQ, step: Step) -> None:
+        """Multipliers with an error, of conjugate gradients or of rounding, break the linearised dynamics. The states that the controls lead to have none: they are taken where they promise more."""
+        dx = lq.propagate(step.du)
+        mu = self.mu or _FIRST_PENALTY * float(np.abs(step.lam).max())
+        if lq.value(dx, step.du) < lq.value(step.dx, step.du) + mu * np.abs(lq.defects(step.dx, step.du)).sum():
+            step.dx = dx
+
+    def expect(self, lq: LQ, step: Step) -> float:
+        """The fall of the merit function that the LQ problem expects of the whole step; the penalty μ is raised for it where it must be."""
+        if step.status == "indefinite":
+            return math.nan
+        gx, gu = lq.cost_gradient(step.dx, step.du)
+        self.slope = float((lq.q * step.dx).sum() + (lq.r * step.du).sum())
+        curve = float(((gx - lq.q) * step.dx).sum() + ((gu - lq.r) * step.du).sum())
+        left = lq.defects(step.dx, step.du)
+        # what the step takes off the defects: all of them, but for the error of conjugate gradients
+        self.closing = float(np.abs(lq.d).sum() - np.abs(left).sum())
+        if self.mu == 0.0:
+            self.mu = _FIRST_PENALTY * float(np.abs(step.lam).max())
+        if self.closing > 0:  # Nocedal and Wright 2006, (18.36)
+            self.mu = max(self.mu, (self.slope + 0.5 * max(curve, 0.0)) / (0.5 * self.closing))
+        return -(self.slope + 0.5 * curve) + self.mu * self.closing
+
+    def search(self, step: Step) -> int | None:
+        """Looks at all step sizes and takes one; None where none is acceptable."""
+        a = self.alphas[:, None, None]
+        tried = self.trajectories(a * step.dx, a * step.du)
+        merit, fine = self.judge(tried, self.alphas)
+        found, best = None, math.inf
+        if fine.any():
+            found = int(np.argmax(fine)) if self.options.choose == "largest" else int(np.argmin(np.where(fine, merit, np.inf)))
+            best, chosen = float(merit[found]), tuple(t[found] for t in tried)
+        for i in range(len(a) if found is None else found + 1):
+            left = tried[3][i] - (1.0 - self.alphas[i]) * self.d
+            if not self.mu * np.abs(left).sum() > _WORTH * self.alphas[i] * abs(self.slope - self.mu * self.closing):
+                continue  # so, too, where it is NaN
+            dx, du = self.linear.close(left)
+            self.corrections += self.linear.iterations
+            if not self.exact:
+                dx = self.linear.problem.propagate(du, left)
+            corrected = self.trajectories((self.alphas[i] * step.dx + dx)[None], (self.alphas[i] * step.du + du)[None])
+            merit, fine = self.judge(corrected, self.alphas[i : i + 1])
+            if fine[0] and merit[0] < best:
+                found, best, chosen = i, float(merit[0]), tuple(t[0] for t in corrected)
+            elif fine[0]:
+                break
+            if fine[0] and self.options.choose == "largest":
+                break
+        if found is None:
+            return None
+        self.x[:], self.u[:], J, self.d = chosen
+        self.J = float(J)
+        return found
+
+    def trajectories(self, dx: np.ndarray, du: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """x ⊕ dx, u + du within its bounds, and J and defects there."""
+        x = self.problem.plus(np.broadcast_to(self.x, (len(dx), *self.x.shape)), dx)
+        u = np.clip(self.u + du, *self.problem.bounds)
+        return x, u, *self.evaluate(x, u)
+
+    def judge(self, tried: tuple[np.ndarray, ...], alphas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Merit functions, and which of them fell as they should (2.12)."""
+        low, high = self.options.accept
+        with np.errstate(all="ignore"):
+            merit = tried[2] + self.mu * np.abs(tried[3]).sum(axis=(1, 2))
+            z = (merit - self.J - self.mu * np.abs(self.d).sum()) / (alphas * (self.slope - self.mu * self.closing))
+            return merit, (z >= low) & (z <= high)  # not where anything is NaN
+
+    def timed(self, phase: str, function: Any, *arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*arguments)
+        self.seconds[phase] += time.perf_counter() - start
+        return result
+
+    # --- the end -----------------------------------------------------------------------------------------------------------------
+
+    def simulate(self, x: np.ndarray, u: np.ndarray) -> None:
+        """From the start, with controls u and the gains around x; `simulation` has the trajectory."""
+        s = self.simulation
+        s.x[:], s.u[:] = x, u
+        self.backward.gains[:, :, self.backward.layout.gradient] = 0.0
+        s.run()
+        s.take(0)
+
+    def finish(self, status: str) -> Solution:
+        p = self.problem
+        if status != "diverged":
+            self.timed("roll_out", self.roll_out)
+            if self.gaps[0] == 0.0 and not p.evaluate(self.x, self.u)[1].sum() <= p.evaluate(*self.first)[1].sum():
+                self.x[:], self.u[:] = self.first  # broken off while defects were open: the guess was better
+                self.roll_out()
+            if not np.isfinite(self.x).all():
+                status = "diverged"
+        stats: dict[str, Any] = {
+            "seconds": dict(self.seconds),
+            "history": self.history,
+            "gaps": self.gaps,
+            "steps": self.steps_taken,
+            "linear_iterations": self.linear_counts,
+            "linear_solves": self.linear_solves,
+            "linear_unsolved": self.unsolved,
+            "correction_iterations": self.corrections,
+            "penalty": self.mu,
+        }
+        return Solution.of(p, status, self.x, self.u, self.backward.feedback, self.iterations, stats)
+
+    def roll_out(self) -> None:
+        """Gains by a backward pass, and with them the trajectory without defects."""
+        self.backward.expand(self.x, self.u)
+        rho = 0.0
+        while not self.backward.run(rho)[0]:
+            rho = max(1e-9, 10.0 * rho)
+            if rho > self.options.regularization[1]:
+                self.backward.gains[:] = 0.0
+                break
+        self.simulate(self.x, self.u)
+        self.x[:], self.u[:] = self.simulation.x, self.simulation.u
+
+
+def transport(problem: Problem, A: np.ndarray, B: np.ndarray, gap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A and B lead into the tangent space at f(x_k, u_k); this brings them to that at x_{k+1}, `gap` = f(x_k, u_k) ⊖ x_{k+1} away."""
+    s = problem.system
+    if not isinstance(s, RobotSystem) or s.flat or not gap.any():
+        return A, B
+    A, B, start = A.copy(), B.copy(), 0
+    for block in tangent_maps.transport(s.model, tuple(-gap[:, i] for i in range(s.nv))):
+        rows = slice(start, start + len(block))
+        start += len(block)
+        if len(block) > 1:
+            T = np.array([[np.broadcast_to(y, len(gap)) for y in row] for row in block]).transpose(2, 0, 1)
+            A[:, rows], B[:, rows] = T @ A[:, rows], T @ B[:, rows]
+    return A, B

@@ -1,0 +1,1 @@
+"""Linear-quadratic subproblems of a horizon, and the ways to solve them."""

@@ -1,0 +1,75 @@
+"""A plan in time: what to do, where that should lead, and how to correct; read at any moment, shifted to any start."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rigidgrad.control.problem import Problem
+
+_ROUNDING = 1e-9
+
+
+class Plan:
+    """States x (N + 1, nx), controls u (N, nu) and gains, as the backward pass lays them out, from time `start` on, `dt` apart."""
+
+    def __init__(self, problem: Problem):
+        s, n = problem.system, problem.steps
+        self.problem, self.flat = problem, s.flat
+        self.start, self.dt, self.steps = -np.inf, problem.dt, n
+        layout = problem.programs.layout
+        self.x, self.u, self.gains = np.zeros((n + 1, s.nx)), np.zeros((n, s.nu)), np.zeros((n, s.nu, layout.columns))
+        self.columns = np.array([layout.state(i) for i in range(layout.n)])  # of the gains, where the state is
+        self._away = np.zeros(layout.state_columns)
+
+    @property
+    def end(self) -> float:
+        return self.start + self.steps * self.dt
+
+    def state(self, t: float) -> np.ndarray:
+        """Where the plan is at a time."""
+        k, part = self._step(t)
+        return self._between(self.x[k], self.x[k + 1], part)
+
+    def control(self, t: float, x: np.ndarray | None = None) -> np.ndarray:
+        """The control of a time, corrected for being at x instead of where the plan is."""
+        k, part = self._step(t)
+        if x is None:
+            return self.u[k].copy()
+        reference = self._between(self.x[k], self.x[k + 1], part)
+        self._away[self.columns] = self.problem.minus(x, reference)
+        return self.u[k] + self.gains[k, :, : len(self._away)] @ self._away
+
+    def _step(self, t: float) -> tuple[int, float]:
+        """The step that a time is in, and the part of it that has passed."""
+        k, part = self._knot(t)
+        return (k, part) if k < self.steps else (k - 1, 1.0)
+
+    def _knot(self, t: float) -> tuple[int, float]:
+        """The knot before a time, and the part of a step beyond it; a time just before a knot is there."""
+        s = min(max((t - self.start) / self.dt, 0.0), float(self.steps))
+        k = int(s + _ROUNDING)
+        return k, max(s - k, 0.0)
+
+    def _between(self, a: np.ndarray, b: np.ndarray, part: float) -> np.ndarray:
+        if self.flat:
+            return a + part * (b - a)
+        return self.problem.plus(a, part * self.problem.minus(b, a))
+
+    def shifted_into(self, t: float, x: np.ndarray, u: np.ndarray, gains: np.ndarray, tail: np.ndarray) -> None:
+        """Fills states, controls and gains of a plan from t on. Controls hold from knot to knot, so theirs are means; beyond the end it is `tail`."""
+        whole, part = self._knot(t)
+        left = self.steps - whole
+        x[: left + 1], x[left + 1 :] = self.x[whole:], self.x[-1]
+        gains[:left], gains[left:] = self.gains[whole:], self.gains[-1]
+        inside = left - 1 if part and left else left  # steps whose means lie within the plan
+        u[:inside], u[inside:] = self.u[whole : whole + inside], tail
+        if part and left:
+            x[:left] = self._between(self.x[whole:-1], self.x[whole + 1 :], part)
+            u[:inside] += part * (self.u[whole + 1 : whole + 1 + inside] - u[:inside])
+
+    def shift_rows(self, t: float, rows: np.ndarray) -> None:
+        """Numbers (N + 1, …), one row a knot, of this plan become those of a plan from t on; the last row stays."""
+        whole, part = self._knot(t)
+        left = self.steps - whole
+        rows[:left] = rows[whole:-1] + part * (rows[whole + 1 :] - rows[whole:-1])
+        rows[left:] = rows[-1]

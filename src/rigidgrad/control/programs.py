@@ -1,0 +1,465 @@
+"""What is compiled for a problem: one step, its derivatives, the costs. Numbers that may change (targets, weights, bounds, dt, …) are inputs.
+
+All parameters of one knot are one row; each term reads its own part of it. A constraint l ≤ c ≤ u enters as a term of an augmented Lagrangian with one signed
+multiplier λ and one penalty μ a number: with y = c + λ/μ and t = max(y - u, l - y), how far y is beyond its nearer bound, it costs μ/2 r², where r is max(t, 0) with
+its corner rounded: r = (t + √(t² + s))/2 with the softness s. Newton's method then sees a bound before it gets there, and the set of active bounds settles
+step by step while s shrinks (a smoothing after Chen, Harker, Kanzow and Smale; as in an interior point method r (r - t) = s/4).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.control.costs import Cost, Effort, Quadratic, State, Term, gauss_newton
+from rigidgrad.control.curvature import curvature
+from rigidgrad.control.integrators import is_structured, linearize, step, velocity_gradient
+from rigidgrad.control.limits import Constraint, Position, Velocity
+from rigidgrad.control.system import CustomSystem, RobotSystem, System
+from rigidgrad.program.fuse import fuse
+from rigidgrad.program.recorder import record
+from rigidgrad.runtime.compiled import Compiled
+from rigidgrad.runtime.lanes import Recording, host_lanes
+from rigidgrad.runtime.sweep import Sweep, SweepJob
+from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
+from rigidgrad.targets.llvm_riccati import Layout
+
+Shapes = Mapping[str, tuple[int, ...]]
+_DIAGONAL_UP_TO = 32  # states up to which the backward pass reads a diagonal alone
+_LONGEST_VECTOR = 8
+CONSTRAINT_NUMBERS = ("lower", "upper", "multiplier", "penalty", "softness")
+
+
+class Whole(NamedTuple):
+    """A Quadratic with everything filled in."""
+
+    value: Scalar
+    lx: Vector
+    lu: Vector
+    lxx: Matrix
+    lux: Matrix
+    luu: Matrix
+
+
+class Programs:
+    """The compiled functions of a system, an integrator and terms. `bounded`: controls are clamped to bounds."""
+
+    def __init__(self, system: System, integrator: str, costs: Sequence[Cost], constraints: Sequence[Constraint], bounded: bool):
+        self.system, self.integrator = system, integrator
+        self.costs, self.constraints, self.bounded = tuple(costs), tuple(constraints), bounded
+        self.terms: tuple[Term, ...] = (*self.costs, *self.constraints)
+        self._made: dict[tuple, Any] = {}
+        self.slices: list[dict[str, slice]] = []
+        self.parameters = 0
+        for term in self.terms:
+            size, target = term.size(system), term.target_size(system)
+            names = ("weight",) if isinstance(term, Cost) else CONSTRAINT_NUMBERS
+            parts = {}
+            for name, count in (("target", target), *((n, size) for n in names)):
+                parts[name] = slice(self.parameters, self.parameters + count)
+                self.parameters += count
+            self.slices.append(parts)
+        held = self.slices[len(self.costs) :]
+        self.controlled = np.concatenate([np.full(t.size(system), t.uses_control) for t in self.constraints] or [np.zeros(0, bool)])
+        # of all numbers of all constraints, where in a row each of their parameters is
+        self.columns = {
+            name: np.concatenate([np.arange(part[name].start, part[name].stop) for part in held] or [np.zeros(0, int)])
+            for name in CONSTRAINT_NUMBERS
+        }
+
+    # --- terms of one knot, over any scalar ----------------------------------------------------------------------------------------
+
+    def values(self, x: Vector, u: Vector | None, p: Vector) -> tuple[Scalar, Scalar]:
+        """The cost of a knot, and the penalty for its constraints. Without a control it is the last knot."""
+        cost: list[Scalar] = []
+        penalty: list[Scalar] = []
+        for term, part in self._acting(u):
+            control = self._zero() if u is None else u
+            target = p[part["target"]]
+            if isinstance(term, Cost):
+                cost.append(term.value(self.system, x, control, target, p[part["weight"]]))
+            else:
+                beyond = _beyond(term.residual(self.system, x, control, target), p, part)
+                penalty.append(mul(0.5, total(mul(m, mul(b.r, b.r)) for m, b in zip(p[part["penalty"]], beyond, strict=True))))
+        return total(cost), total(penalty)
+
+    def expand(self, x: Vector, u: Vector | None, p: Vector) -> Whole:
+        """The sum of all terms, to second order."""
+        s = self.system
+        n, m = s.ndx, s.nu
+        value: Scalar = 0.0
+        lx, lu = [0.0] * n, [0.0] * m
+        lxx, lux, luu = [[0.0] * n for _ in range(n)], [[0.0] * n for _ in range(m)], [[0.0] * m for _ in range(m)]
+        control = self._zero() if u is None else u
+        for term, part in self._acting(u):
+            target = p[part["target"]]
+            if isinstance(term, Cost):
+                q = term.expand(s, x, control, target, p[part["weight"]])
+            else:
+                mu = p[part["penalty"]]
+                beyond = _beyond(term.residual(s, x, control, target), p, part)
+                first = tuple(mul(m, b.slope) for m, b in zip(mu, beyond, strict=True))
+                second = tuple(mul(m, b.bend) for m, b in zip(mu, beyond, strict=True))
+                q = Quadratic(0.0, *gauss_newton(term.jacobian(s, x, control, target), first, second))
+            value = add(value, q.value)
+            for have, more in ((lx, q.lx), (lu, q.lu)):
+                if more is not None:
+                    have[:] = map(add, have, more)
+            for rows, addition in ((lxx, q.lxx), (lux, q.lux), (luu, q.luu)):
+                if addition is not None:
+                    for row, other in zip(rows, addition, strict=True):
+                        row[:] = map(add, row, other)
+        return Whole(value, tuple(lx), tuple(lu), _matrix(lxx), _matrix(lux), _matrix(luu))
+
+    def _acting(self, u: Vector | None) -> list[tuple[Term, dict[str, slice]]]:
+        return [(t, part) for t, part in zip(self.terms, self.slices, strict=True) if u is not None or not t.uses_control]
+
+    def _zero(self) -> Vector:
+        return (0.0,) * self.system.nu
+
+    # --- along the knots, all step sizes at once ---------------------------------------------------------------------------------------
+
+    def roll_out(self, gaps: bool = False) -> Sweep:
+        """(x, cost, alpha; x_ref, u_ref, gains, h, p [, lower, upper] [, gap]) → u = u_ref + alpha κ + K (x ⊖ x_ref), the next x, the cost so far.
+
+        `cost` is (cost, penalty). With `gaps` the next state keeps (1 - alpha) of a gap.
+        """
+        return self._once(self._roll_out, gaps)
+
+    def _roll_out(self, gaps: bool) -> Sweep:
+        s, o = self.system, self.layout
+        shapes: dict[str, tuple[int, ...]] = {"x": (s.nx,), "cost": (2,), "alpha": ()}
+        shared: dict[str, tuple[int, ...]] = {
+            "x_ref": (s.nx,),
+            "u_ref": (s.nu,),
+            "gains": (s.nu, o.columns),
+            "h": (),
+            "p": (self.parameters,),
+        }
+        if self.bounded:
+            shared |= {"lower": (s.nu,), "upper": (s.nu,)}
+        if gaps:
+            shared |= {"gap": (s.ndx,)}
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            dx = s.minus(a["x"], a["x_ref"])
+            u = []
+            for i in range(s.nu):
+                row = a["gains"][i]
+                feedback = total(mul(row[o.state(j)], d) for j, d in enumerate(dx))
+                value = add(add(a["u_ref"][i], mul(a["alpha"], row[o.gradient])), feedback)
+                if self.bounded:
+                    value = _clamp(value, a["lower"][i], a["upper"][i])
+                u.append(value)
+            control = tuple(u)
+            after = step(s, self.integrator, a["x"], control, a["h"])
+            if gaps:
+                rest = a["alpha"] - 1.0
+                after = s.plus(after, tuple(mul(rest, d) for d in a["gap"]))
+            cost, penalty = self.values(a["x"], control, a["p"])
+            return control, after, (add(a["cost"][0], cost), add(a["cost"][1], penalty))
+
+        outputs = {"u": (s.nu,), "x": (s.nx,), "cost": (2,)}
+        return self._sweep(f"roll_out{' with gaps' if gaps else ''} {o}", shapes | shared, outputs, evaluate, shared)
+
+    @cached_property
+    def final_cost(self) -> Sweep:
+        """(x, cost; p) → the cost with the last knot's."""
+        s = self.system
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            cost, penalty = self.values(a["x"], None, a["p"])
+            return ((add(a["cost"][0], cost), add(a["cost"][1], penalty)),)
+
+        shapes = {"x": (s.nx,), "cost": (2,), "p": (self.parameters,)}
+        return self._sweep("final_cost", shapes, {"cost": (2,)}, evaluate, ["p"])
+
+    @cached_property
+    def consensus(self) -> Sweep:
+        """(dx, alpha; F, gains, gap, h) → (A + B K) dx + alpha (B κ + gap): how states move by the linearised dynamics (Plancher 2022, 4.7).
+
+        There the whole gap is closed whatever alpha is, which can be far more of a step than alpha asks for.
+        """
+        s, o = self.system, self.layout
+        shapes = {"dx": (s.ndx,), "alpha": (), "F": (o.rows, o.columns), "gains": (s.nu, o.columns), "gap": (s.ndx,), "h": ()}
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            dx = a["dx"]
+            du = [add(mul(a["alpha"], row[o.gradient]), total(mul(row[o.state(j)], dx[j]) for j in range(o.n))) for row in a["gains"]]
+            moved = [
+                add(
+                    total(mul(row[o.state(j)], dx[j]) for j in range(o.n)),
+                    total(mul(row[o.control(j)], du[j]) for j in range(o.m)),
+                )
+                for row in a["F"]
+            ]
+            if o.form != "dense":
+                by = moved if o.form == "implicit" else dx[o.half :]
+                moved = [add(d, mul(a["h"], w)) for d, w in zip(dx[: o.half], by, strict=True)] + moved
+            return (tuple(add(x, mul(a["alpha"], g)) for x, g in zip(moved, a["gap"], strict=True)),)
+
+        return self._sweep("consensus", shapes, {"dx": (s.ndx,)}, evaluate, ["F", "gains", "gap", "h"])
+
+    # --- all knots at once -----------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def layout(self) -> Layout:
+        return self._layout("float64")
+
+    def _layout(self, dtype: str) -> Layout:
+        """How the backward pass wants F, l and L."""
+        s = self.system
+        form = "dense"
+        if is_structured(s, self.integrator):
+            form = "implicit" if self.integrator == "semi_implicit_euler" else "explicit"
+        width = min(host_lanes("float64"), _LONGEST_VECTOR)  # of either type, so that gains look the same
+        diagonal = s.ndx <= _DIAGONAL_UP_TO and all(self._is_diagonal(t) for t in self.terms)
+        return Layout(s.ndx, s.nu, form, dtype, width, diagonal=diagonal, bounded=self.bounded)
+
+    def _is_diagonal(self, term: Term) -> bool:
+        if isinstance(term, Effort):
+            return not term.against_gravity
+        return self.system.flat and isinstance(term, State | Position | Velocity)
+
+    def expansion(self, dtype: str = "float64", threads: int = 1) -> Compiled:
+        """(x, u, h, p) → F (or G), l and L of the running knots, as `targets.llvm_riccati` reads them."""
+        return self._once(self._expansion, dtype, threads)
+
+    def _expansion(self, dtype: str, threads: int) -> Compiled:
+        s, o = self.system, self._layout(dtype)
+        outputs = {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
+        columns = [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
+
+        def spread(row: Sequence[Scalar]) -> tuple:
+            result: list[Scalar] = [0.0] * o.columns
+            for c, value in zip(columns, row, strict=True):
+                result[c] = value
+            return tuple(result)
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            if o.form == "dense":
+                _, A, B = linearize(s, self.integrator, a["x"], a["u"], a["h"])
+                F = [(*x, *y) for x, y in zip(A, B, strict=True)]
+            else:
+                assert isinstance(s, RobotSystem)
+                _, v_q, v_v, v_u = velocity_gradient(s, a["x"], a["u"], a["h"])
+                F = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
+            q = self.expand(a["x"], a["u"], a["p"])
+            xu = list(zip(*q.lux, strict=True)) if q.lux else [()] * o.n
+            whole = [(*x, *y) for x, y in zip(q.lxx, xu, strict=True)] + [(*x, *y) for x, y in zip(q.lux, q.luu, strict=True)]
+            L = spread([whole[i][i] for i in range(o.n + o.m)]) if o.diagonal else tuple(map(spread, whole))
+            return tuple(map(spread, F)), spread((*q.lx, *q.lu)), L
+
+        return self._compiled(f"expansion {o}", {"h": ()}, outputs, evaluate, dtype, threads)
+
+    def final_expansion(self, dtype: str = "float64") -> Compiled:
+        """(x, p) → V and v at the last knot, as `targets.llvm_riccati` reads them."""
+        return self._once(self._final_expansion, dtype)
+
+    def _final_expansion(self, dtype: str) -> Compiled:
+        s, o = self.system, self._layout(dtype)
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            q = self.expand(a["x"], None, a["p"])
+            rows = []
+            for row in (*q.lxx, q.lx):
+                spread: list[Scalar] = [0.0] * o.state_columns
+                for i, value in enumerate(row):
+                    spread[o.state(i)] = value
+                rows.append(tuple(spread))
+            return (tuple(rows),)
+
+        return self._compiled(f"final_expansion {o}", None, {"V": (s.ndx + 1, o.state_columns)}, evaluate, dtype)
+
+    @cached_property
+    def linearization(self) -> Compiled:
+        """(x, u, h, p) → the next state, A, B, and the cost of the knot with all derivatives."""
+        s = self.system
+        n, m = s.ndx, s.nu
+        outputs = {"next": (s.nx,), "A": (n, n), "B": (n, m), "l": (), "lx": (n,), "lu": (m,), "lxx": (n, n), "lux": (m, n), "luu": (m, m)}
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            moved = linearize(s, self.integrator, a["x"], a["u"], a["h"])
+            q = self.expand(a["x"], a["u"], a["p"])
+            return (*moved, add(*self.values(a["x"], a["u"], a["p"])), *q[1:])
+
+        return self._compiled("linearization", {"h": ()}, outputs, evaluate)
+
+    @cached_property
+    def final_linearization(self) -> Compiled:
+        """(x, p) → the last knot's cost, lx, lxx."""
+        n = self.system.ndx
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            q = self.expand(a["x"], None, a["p"])
+            return add(*self.values(a["x"], None, a["p"])), q.lx, q.lxx
+
+        return self._compiled("final_linearization", None, {"l": (), "lx": (n,), "lxx": (n, n)}, evaluate)
+
+    @cached_property
+    def evaluation(self) -> Compiled:
+        """(x, u, h, p) → the next state, the knot's cost and penalty."""
+        s = self.system
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            return step(s, self.integrator, a["x"], a["u"], a["h"]), self.values(a["x"], a["u"], a["p"])
+
+        return self._compiled("evaluation", {"h": ()}, {"next": (s.nx,), "l": (2,)}, evaluate)
+
+    @cached_property
+    def final_evaluation(self) -> Compiled:
+        return self._compiled("final_evaluation", None, {"l": (2,)}, lambda a: (self.values(a["x"], None, a["p"]),))
+
+    @cached_property
+    def constraint_values(self) -> Compiled:
+        """(x, u, p) → the values c of all constraints at a knot, one after the other; those that use the control are 0 where u is NaN-free but absent."""
+        count = sum(c.size(self.system) for c in self.constraints)
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            found: list[Scalar] = []
+            for term, part in zip(self.constraints, self.slices[len(self.costs) :], strict=True):
+                found += term.residual(self.system, a["x"], a["u"], a["p"][part["target"]])
+            return (tuple(found),)
+
+        return self._compiled("constraint_values", {}, {"c": (count,)}, evaluate)
+
+    @cached_property
+    def step_curvature(self) -> Compiled:
+        """(x, u, h, v) → the step's second derivatives weighted by v, in the layout of L."""
+        s, o = self.system, replace(self.layout, diagonal=False)
+        n, m = o.n, o.m
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            H = curvature(s, self.integrator, a["x"], a["u"], a["h"], a["v"])
+            rows = []
+            for row in H:
+                spread: list[Scalar] = [0.0] * o.columns
+                for i, value in enumerate(row):
+                    spread[o.state(i) if i < n else o.control(i - n)] = value
+                rows.append(tuple(spread))
+            return (tuple(rows),)
+
+        shapes = {"x": (s.nx,), "u": (m,), "h": (), "v": (n,)}
+        return Compiled(self._recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate), dtype="float64", threads=1)
+
+    @cached_property
+    def step(self) -> Compiled:
+        """(x, u, h) → the next state."""
+        s = self.system
+        shapes = {"x": (s.nx,), "u": (s.nu,), "h": ()}
+        evaluate = lambda a: (step(s, self.integrator, a["x"], a["u"], a["h"]),)  # noqa: E731
+        return Compiled(self._recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False), dtype="float64", threads=1)
+
+    @cached_property
+    def difference(self) -> Compiled:
+        s = self.system
+        shapes = {"x": (s.nx,), "origin": (s.nx,)}
+        return Compiled(
+            self._recording("minus", shapes, {"dx": (s.ndx,)}, lambda a: (s.minus(a["x"], a["origin"]),), terms=False), threads=1
+        )
+
+    @cached_property
+    def displacement(self) -> Compiled:
+        s = self.system
+        shapes = {"x": (s.nx,), "dx": (s.ndx,)}
+        return Compiled(self._recording("plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False), threads=1)
+
+    def _once(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        key = make.__name__, *arguments
+        if key not in self._made:
+            self._made[key] = make(*arguments)
+        return self._made[key]
+
+    # --- compiling ---------------------------------------------------------------------------------------------------------------------------
+
+    def _identity(self, inputs: Shapes, build: Callable[[], Any], terms: bool = True) -> str:
+        text = f"{self.system.key()} {self.integrator} {self.bounded} {dict(inputs)}"
+        if terms:
+            text += " ".join(t.key() for t in self.terms)
+        if isinstance(self.system, CustomSystem):
+            text += str(build())
+        return text
+
+    def _recording(
+        self, name: str, inputs: Shapes, outputs: Shapes, evaluate: Callable[[dict[str, Any]], tuple], terms: bool = True
+    ) -> Recording:
+        def build():
+            return fuse(record(inputs, outputs, evaluate))
+
+        return Recording(name, self.system.name, self._identity(inputs, build, terms), build)
+
+    def _compiled(
+        self,
+        name: str,
+        more: Shapes | None,
+        outputs: Shapes,
+        evaluate: Callable[[dict[str, Any]], tuple],
+        dtype: str = "float64",
+        threads: int = 1,
+    ) -> Compiled:
+        """`more`: inputs between the control and the parameters; None where there is no control."""
+        middle = {} if more is None else {"u": (self.system.nu,)} | dict(more)
+        inputs = {"x": (self.system.nx,)} | middle | {"p": (self.parameters,)}
+        return Compiled(self._recording(name, inputs, outputs, evaluate), dtype=dtype, threads=threads)
+
+    def _sweep(self, name: str, inputs: Shapes, outputs: Shapes, evaluate: Callable[[dict[str, Any]], tuple], shared: Any) -> Sweep:
+        def build():
+            return fuse(record(inputs, outputs, evaluate))
+
+        return Sweep(SweepJob(name, self.system.name, self._identity(inputs, build), build, frozenset(shared)))
+
+
+_kept: weakref.WeakValueDictionary[tuple, Programs] = weakref.WeakValueDictionary()
+
+
+def shared_programs(system: System, integrator: str, costs: Sequence[Cost], constraints: Sequence[Constraint], bounded: bool) -> Programs:
+    """Programs as above; problems that differ in numbers alone have the same ones."""
+    terms = (*costs, *constraints)
+    # a system that a user wrote is only the same if it is the same object
+    own = id(system) if isinstance(system, CustomSystem) else system.key()
+    sizes = tuple((t.size(system), t.target_size(system)) for t in terms)
+    key = (own, integrator, tuple(t.key() for t in terms), sizes, bounded)
+    found = _kept.get(key)
+    if found is None:
+        found = Programs(system, integrator, costs, constraints, bounded)
+        _kept[key] = found
+    return found
+
+
+def _clamp(x: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
+    x = select(less(x, lower), lower, x)
+    return select(less(upper, x), upper, x)
+
+
+class Beyond(NamedTuple):
+    """½ r² of a number of a constraint has these derivatives by it; `slope` has the sign of the side."""
+
+    r: Scalar
+    slope: Scalar
+    bend: Scalar
+
+
+def _beyond(values: Vector, p: Vector, part: Mapping[str, slice]) -> list[Beyond]:
+    found = []
+    for c, low, high, multiplier, penalty, softness in zip(values, *(p[part[name]] for name in CONSTRAINT_NUMBERS), strict=True):
+        y = c + multiplier / penalty
+        over, under = y - high, low - y
+        above = less(under, over)
+        t = select(above, over, under)
+        inside = less(t, 0.0)
+        q = sqrt(t * t + softness)
+        a = 0.5 * (q + select(inside, -t, t))
+        r = select(inside, 0.25 * softness / a, a)  # inside (t + q)/2 would cancel
+        share = r / q
+        found.append(Beyond(r, mul(select(above, r, -r), share), share * share * (2.0 - t / q)))
+    return found
+
+
+def _matrix(rows: Sequence[Sequence[Scalar]]) -> Matrix:
+    return tuple(tuple(row) for row in rows)

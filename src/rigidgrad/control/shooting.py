@@ -1,0 +1,153 @@
+"""The forward pass: all step sizes α in lanes, all blocks of knots at once, with their costs (Plancher 2022, section 4.2 and Algorithm 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from rigidgrad.control.problem import Problem
+from rigidgrad.control.riccati import Backward, block_starts
+from rigidgrad.runtime.sweep import Bound
+from rigidgrad.runtime.threads import Crew
+
+_CLOSED = 1e-12  # gaps below are none
+
+
+class Forward:
+    """Buffers of one problem. The reference trajectory x, u is what gains act around; `take` replaces it by one of the simulated ones."""
+
+    def __init__(self, problem: Problem, backward: Backward, alphas: np.ndarray, blocks: int = 1, gaps: bool = False):
+        self.problem, self.backward, self.gaps = problem, backward, gaps
+        s, steps = problem.system, problem.steps
+        self.kernel = problem.programs.roll_out(gaps)
+        self.W = W = self.kernel.lanes
+        self.alphas, self.parts = alphas, -(-len(alphas) // W)
+        self.starts = block_starts(steps, blocks)
+        self.blocks, longest = blocks, int(self.starts[1])
+        self.x, self.u = np.zeros((steps + 1, s.nx)), np.zeros((steps, s.nu))
+        self.gap = np.zeros((steps, s.ndx))  # f(x_k, u_k) ⊖ x_{k+1} of the reference
+        self.h = np.full((steps, 1), problem.dt)
+        self.X = np.zeros((self.parts, blocks, longest + 1, s.nx, W))
+        self.U = np.zeros((self.parts, blocks, longest, s.nu, W))
+        self.C = np.zeros((self.parts, blocks, longest + 1, 2, W))
+        self.J = np.zeros((self.parts, 1, 1, 2, W))
+        lanes = np.resize(alphas, self.parts * W).reshape(self.parts, 1, 1, 1, W)
+        self._alpha = np.broadcast_to(lanes, (self.parts, blocks, longest, 1, W)).copy()
+        self._sweeps = [sweep for part in range(self.parts) for sweep in self._bind(part)]
+        self._finals = [self._bind_final(part) for part in range(self.parts)]
+        self.open = gaps or blocks > 1  # whether there may be defects
+        if self.open:
+            self.dx = np.zeros((self.parts, 1, steps + 1, s.ndx, W))
+            self._consensus = [self._bind_consensus(part) for part in range(self.parts)]
+
+    def _bind(self, part: int) -> list[Bound]:
+        """Blocks of one length share a binding."""
+        sizes = np.diff(self.starts)
+        found, first = [], 0
+        while first < self.blocks:
+            last = first + int(np.count_nonzero(sizes[first:] == sizes[first]))
+            length, own = int(sizes[first]), slice(first, last)
+            start, problem = int(self.starts[first]), self.problem
+            shared = {"x_ref": self.x, "u_ref": self.u, "gains": self.backward.gains, "h": self.h, "p": problem.p}
+            if problem.programs.bounded:
+                shared |= {"lower": self.backward.lower, "upper": self.backward.upper}
+            if self.gaps:
+                shared |= {"gap": self.gap}
+            inputs = {name: _windows(array, start, last - first, length) for name, array in shared.items()}
+            X, U, C = self.X[part, own], self.U[part, own], self.C[part, own]
+            inputs |= {"x": X[:, :length], "cost": C[:, :length], "alpha": self._alpha[part, own, :length]}
+            found.append(self.kernel.bind(inputs, {"u": U[:, :length], "x": X[:, 1 : length + 1], "cost": C[:, 1 : length + 1]}))
+            first = last
+        return found
+
+    def _bind_final(self, part: int) -> Bound:
+        length = int(np.diff(self.starts)[-1])
+        last = slice(length, length + 1)
+        inputs = {"x": self.X[part, -1:, last], "cost": self.C[part, -1:, last], "p": self.problem.p[None, -1:]}
+        return self.problem.programs.final_cost.bind(inputs, {"cost": self.J[part]})
+
+    def _bind_consensus(self, part: int) -> Bound:
+        steps = self.problem.steps
+        shared = {"F": self.backward.expanded[0], "gains": self.backward.gains, "gap": self.gap, "h": self.h}
+        inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
+        alpha = np.ascontiguousarray(np.broadcast_to(self._alpha[part, :1, :1], (1, steps, 1, self.W)))
+        dx = self.dx[part]
+        return self.problem.programs.consensus.bind(inputs | {"dx": dx[:, :-1], "alpha": alpha}, {"dx": dx[:, 1:]})
+
+    def prepare(self) -> None:
+        """Reads the problem's start and dt."""
+        self.h[:] = self.problem.dt
+        self.X[:, 0, 0] = self.problem.start[:, None]
+
+    def run(self, crew: Crew | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Simulates; (costs, penalties), each (alphas,)."""
+        if self.open:
+            for sweep in self._consensus:
+                sweep.run()
+        if self.blocks > 1:
+            self._place_starts()
+        for sweep in self._sweeps:
+            sweep.run(crew)
+        for final in self._finals:
+            final.run()
+        J = self.J[:, 0, 0]
+        if self.blocks > 1:
+            lengths = np.diff(self.starts)[:-1]
+            J = J + self.C[:, np.arange(self.blocks - 1), lengths].sum(axis=1)
+        both = J.transpose(1, 0, 2).reshape(2, -1)[:, : len(self.alphas)]
+        return both[0], both[1]
+
+    def _place_starts(self) -> None:
+        """Starts of all blocks but the first, from the consensus sweep (4.7)."""
+        inner = self.starts[1:-1]
+        moved = self.dx[:, 0, inner].transpose(0, 3, 1, 2)  # (parts, W, blocks - 1, ndx)
+        origin = np.broadcast_to(self.x[inner], (*moved.shape[:3], self.x.shape[1]))
+        self.X[:, 1:, 0] = self.problem.plus(origin, moved).transpose(0, 2, 3, 1)
+
+    def defects(self) -> np.ndarray:
+        """f(x_k, u_k) ⊖ x_{k+1} where it is not zero, (alphas, defects, ndx): between blocks, or what is left of the gaps."""
+        if self.gaps:
+            return (1.0 - self.alphas)[:, None, None] * self.gap
+        lengths = np.diff(self.starts)[:-1]
+        ends = self.X[:, np.arange(self.blocks - 1), lengths].transpose(0, 3, 1, 2)
+        found = self.problem.minus(ends, self.X[:, 1:, 0].transpose(0, 3, 1, 2))
+        return found.reshape(-1, self.blocks - 1, found.shape[-1])[: len(self.alphas)]
+
+    def model_along_step(self) -> tuple[float, float]:
+        """The slope and curvature of the cost along the step of the linearised problem (of the last `run`)."""
+        b, o = self.backward, self.backward.layout
+        scale = self.alphas[0]
+        dx = self.dx[0, 0, :, :, 0] / scale
+        step = np.zeros((self.problem.steps, o.columns))
+        step[:, b.state_columns] = dx[:-1]
+        step[:, o.state_columns : o.state_columns + o.m] = b.correction + np.einsum("kij,kj->ki", b.feedback, dx[:-1])
+        _, l, L = b.expanded
+        final, n = b.end[-1][:, b.state_columns], o.n
+        slope = float(np.vdot(l, step) + final[n] @ dx[-1])
+        if L.ndim == 2:
+            curve = np.einsum("kj,kj,kj", step, L, step)
+        else:
+            own = np.concatenate([b.state_columns, o.state_columns + np.arange(o.m)])
+            curve = np.einsum("ki,kij,kj", step[:, own], L, step, optimize=True)
+        return slope, float(curve + dx[-1] @ final[:n] @ dx[-1])
+
+    def take(self, which: int) -> None:
+        """Makes a simulated trajectory the reference."""
+        part, lane = divmod(which, self.W)
+        for b in range(self.blocks):
+            first, last = self.starts[b], self.starts[b + 1]
+            self.x[first:last] = self.X[part, b, : last - first, :, lane]
+            self.u[first:last] = self.U[part, b, : last - first, :, lane]
+        self.x[-1] = self.X[part, -1, self.starts[-1] - self.starts[-2], :, lane]
+        if self.gaps:
+            self.gap *= 1.0 - self.alphas[which]
+            self.gap[np.abs(self.gap) < _CLOSED] = 0.0
+        elif self.blocks > 1:
+            self.gap[self.starts[1:-1] - 1] = self.defects()[which]
+
+
+def _windows(array: np.ndarray, start: int, count: int, length: int) -> np.ndarray:
+    """(count, length, numbers): consecutive rows of an array, from `start` on."""
+    flat = array.reshape(len(array), -1)[start : start + count * length]
+    row, number = flat.strides
+    return as_strided(flat, (count, length, flat.shape[1]), (length * row, row, number))

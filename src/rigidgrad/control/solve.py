@@ -1,0 +1,58 @@
+"""`rg.solve`: one problem, or many together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, overload
+
+from rigidgrad.control.batch import Lockstep, supported
+from rigidgrad.control.pddp import PDDP
+from rigidgrad.control.problem import Problem
+from rigidgrad.control.solution import Solution
+from rigidgrad.errors import InputError
+from rigidgrad.runtime.threads import default_crew, thread_count
+
+
+class Solver(Protocol):
+    def solve(self, problem: Problem) -> Solution: ...
+
+
+@overload
+def solve(problem: Problem, solver: Solver | None = None, *, threads: int | None = None) -> Solution: ...
+@overload
+def solve(problem: Sequence[Problem], solver: Solver | None = None, *, threads: int | None = None) -> list[Solution]: ...
+def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> Any:
+    """The solution of a problem, or of each of several; by iLQR unless a solver is given.
+
+    Several problems are shared out to `threads` (all cores unless given), each with its own convergence. Those that differ in numbers alone (`problem.batch`)
+    run in lockstep.
+    """
+    chosen: Solver = PDDP() if solver is None else solver
+    if not hasattr(chosen, "solve"):
+        raise InputError(f"a solver is rg.PDDP(…) or rg.Direct(…), not {type(chosen).__name__}")
+    if isinstance(problem, Problem):
+        return chosen.solve(problem)
+    problems = _checked(problem)
+    workers = min(thread_count(threads), len(problems))
+    if not isinstance(chosen, PDDP) or not supported(chosen):
+        return default_crew(workers).map(chosen.solve, problems) if workers > 1 else [chosen.solve(p) for p in problems]
+    groups: dict[tuple, list[int]] = {}
+    for k, p in enumerate(problems):
+        key = (id(p.programs), p.steps) if p.guess_states is None else (k,)
+        groups.setdefault(key, []).append(k)
+    found: dict[int, Solution] = {}
+    for numbers in groups.values():
+        own = [problems[k] for k in numbers]
+        together = own[0].guess_states is None
+        solutions = Lockstep(own[0], chosen, workers, len(own)).solve(own) if together else [chosen.solve(own[0])]
+        found |= dict(zip(numbers, solutions, strict=True))
+    return [found[k] for k in range(len(problems))]
+
+
+def _checked(problems: Any) -> list[Problem]:
+    if isinstance(problems, str) or not isinstance(problems, Sequence):
+        raise InputError(f"solve needs a Problem or a list of them, not {type(problems).__name__}")
+    for p in problems:
+        if not isinstance(p, Problem):
+            raise InputError(f"solve needs a Problem or a list of them; the list holds a {type(p).__name__}")
+    return list(problems)

@@ -1,0 +1,245 @@
+"""MuJoCo as a plant: the same robot in another engine, built body by body from our Model, without shapes, contacts or joint limits.
+
+A floating joint becomes three slides and a ball, a planar joint two slides and a hinge, so that MuJoCo's velocities are ours, but for linear ones: ours are along the
+moving body's axes, those of slides along its parent's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rigidgrad.errors import InputError, ModelError, RigidgradError, unknown_name
+from rigidgrad.model.model import WORLD, Model
+from rigidgrad.plants.mismatch import Loaded, Resistance
+from rigidgrad.plants.plant import Plant
+
+# our name: MuJoCo's, and the function that ends a step
+INTEGRATORS = {
+    "euler": ("mjINT_EULER", "mj_Euler"),
+    "rk4": ("mjINT_RK4", "mj_RungeKutta"),
+    "implicit": ("mjINT_IMPLICIT", "mj_implicit"),
+    "implicitfast": ("mjINT_IMPLICITFAST", "mj_implicit"),
+}
+# type: our joint as MuJoCo's, each with its axis (none: the joint's own)
+_JOINTS: dict[str, tuple[tuple[str, tuple[float, ...] | None], ...]] = {
+    "revolute": (("mjJNT_HINGE", None),),
+    "continuous": (("mjJNT_HINGE", None),),
+    "prismatic": (("mjJNT_SLIDE", None),),
+    "spherical": (("mjJNT_BALL", (0.0, 0.0, 1.0)),),
+    "planar": (("mjJNT_SLIDE", (1.0, 0.0, 0.0)), ("mjJNT_SLIDE", (0.0, 1.0, 0.0)), ("mjJNT_HINGE", (0.0, 0.0, 1.0))),
+    "floating": (
+        ("mjJNT_SLIDE", (1.0, 0.0, 0.0)),
+        ("mjJNT_SLIDE", (0.0, 1.0, 0.0)),
+        ("mjJNT_SLIDE", (0.0, 0.0, 1.0)),
+        ("mjJNT_BALL", (0.0, 0.0, 1.0)),
+    ),
+}
+
+
+class Free(NamedTuple):
+    """A joint whose linear velocities are along other axes in MuJoCo: where its numbers start in our q and v, and in MuJoCo's positions."""
+
+    type: str
+    q: int
+    v: int
+    place: int
+
+    def rotation(self, qpos: np.ndarray) -> np.ndarray:
+        """Takes our linear velocities to MuJoCo's."""
+        if self.type == "planar":
+            angle = qpos[self.place + 2]
+            c, s = np.cos(angle), np.sin(angle)
+            return np.array([[c, -s], [s, c]])
+        w, x, y, z = qpos[self.place + 3 : self.place + 7]
+        return np.array(
+            [
+                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+            ]
+        )
+
+    @property
+    def linear(self) -> slice:
+        return slice(self.v, self.v + (2 if self.type == "planar" else 3))
+
+
+class MuJoCo(Plant):
+    """A robot simulated by MuJoCo; options as for Simulator, `integrator` one of "euler", "rk4", "implicit", "implicitfast".
+
+    Friction is MuJoCo's joint damping, which all its integrators but rk4 take implicitly; dry friction is damping that is set anew before every step (MuJoCo's own `frictionloss`
+    is soft: light joints creep by radians). The forces of a free body's control and the lever arms of pushes are held within one step of the integrator. `.model` and `.data` are
+    MuJoCo's.
+    """
+
+    def __init__(self, system: Any, x0: Any, dt: float = 1e-3, *, integrator: str = "implicitfast", **options: Any):
+        self._mujoco = _library()
+        super().__init__(system, x0, dt, **options)
+        if integrator not in INTEGRATORS:
+            raise unknown_name("integrator of MuJoCo", integrator, INTEGRATORS)
+        self.integrator = integrator
+        own = self._need_robot("MuJoCo").model
+        _check(own, self._resistance, integrator)
+        self.model = _built(self._mujoco, own)
+        kind, finish = INTEGRATORS[integrator]
+        self.model.opt.integrator = getattr(self._mujoco.mjtIntegrator, kind)
+        self._finish, self._order = getattr(self._mujoco, finish), (4,) if integrator == "rk4" else ()
+        self.data = self._mujoco.MjData(self.model)
+        self._nq = own.nq
+        self._after = np.empty(self.nx)
+        self._read_layout(own)
+        self.reset()
+
+    def _read_layout(self, own: Model) -> None:
+        """Where our positions are among MuJoCo's: all but those of planar joints' angles are the same numbers in another order."""
+        ours: list[int] = []
+        theirs: list[int] = []
+        self._free: list[Free] = []
+        for i, joint in enumerate(own.joints):
+            first = self.model.joint(f"{i}.0")
+            place = int(first.qposadr[0])
+            assert int(first.dofadr[0]) == joint.v
+            order = {"spherical": (1, 2, 3, 0), "floating": (0, 1, 2, 4, 5, 6, 3), "planar": (0, 1)}.get(joint.type, (0,))
+            ours += range(joint.q, joint.q + len(order))
+            theirs += [place + k for k in order]
+            if joint.type in ("planar", "floating"):
+                self._free.append(Free(joint.type, joint.q, joint.v, place))
+        self._ours, self._theirs = np.array(ours), np.array(theirs)
+
+    # --- between our states and MuJoCo's --------------------------------------------------------------------------------------------------
+
+    def _place(self, x: np.ndarray) -> None:
+        self._mujoco.mj_resetData(self.model, self.data)
+        qpos, qvel = self.data.qpos, self.data.qvel
+        qpos[self._theirs] = x[self._ours]
+        qvel[:] = x[self._nq :]
+        for f in self._free:
+            if f.type == "planar":
+                qpos[f.place + 2] = np.arctan2(x[f.q + 3], x[f.q + 2])
+            qvel[f.linear] = f.rotation(qpos) @ qvel[f.linear]
+
+    def _read(self) -> np.ndarray:
+        x, qpos = self._after, self.data.qpos
+        x[self._ours] = qpos[self._theirs]
+        x[self._nq :] = self.data.qvel
+        for f in self._free:
+            if f.type == "planar":
+                x[f.q + 2], x[f.q + 3] = np.cos(qpos[f.place + 2]), np.sin(qpos[f.place + 2])
+            v = x[self._nq :]
+            v[f.linear] = v[f.linear] @ f.rotation(qpos)
+        return x
+
+    def _drive(self, u: np.ndarray) -> None:
+        forces = self.data.qfrc_applied
+        forces[:] = u if self.actuation is None else self.actuation @ u
+        for f in self._free:
+            forces[f.linear] = f.rotation(self.data.qpos) @ forces[f.linear]
+        if self._resistance is not None:
+            self.model.dof_damping[:] = self._resistance.ratio(self.data.qvel)
+        if self._active:
+            self._mujoco.mj_kinematics(self.model, self.data)
+            self._apply_pushes()
+
+    def _apply_pushes(self) -> None:
+        d = self.data
+        d.xfrc_applied[:] = 0.0
+        for push in self._active:
+            body = push.body + 1  # 0 is the world
+            arm = d.xpos[body] + d.xmat[body].reshape(3, 3) @ push.point - d.xipos[body]
+            d.xfrc_applied[body, :3] += push.force
+            d.xfrc_applied[body, 3:] += np.cross(arm, push.force)
+
+    # --- what plants do -------------------------------------------------------------------------------------------------------------------
+
+    def _step(self, h: float) -> np.ndarray:
+        self.model.opt.timestep = h
+        self._drive(self._u)
+        # mj_step without its checks, which on a divergence would print, write a file and start anew
+        self._mujoco.mj_forward(self.model, self.data)
+        self._finish(self.model, self.data, *self._order)
+        return self._read()
+
+    def _acceleration(self, u: np.ndarray) -> np.ndarray:
+        self._drive(u)
+        self._mujoco.mj_forward(self.model, self.data)
+        a = self.data.qacc.copy()
+        for f in self._free:
+            v = self._x[self._nq + f.v :]
+            turning = (v[2] * np.array([-v[1], v[0]])) if f.type == "planar" else np.cross(v[3:6], v[:3])
+            a[f.linear] = a[f.linear] @ f.rotation(self.data.qpos) - turning
+        return a
+
+    def _bear(self, inertias: tuple[tuple, ...]) -> None:
+        m = self.model
+        for body, (mass, h, (xx, xy, yy, xz, yz, zz)) in enumerate(inertias, start=1):
+            c = np.array(h) / mass if mass > 0 else np.zeros(3)
+            central = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) - mass * (c @ c * np.eye(3) - np.outer(c, c))
+            moments, axes = np.linalg.eigh(central)
+            if np.linalg.det(axes) < 0:
+                axes[:, 0] *= -1.0
+            m.body_mass[body], m.body_ipos[body], m.body_inertia[body] = mass, c, moments
+            m.body_iquat[body] = _quaternion(self._mujoco, axes)
+        kept = self._mujoco.MjData(m)  # constants are computed in another state
+        self._mujoco.mj_setConst(m, kept)
+
+    def _press(self, pushes: list[Loaded]) -> None:
+        self.data.xfrc_applied[:] = 0.0
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("mujoco")
+    except ImportError:
+        raise RigidgradError("the MuJoCo plant needs MuJoCo: pip install rigidgrad[plants]") from None
+
+
+def _check(model: Model, friction: Resistance | None, integrator: str) -> None:
+    """What MuJoCo cannot do exactly is refused."""
+    if integrator == "rk4" and friction is not None and friction.coulomb.any():
+        raise InputError('dry friction is too stiff for MuJoCo\'s rk4, which takes it explicitly; use integrator="implicitfast"')
+    for j in model.joints:
+        if j.type not in _JOINTS:
+            raise ModelError(f"joint '{j.name}' is {j.type}: MuJoCo has no such joint; use rg.plants.Simulator")
+        if j.is_mimic:
+            raise ModelError(f"joint '{j.name}' mimics another: MuJoCo has only a soft constraint for that; use rg.plants.Simulator")
+        if j.type in ("planar", "floating"):
+            linear = slice(j.v, j.v + j.nv - (1 if j.type == "planar" else 3))
+            if any(model.armature[j.dof : j.dof + j.nv]):
+                raise ModelError(
+                    f"joint '{j.name}' is {j.type} and has armature, which MuJoCo counts along other axes; use rg.plants.Simulator"
+                )
+            if friction is not None and (friction.coulomb[linear].any() or np.ptp(friction.viscous[linear]) > 0):
+                raise InputError(
+                    f"joint '{j.name}' is {j.type}: MuJoCo has only viscous friction, equal along all axes, for its translation; use rg.plants.Simulator"
+                )
+
+
+def _built(mujoco: Any, model: Model) -> Any:
+    spec = mujoco.MjSpec()
+    spec.compiler.degree = False
+    spec.option.gravity = model.gravity
+    spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    bodies: list[Any] = []
+    for i, joint in enumerate(model.joints):
+        parent, placement = model.parents[i], model.placements[i]
+        body = (spec.worldbody if parent == WORLD else bodies[parent]).add_body(
+            name=str(i), pos=placement.p, quat=_quaternion(mujoco, np.array(placement.R))
+        )
+        # any inertia will do now, but a lopsided one: of bodies that are not, MuJoCo remembers shortcuts
+        body.explicitinertial = True
+        body.mass, body.ipos, body.fullinertia = 1.0, (0.1, 0.2, 0.3), (1.0, 1.1, 1.2, 0.1, 0.2, 0.3)
+        for k, (kind, axis) in enumerate(_JOINTS[joint.type]):
+            body.add_joint(name=f"{i}.{k}", type=getattr(mujoco.mjtJoint, kind), axis=joint.axis if axis is None else axis)
+        bodies.append(body)
+    built = spec.compile()
+    built.dof_armature[:] = model.armature
+    return built
+
+
+def _quaternion(mujoco: Any, rotation: np.ndarray) -> np.ndarray:
+    result = np.empty(4)
+    mujoco.mju_mat2Quat(result, np.ascontiguousarray(rotation).ravel())
+    return result

@@ -1,0 +1,35 @@
+"""`rigidgrad play [ROBOT]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rigidgrad.viewer.command import add_address
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of a parser."""
+    parser = commands.add_parser(
+        "play",
+        help="a robot under live model predictive control, in a browser",
+        description="Serves a page on which a robot follows a target under model predictive control, in real time: drag the target, push the robot, load it, change the controller.",
+    )
+    parser.add_argument(
+        "robot", nargs="?", default="iiwa14", help="iiwa14 (default), cartpole, quadrotor, hyq, or a URDF file of a robot with a fixed base"
+    )
+    add_address(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from rigidgrad.play.page import play
+
+    page = play(arguments.robot, host=arguments.host, port=arguments.port, block=False, announce=not arguments.json)
+    assert page is not None
+    with page:
+        if arguments.json:
+            print(json.dumps({"url": page.url, "port": page.stage.port}), flush=True)
+        page.stage.wait()

@@ -1,0 +1,188 @@
+"""Reports: one HTML file that needs no network, with tables, charts, the motion to play back, and all numbers attached as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rigidgrad import charts, viewer
+from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.solution import Solution
+from rigidgrad.control.system import RobotSystem
+from rigidgrad.errors import InputError
+from rigidgrad.robot import Robot
+from rigidgrad.runtime import native
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#0f172a;--soft:#475569;--line:#e2e8f0;--paper:#fff}
+@media(prefers-color-scheme:dark){:root{--ink:#f1f5f9;--soft:#cbd5e1;--line:#334155;--paper:#0f172a}}
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:64rem;margin:0 auto;padding:1rem}
+h1{font-size:1.6rem}h2{font-size:1.2rem;border-top:1px solid var(--line);padding-top:1rem;margin-top:2rem}
+table{border-collapse:collapse;margin:.8rem 0}td,th{padding:.2rem .9rem .2rem 0;text-align:left;vertical-align:top}th{color:var(--soft);font-weight:500}
+.charts{display:flex;flex-wrap:wrap;gap:1rem}.charts svg{flex:1 1 20rem;min-width:0;max-width:30rem}footer{color:var(--soft);font-size:.85rem;margin-top:2rem}
+"""
+_MOST_POINTS = 400  # of a line in a chart
+
+
+def report(what: Any, path: Any = "report.html", *, title: str = "rigidgrad", robot: Robot | None = None) -> Path:
+    """Writes a page about a Solution, a controller's Log, or several of them, {"heading": item}. Gives the path.
+
+    An item may also be a table, {"name": value}. `robot` is what moves, where an item does not know it.
+    """
+    items = what if isinstance(what, Mapping) and not _is_table(what) else {"": what}
+    sections, attached = [], {}
+    for heading, item in items.items():
+        html, data = _section(item, robot)
+        attached[heading or "report"] = data
+        sections.append((f"<h2>{escape(heading)}</h2>" if heading else "") + html)
+    target = Path(path)
+    attached["environment"] = environment()
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(sections)}"
+        f"<h2>Environment</h2>{_table(attached['environment'])}"
+        f'<script type="application/json" id="data">{_json(attached)}</script>'
+        f"<footer>Made by rigidgrad {version('rigidgrad')}. The numbers are in this file as JSON, in the element “data”.</footer></body></html>\n"
+    )
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the report cannot be written to {str(target)!r}: {error.strerror}") from None
+    return target
+
+
+def environment() -> dict[str, Any]:
+    """What this was computed with."""
+    host = native.host()
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "processor": f"{host.cpu}, vectors of {host.vector_bits} bits",
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+        "llvmlite": native.version(),
+        "rigidgrad": version("rigidgrad"),
+    }
+
+
+def _is_table(value: Mapping) -> bool:
+    return bool(value) and all(isinstance(v, str | int | float) for v in value.values())
+
+
+def _section(item: Any, robot: Robot | None) -> tuple[str, Any]:
+    if isinstance(item, Solution):
+        return _of_solution(item, robot)
+    if isinstance(item, Log):
+        return _of_log(item, robot)
+    if isinstance(item, Mapping) and _is_table(item):
+        return _table(item), dict(item)
+    raise InputError(f"a report is about a Solution, a Log, or a table, not {type(item).__name__}")
+
+
+def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
+    own = solution.system.robot if isinstance(solution.system, RobotSystem) else robot
+    seconds = solution.stats.get("seconds", {})
+    table = {
+        "status": f"{solution.status}: {solution.message}",
+        "cost": f"{solution.cost:.9g}",
+        "iterations": solution.iterations,
+        **{f"time in {phase}": f"{1e3 * s:.2f} ms" for phase, s in seconds.items()},
+    }
+    if "violation" in solution.stats:
+        table["largest violation"] = f"{solution.stats['violation']:.2g}"
+    dt = solution.dt or 1.0
+    times = dt * np.arange(len(solution.x))
+    history = np.array(solution.stats.get("history", []), dtype=float)
+    drawn = []
+    if len(history) > 1 and np.all(history > 0):
+        drawn.append(charts.lines("Cost", "iterations", "cost", {"cost": (list(range(len(history))), history.tolist())}))
+    drawn += _states(own, times, solution.x)
+    drawn.append(_lines("Controls", times[:-1], solution.u, [f"u{k}" for k in range(solution.u.shape[1])]))
+    html = _table(table) + _charts(drawn)
+    if own is not None:
+        html = viewer.fragment(own, solution, dt=dt) + html
+    data = {"status": solution.status, "cost": solution.cost, "iterations": solution.iterations, "dt": dt}
+    return html, data | {"x": solution.x, "u": solution.u, "history": history}
+
+
+def _of_log(log: Log, robot: Robot | None) -> tuple[str, Any]:
+    spent = 1e6 * log.solve_seconds
+    table: dict[str, Any] = {"steps": log.steps, "solves": log.solves}
+    if len(spent):
+        middle, most = np.percentile(spent, [50, 99])
+        table |= {"time of a solve": f"median {middle:.0f} µs, 99% below {most:.0f} µs, worst {spent.max():.0f} µs"}
+    table |= {f"fallback “{name}”": count for name, count in log.counts.items()}
+    drawn = [_lines("Controls", log.t, log.u, [f"u{k}" for k in range(log.u.shape[1])])] if log.steps > 1 else []
+    if log.solves > 1:
+        drawn.append(_lines("Time of a solve", log.solve_t, spent[:, None], ["µs"]))
+        drawn.append(_lines("Cost of the plan", log.solve_t, log.solve_cost[:, None], ["cost"]))
+    html = _table(table) + _charts(drawn)
+    if robot is not None and log.steps > 1:
+        every = max(1, log.steps // 500)
+        states = log.x[::every]
+        known = np.isfinite(states).all(axis=1)
+        dt = float(np.median(np.diff(log.t))) * every
+        html = viewer.fragment(robot, states[known], dt=dt) + html
+    return html, {
+        "steps": log.steps,
+        "solves": log.solves,
+        "counts": log.counts,
+        "t": log.t,
+        "u": log.u,
+        "solve_seconds": log.solve_seconds,
+    }
+
+
+def _states(robot: Robot | None, times: np.ndarray, x: np.ndarray) -> list[str]:
+    if robot is None or x.shape[1] != robot.nq + robot.nv:
+        return [_lines("States", times, x, [f"x{k}" for k in range(x.shape[1])])]
+    q, v = x[:, : robot.nq], x[:, robot.nq :]
+    return [
+        _lines("Positions", times, q, [f"q{k}" for k in range(robot.nq)]),
+        _lines("Velocities", times, v, [f"v{k}" for k in range(robot.nv)]),
+    ]
+
+
+def _lines(title: str, times: np.ndarray, values: np.ndarray, names: list[str]) -> str:
+    every = max(1, len(times) // _MOST_POINTS)
+    count = min(len(names), len(charts.COLORS))
+    series = {names[k]: (times[::every].tolist(), values[::every, k].tolist()) for k in range(count)}
+    return charts.lines(title, "seconds", "", series, log=False)
+
+
+def _charts(drawn: list[str]) -> str:
+    size = f"0 0 {charts.WIDTH} {charts.HEIGHT}"
+    body = "".join(f'<svg viewBox="{size}" role="img"><style>{charts.STYLE}</style>{chart}</svg>' for chart in drawn)
+    return f'<div class="charts">{body}</div>'
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    return "<table>" + "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows.items()) + "</table>"
+
+
+def _json(value: Any) -> str:
+    """JSON that cannot end the element that it stands in."""
+    return json.dumps(_plain(value), separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists, and what JSON has no number for as null."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value

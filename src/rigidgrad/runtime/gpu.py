@@ -1,0 +1,274 @@
+"""Functions of a robot on a GPU: the kernels of `targets.gpu` behind the same calls as on the CPU.
+
+`open_device("cuda")` or `open_device("opencl")` gives an `Engine`; its functions take and return what a Robot's do. Arrays on the host are copied over and
+back; arrays on a CUDA device stay there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from rigidgrad.algorithms.rnea import rnea_sweep
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.model.canonical import canonical
+from rigidgrad.model.model import Model
+from rigidgrad.program.fuse import fuse
+from rigidgrad.program.order import best_order
+from rigidgrad.program.program import Program, Shape
+from rigidgrad.program.recorder import record
+from rigidgrad.runtime import arrays
+from rigidgrad.runtime.formulation import program_of
+from rigidgrad.targets.gpu import block
+from rigidgrad.targets.gpu.kernel import Kernel
+from rigidgrad.targets.gpu.thread import ThreadFunction
+
+DEVICES = ("cuda", "opencl")
+SHAPES = ("auto", "thread", "block")
+# from so many states on, one thread a state keeps a GPU busy and does the least work
+MANY = 8192
+_REGISTERS = 200
+
+
+class Loaded(Protocol):
+    """A kernel that is ready to run."""
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], count: int) -> None:
+        """Rows of contiguous numbers on the host, inputs then outputs; returns when the outputs are there."""
+
+
+class Device(Protocol):
+    """What a backend offers."""
+
+    name: str
+
+    def load(self, kernel: Kernel, dtype: str) -> Loaded: ...
+
+    def holds(self, array: Any) -> bool:
+        """Whether an array lies on the device."""
+
+    def run_there(self, kernel: Any, inputs: Mapping[str, Any], kernel_shapes: Kernel, dtype: str) -> list[Any]:
+        """Runs on arrays that lie on the device, and leaves the results there, in the caller's kind."""
+
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block can have."""
+
+
+def open_device(name: str, *, device: Any = None, shape: str = "auto") -> Engine:
+    """The engine of a device. `device` chooses among several: a number, or for OpenCL also a part of its name."""
+    if name not in DEVICES:
+        raise InputError(f"a robot can go to {' or '.join(map(repr, DEVICES))}, not to {name!r}")
+    if shape not in SHAPES:
+        raise unknown_name("shape of kernels", shape, SHAPES)
+    if name == "cuda":
+        from rigidgrad.runtime.gpu_cuda import CudaDevice
+
+        return Engine(CudaDevice(device), shape)
+    from rigidgrad.runtime.gpu_opencl import OpenClDevice
+
+    return Engine(OpenClDevice(device), shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """A device, and which kernels run there: one thread a state, one block a state, or by the size of the batch."""
+
+    device: Device
+    shape: str = "auto"
+
+    def function(
+        self,
+        model: Model,
+        name: str,
+        *,
+        external: tuple[str, ...] = (),
+        frame: str | None = None,
+        expressed_in: str = "world",
+        packed: bool = False,
+        result: Callable[..., Any] | None = None,
+        check: Callable[[arrays.Batch], None] | None = None,
+    ) -> DeviceFunction:
+        options = {"external": external, "frame": frame, "expressed_in": expressed_in}
+        return DeviceFunction(self, model, name, options, packed, result, check)
+
+
+class DeviceFunction:
+    """A function on a device; called as a compiled one is."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        model: Model,
+        name: str,
+        options: dict[str, Any],
+        packed: bool = False,
+        result: Callable[..., Any] | None = None,
+        check: Callable[[arrays.Batch], None] | None = None,
+    ):
+        self._engine, self._model, self._name, self._options = engine, model, name, options
+        self._packed, self._result, self._check = packed, result, check
+        self._loaded: dict[tuple[str, str], Loaded] = {}
+        if engine.shape == "block" and not self._has_block:
+            block.block_function(model, name, **options)  # says why
+            raise InputError("packed results come from kernels with one thread a state")
+
+    def __repr__(self) -> str:
+        return f"<{self._name} of {self._model.name!r} on {self._engine.device.name}>"
+
+    @cached_property
+    def program(self) -> Program:
+        return best_order(program_of(self._model, self._name, **self._options), _REGISTERS)
+
+    @cached_property
+    def masks(self) -> Mapping[str, np.ndarray]:
+        """Which entries of each output are not structurally zero."""
+        return {k: np.array(mask, bool).reshape(self.program.outputs[k]) for k, mask in self.program.pattern().items()}
+
+    @property
+    def _has_block(self) -> bool:
+        return self._name in block.FUNCTIONS and not self._packed and not self._model.has_mimic and bool(self._model.joints)
+
+    def kernel(self, shape: str) -> Kernel:
+        """The kernel of a shape, "thread" or "block"."""
+        return self._thread if shape == "thread" else self._block
+
+    @cached_property
+    def _thread(self) -> Kernel:
+        program = packed_program(self.program) if self._packed else self.program
+        return Kernel(self._name, ThreadFunction(self._name, program))
+
+    @cached_property
+    def _block(self) -> Kernel:
+        return Kernel(self._name, block.block_function(self._model, self._name, **self._options))
+
+    def _shape(self, rows: int, dtype: str) -> str:
+        if self._engine.shape != "auto":
+            return self._engine.shape
+        fits = self._has_block and rows < MANY and self._block.shared_bytes(dtype) <= self._engine.device.shared_limit()
+        return "block" if fits else "thread"
+
+    def _ready(self, rows: int, dtype: str) -> tuple[Kernel, Loaded]:
+        shape = self._shape(rows, dtype)
+        kernel = self.kernel(shape)
+        if (shape, dtype) not in self._loaded:
+            limit, needed = self._engine.device.shared_limit(), kernel.shared_bytes(dtype)
+            if needed > limit:
+                raise InputError(
+                    f"{self._name} with a block a state needs {needed} bytes of shared memory, {self._engine.device.name} has {limit}: use shape='thread'"
+                )
+            self._loaded[shape, dtype] = self._engine.device.load(kernel, dtype)
+        return kernel, self._loaded[shape, dtype]
+
+    def __call__(self, *inputs: Any, out: Any = None, check: bool = False) -> Any:
+        names = list(self._inputs)
+        if len(inputs) != len(names):
+            raise InputError(f"{self._name} takes {len(names)} arrays ({', '.join(names)}), not {len(inputs)}")
+        given = dict(zip(names, inputs, strict=True))
+        if any(self._engine.device.holds(x) for x in inputs):
+            return self._on_device(given, out, check)
+        batch = arrays.gather(given, self._inputs)
+        if check and self._check:
+            self._check(batch)
+        count = math.prod(batch.shape)
+        kernel, loaded = self._ready(count, batch.dtype.name)
+        results = arrays.allocate(batch, kernel.outputs, out)
+        rows = [np.ascontiguousarray(batch.rows[name]) for name in kernel.inputs]
+        targets = [np.empty((count, math.prod(shape)), batch.dtype) for shape in kernel.outputs.values()]
+        if count:
+            loaded.run(rows, targets, count)
+        for array, target in zip(results.values(), targets, strict=True):
+            array[...] = target.reshape(array.shape)
+        if out is not None:
+            return out
+        return self._wrapped([batch.back(a) if batch.back else a for a in results.values()])
+
+    @cached_property
+    def _inputs(self) -> Mapping[str, Shape]:
+        return self.program.inputs if self._packed or not self._has_block or self._engine.shape == "thread" else self._block.inputs
+
+    def _on_device(self, given: Mapping[str, Any], out: Any, check: bool) -> Any:
+        if out is not None or check:
+            raise InputError("out= and check= are for arrays on the host: results on the device are fresh")
+        device = self._engine.device
+        for name, x in given.items():
+            if not device.holds(x):
+                raise InputError(f"{name} lies on the host and another input on the device: move it there first")
+        dtype = _dtype_of(next(iter(given.values())))
+        rows = _rows_of(given, self._inputs)
+        kernel, loaded = self._ready(rows, dtype)
+        return self._wrapped(device.run_there(loaded, given, kernel, dtype))
+
+    def _wrapped(self, outputs: Sequence[Any]) -> Any:
+        if len(outputs) == 1:
+            return outputs[0]
+        return self._result(*outputs) if self._result else tuple(outputs)
+
+
+def _dtype_of(array: Any) -> str:
+    name = str(array.dtype).rpartition(".")[2]
+    if name not in ("float64", "float32"):
+        raise InputError(f"arrays on the device hold float64 or float32, not {array.dtype}")
+    return name
+
+
+def _rows_of(given: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int:
+    """The number of states; arrays on a device are not broadcast."""
+    leading: dict[str, Shape] = {}
+    for name, x in given.items():
+        shape, tail = tuple(x.shape), shapes[name]
+        split = len(shape) - len(tail)
+        if split < 0 or shape[split:] != tail:
+            raise InputError(f"{name} has shape {shape}; expected {tail}, with any batch axes in front")
+        leading[name] = shape[:split]
+    if len(set(leading.values())) > 1:
+        listed = ", ".join(f"{k} {v}" for k, v in leading.items())
+        raise InputError(f"arrays on the device need the same batch axes: {listed}")
+    if len({_dtype_of(x) for x in given.values()}) > 1:
+        raise InputError("arrays on the device need one dtype: " + ", ".join(f"{k} {x.dtype}" for k, x in given.items()))
+    return math.prod(next(iter(leading.values())))
+
+
+def packed_program(program: Program) -> Program:
+    """The same with the structural zeros of its outputs left out."""
+    outputs: dict[str, Shape] = {}
+    results: list[Any] = []
+    start = 0
+    for (key, shape), mask in zip(program.outputs.items(), program.pattern().values(), strict=True):
+        size = math.prod(shape)
+        kept = [r for r, keep in zip(program.results[start : start + size], mask, strict=True) if keep]
+        outputs[key] = (len(kept),)
+        results += kept
+        start += size
+    return Program.from_graph(program.inputs, outputs, program.nodes, results)
+
+
+def for_blocks(model: Model, requests: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What generated code has besides Programs: block functions of the requests that can have one, and of the partitionings of the gradient."""
+    if model.has_mimic or not model.joints:
+        return {}
+    blocks = {key: block.block_function(model, name, **options) for key, (name, options) in requests.items() if name in block.FUNCTIONS}
+    found: dict[str, Any] = {"blocks": blocks}
+    if "fused_gradient" in blocks:
+        found["partitionings"] = {key: block.block_function(model, key) for key in ("gradient_split", "gradient_fused")}
+        found["sweep"] = sweep_program(model)
+    return found
+
+
+def sweep_program(model: Model) -> Program:
+    """What the host computes for the split gradient: per body of the canonical model v, a, the force across its joint, and I v."""
+    reduced = canonical(model)
+    bodies = len(reduced.joints)
+
+    def evaluate(values: dict[str, Any]) -> tuple:
+        sweep = rnea_sweep(reduced, values["q"], values["v"], values["a"])
+        momenta = [I.times(v) for I, v in zip(sweep.I, sweep.v, strict=True)]
+        return tuple(tuple((*x.angular, *x.linear) for x in xs) for xs in (sweep.v, sweep.a, sweep.f, momenta))
+
+    inputs = {"q": (model.nq,), "v": (model.nv,), "a": (model.nv,)}
+    names = ("velocities", "accelerations", "forces", "momenta")
+    return fuse(record(inputs, dict.fromkeys(names, (bodies, 6)), evaluate))

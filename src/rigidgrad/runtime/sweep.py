@@ -1,0 +1,109 @@
+"""Programs compiled to run along the knots of trajectories (`targets.llvm_sweep`), bound to fixed buffers so that a run costs one native call."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rigidgrad.program.order import best_order
+from rigidgrad.program.program import Program
+from rigidgrad.runtime import cache, native
+from rigidgrad.runtime.lanes import host_lanes
+from rigidgrad.runtime.threads import Crew
+from rigidgrad.targets import llvm_math, llvm_sweep
+
+_SWEEP = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """What is compiled: a Program, and which of its inputs all lanes share. `identity` tells it from others of its name."""
+
+    name: str
+    owner: str
+    identity: str
+    build: Callable[[], Program] = field(repr=False)
+    shared: frozenset[str] = frozenset()
+    dtype: str = "float64"
+    width: int = 0  # 0: what the CPU has
+
+    @property
+    def lanes(self) -> int:
+        return self.width or host_lanes(self.dtype)
+
+    def key(self) -> str:
+        parts = {"sweep": self.name, "owner": self.owner, "identity": self.identity, "dtype": self.dtype, "lanes": str(self.lanes)}
+        return cache.key(parts | {"shared": " ".join(sorted(self.shared))})
+
+
+class Sweep:
+    """Compiled code of a job."""
+
+    def __init__(self, job: SweepJob):
+        self.job, self.lanes = job, job.lanes
+        self.dtype = np.dtype(job.dtype)
+        key = job.key()
+        stored = cache.read(key)
+        if stored is None:
+            stored = _compile(job)
+            cache.write(key, stored)
+        self.inputs = {k: tuple(s) for k, s in stored.meta["inputs"].items()}
+        self.outputs = {k: tuple(s) for k, s in stored.meta["outputs"].items()}
+        self.counts: dict[str, int] = stored.meta["counts"]
+        self._loaded = native.load_object(stored.code)
+        self.address = self._loaded.address("sweep")
+        self.function = _SWEEP(self.address)
+        self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
+
+    def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Bound:
+        """Fixes the buffers: (groups, knots, size, W), or (groups, knots, size) of shared inputs. Leading axes may have any strides, also 0."""
+        arrays = []
+        for given, shapes in ((inputs, self.inputs), (outputs, self.outputs)):
+            for name, shape in shapes.items():
+                array = given[name]
+                size = math.prod(shape)
+                shared = given is inputs and name in self.job.shared
+                numbers = (size,) if shared else (size, self.lanes)
+                strides = (array.itemsize,) if shared else (array.itemsize * self.lanes, array.itemsize)
+                assert array.dtype == self.dtype and array.shape[2:] == numbers, (name, array.dtype, array.shape, numbers)
+                assert size <= 1 or array.strides[2:] == strides, (name, array.strides)
+                arrays.append(array)
+        return Bound(self, arrays)
+
+
+class Bound:
+    """A sweep over fixed buffers."""
+
+    def __init__(self, kernel: Sweep, arrays: list[np.ndarray]):
+        self.groups, knots = arrays[0].shape[:2]
+        assert all(a.shape[:2] == (self.groups, knots) for a in arrays)
+        self._kept = (kernel, arrays)
+        self._function, self._target = kernel.function, kernel.address
+        numbers = [knots, *(x for a in arrays for x in (a.ctypes.data, a.strides[1], a.strides[0])), *kernel.libm]
+        self._context = np.array(numbers, np.int64)
+        self._address = self._context.ctypes.data
+
+    def run(self, crew: Crew | None = None, groups: int | None = None) -> None:
+        """All groups, or the first few; with a crew on several threads."""
+        count = self.groups if groups is None else groups
+        if crew is not None and crew.threads > 1 and count > 1:
+            crew.run(self._target, self._address, count, 1)
+        else:
+            self._function(self._address, 0, count)
+
+
+def _compile(job: SweepJob) -> cache.Entry:
+    program = best_order(job.build(), native.host().registers)
+    code = native.compile_ir(llvm_sweep.render(program, job.dtype, job.lanes, job.shared), opt=1)
+    meta = {
+        "function": job.name,
+        "robot": job.owner,
+        "inputs": program.inputs,
+        "outputs": program.outputs,
+        "counts": dict(program.counts()),
+    }
+    return cache.Entry(meta, code)

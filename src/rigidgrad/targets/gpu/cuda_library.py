@@ -1,0 +1,265 @@
+"""A header-only CUDA C++ library of a robot's functions, with an example, a benchmark and a CMake file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from string import Template
+from typing import Any
+
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.program.program import Program
+from rigidgrad.targets.c import MARK, identifier
+from rigidgrad.targets.gpu import block_code, cuda_example, thread
+from rigidgrad.targets.gpu.block import BlockFunction
+from rigidgrad.targets.gpu.kernel import DTYPES, REAL, Kernel
+from rigidgrad.targets.gpu.text import argument_names
+from rigidgrad.targets.gpu.thread import ThreadFunction
+
+SPACE = {"float64": "f64", "float32": "f32"}
+SPLIT = ("velocities", "accelerations", "forces", "momenta")  # what the host computes for the split partitioning
+
+
+class Entry:
+    """A function with its kernels, by shape, and its names in C."""
+
+    def __init__(self, key: str, program: Program, blocked: BlockFunction | None):
+        self.name = identifier(key)
+        self.program = program
+        self.thread = Kernel(self.name, ThreadFunction(key, program))
+        self.block = Kernel(self.name, blocked) if blocked else None
+        self.ins, self.outs = argument_names(program.inputs, program.outputs)
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        return [self.thread] + ([self.block] if self.block else [])
+
+    def arguments(self, real: str) -> str:
+        return ", ".join([f"const {real} *{x}" for x in self.ins.values()] + [f"{real} *{x}" for x in self.outs.values()])
+
+    @property
+    def passed(self) -> str:
+        return ", ".join((*self.ins.values(), *self.outs.values()))
+
+    def sizes(self) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        p = self.program
+        return (
+            [(self.ins[k], math.prod(s)) for k, s in p.inputs.items()],
+            [(self.outs[k], math.prod(s)) for k, s in p.outputs.items()],
+        )
+
+
+def entries_of(programs: Mapping[str, Program], blocks: Mapping[str, BlockFunction | None]) -> dict[str, Entry]:
+    if not programs:
+        raise InputError("there is nothing to generate: name at least one function")
+    return {key: Entry(key, program, blocks.get(key)) for key, program in programs.items()}
+
+
+def render(
+    programs: Mapping[str, Program],
+    name: str,
+    *,
+    dtypes: Sequence[str] = DTYPES,
+    notes: Mapping[str, str] | None = None,
+    samples: Mapping[str, Mapping[str, Any]] | None = None,
+    blocks: Mapping[str, BlockFunction | None] | None = None,
+    partitionings: Mapping[str, BlockFunction] | None = None,
+    sweep: Program | None = None,
+) -> dict[str, str]:
+    """Files by name. `blocks` are block functions of the programs that have one; `partitionings` those of the split and fused gradient, and `sweep` the
+    Program that gives the host's part of the split one."""
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise unknown_name("dtype", dtype, DTYPES)
+    prefix = identifier(name)
+    entries = entries_of(programs, blocks or {})
+    splits = {key: Kernel(key, f) for key, f in (partitionings or {}).items()} if "fused_gradient" in programs else {}
+    files = {
+        f"{prefix}.cuh": _header(prefix, name, entries, dtypes, notes or {}, splits),
+        f"{prefix}_kernels.h": _kernels(name, entries, splits, sweep if splits else None),
+        "rigidgrad_cuda.h": (block_code.CODE / "host_cuda.h").read_text(encoding="utf-8"),
+    }
+    if samples:
+        files["main.cu"] = cuda_example.example(prefix, entries, dtypes, samples, bool(splits))
+        files["benchmark.cu"] = cuda_example.benchmark(prefix, entries, dtypes, samples, bool(splits))
+        files["CMakeLists.txt"] = cuda_example.cmake(prefix)
+    return files
+
+
+def _kernels(name: str, entries: Mapping[str, Entry], splits: Mapping[str, Kernel], sweep: Program | None) -> str:
+    """Included once a type of number, within a namespace of its own."""
+    parts = [f"/* {name}: {MARK}; do not edit. Included by the header, once for each type of number. */"]
+    blocked = [e.block for e in entries.values() if e.block] + list(splits.values())
+    if blocked:
+        model = blocked[0].function.model  # type: ignore[union-attr]
+        parts += [block_code.common_code(), block_code.robot_code(model)]
+    for entry in entries.values():
+        f = entry.thread.function
+        assert isinstance(f, ThreadFunction)
+        parts.append(thread.render_state(f, entry.name, entry.ins, entry.outs))
+        parts += [kernel.text() for kernel in entry.kernels]
+    parts += [kernel.text() for kernel in splits.values()]
+    if sweep is not None:
+        f = ThreadFunction("sweep", sweep)
+        parts.append(thread.render_state(f, "gradient_sweep", *argument_names(sweep.inputs, sweep.outputs)))
+    return "\n\n".join([*parts, ""])
+
+
+def _header(
+    prefix: str, name: str, entries: Mapping[str, Entry], dtypes: Sequence[str], notes: Mapping[str, str], splits: Mapping[str, Kernel]
+) -> str:
+    listed = "\n".join(_summary(e, notes.get(key, "")) for key, e in entries.items())
+    text = [
+        _TOP.substitute(name=prefix, title=_comment(name), mark=MARK, listed=listed, prelude=_prelude()),
+        f"namespace {prefix} {{",
+    ]
+    for dtype in dtypes:
+        text.append(
+            f'namespace {SPACE[dtype]} {{\ntypedef {REAL[dtype]} real;\n#include "{prefix}_kernels.h"\n}}  // namespace {SPACE[dtype]}'
+        )
+    for dtype in dtypes:
+        text += [_host_functions(e, dtype) for e in entries.values()]
+        if splits:
+            text.append(_partitionings(entries["fused_gradient"], splits, dtype))
+    text.append(f"}}  // namespace {prefix}\n")
+    return "\n\n".join(text)
+
+
+def _prelude() -> str:
+    return (block_code.CODE / "prelude_cuda.h").read_text(encoding="utf-8")
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split()).replace("*/", "* /")
+
+
+def _summary(e: Entry, note: str) -> str:
+    ins, outs = e.sizes()
+    shapes = " -> ".join(", ".join(f"{k} ({n})" for k, n in part) for part in (ins, outs))
+    return f" *   {e.name}: {shapes}{f'. {_comment(note)}' if note else ''}"
+
+
+def _host_functions(e: Entry, dtype: str) -> str:
+    real, space = REAL[dtype], SPACE[dtype]
+    ins, outs = e.sizes()
+    lines = [
+        f"/* {e.name} of n states at device addresses */",
+        f"inline void {e.name}_launch(int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic, cudaStream_t stream = 0) {{",
+        "  if (n <= 0) return;",
+    ]
+    start = "  rigidgrad::start({space}::{entry}<0>, rigidgrad::blocks_for(n, {states}), {threads}, {shared}, stream, n, {passed});"
+
+    def launch(kernel: Kernel) -> str:
+        return start.format(
+            space=space,
+            entry=kernel.entry,
+            states=kernel.states,
+            threads=kernel.threads,
+            shared=kernel.shared_bytes(dtype),
+            passed=e.passed,
+        )
+
+    if e.block:
+        lines += [
+            "  if (shape == rigidgrad::Shape::automatic) shape = n < rigidgrad::many ? rigidgrad::Shape::block : rigidgrad::Shape::thread;",
+            "  if (shape == rigidgrad::Shape::block)",
+            "  " + launch(e.block),
+            "  else",
+            "  " + launch(e.thread),
+        ]
+    else:
+        lines += ["  (void)shape; /* this function has no block kernel */", launch(e.thread)]
+    moved = ", ".join([f"in[{i}]" for i in range(len(ins))] + [f"out[{i}]" for i in range(len(outs))])
+    lines += [
+        "}",
+        f"/* {e.name} of n states on the host: copies over, computes, copies back */",
+        f"inline void {e.name}(rigidgrad::Workspace &workspace, int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic) {{",
+        f"  rigidgrad::run<{real}>(workspace, n, {{{', '.join(f'{{{k}, {s}}}' for k, s in ins)}}}, {{{', '.join(f'{{{k}, {s}}}' for k, s in outs)}}},",
+        f"    [&](int rows, const std::vector<const {real} *> &in, const std::vector<{real} *> &out, cudaStream_t stream) {{",
+        f"      {e.name}_launch(rows, {moved}, shape == rigidgrad::Shape::automatic && n >= rigidgrad::many ? rigidgrad::Shape::thread : shape, stream);",
+        "    });",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _partitionings(e: Entry, splits: Mapping[str, Kernel], dtype: str) -> str:
+    """Plancher et al. 2021, section IV-B: how much of the gradient of forward dynamics runs on the device."""
+    real, space = REAL[dtype], SPACE[dtype]
+    split, fused = splits["gradient_split"], splits["gradient_fused"]
+    n = split.outputs["dq"][0]
+    nq = math.prod(split.inputs["q"])
+    bodies = split.inputs["velocities"][0]
+    words = {
+        "real": real,
+        "space": space,
+        "n": n,
+        "nq": nq,
+        "nn": n * n,
+        "wide": 6 * bodies,
+        "split_threads": split.threads,
+        "split_shared": split.shared_bytes(dtype),
+        "fused_threads": fused.threads,
+        "fused_shared": fused.shared_bytes(dtype),
+    }
+    return _PARTITIONINGS.substitute(words)
+
+
+_TOP = Template("""\
+/* $title: $mark; do not edit. A header-only CUDA C++ library; needs nothing but CUDA.
+ *
+ * For each function f of n states, rows of numbers one after the other, in double and in float:
+ *   f(workspace, n, inputs, outputs, shape)       arrays on the host: copied over and back, pinned, on two streams
+ *   f_launch(n, inputs, outputs, shape, stream)   arrays on the device
+ *   f64::f_state(inputs, outputs)                 one state by one thread, on the device or the host; f32:: in float
+ *   f64::f_block(s, inputs, outputs)              one state by all threads of a block, for kernels of your own: a power of two threads, s shared memory
+ *   f64::f_thread_kernel, f_block_kernel<0>       the kernels
+ * Errors are std::runtime_error. Functions:
+$listed
+ */
+#pragma once
+#define KERNEL template <int rigidgrad_once> __global__ void
+#include "rigidgrad_cuda.h"
+
+#ifndef RIGIDGRAD_PRELUDE
+#define RIGIDGRAD_PRELUDE
+$prelude
+#endif
+""")
+
+_PARTITIONINGS = Template("""\
+/* The gradient of forward dynamics from q, v, a and M^-1, in three partitionings. Completely fused: all of it on the device. */
+inline void gradient_completely_fused(rigidgrad::Workspace &workspace, int n, const $real *q, const $real *v, const $real *a, const $real *minv, $real *dq, $real *dv) {
+  fused_gradient(workspace, n, q, v, a, minv, dq, dv, rigidgrad::Shape::block);
+}
+/* Fused: the gradient of inverse dynamics on the device, the product with M^-1 on the host. */
+inline void gradient_fused(rigidgrad::Workspace &workspace, int n, const $real *q, const $real *v, const $real *a, const $real *minv, $real *dq, $real *dv) {
+  std::vector<$real> cq((size_t)n * $nn), cv((size_t)n * $nn);
+  rigidgrad::run<$real>(workspace, n, {{q, $nq}, {v, $n}, {a, $n}}, {{cq.data(), $nn}, {cv.data(), $nn}},
+    [&](int rows, const std::vector<const $real *> &in, const std::vector<$real *> &out, cudaStream_t stream) {
+      rigidgrad::start($space::gradient_fused_block_kernel<0>, rigidgrad::blocks_for(rows, 1), $fused_threads, $fused_shared, stream, rows, in[0], in[1], in[2], out[0], out[1]);
+    });
+  for (size_t k = 0; k < (size_t)n; ++k) {
+    rigidgrad::minus_product<$real>($n, minv + k * $nn, cq.data() + k * $nn, dq + k * $nn);
+    rigidgrad::minus_product<$real>($n, minv + k * $nn, cv.data() + k * $nn, dv + k * $nn);
+  }
+}
+/* Split: velocities, accelerations and forces on the host, only the columns of the gradient on the device, the product with M^-1 on the host. */
+inline void gradient_split(rigidgrad::Workspace &workspace, int n, const $real *q, const $real *v, const $real *a, const $real *minv, $real *dq, $real *dv) {
+  std::vector<$real> cq((size_t)n * $nn), cv((size_t)n * $nn), sweep[4];
+  for (auto &x : sweep) x.resize((size_t)n * $wide);
+  for (size_t k = 0; k < (size_t)n; ++k)
+    $space::gradient_sweep_state(q + k * $nq, v + k * $n, a + k * $n, sweep[0].data() + k * $wide, sweep[1].data() + k * $wide, sweep[2].data() + k * $wide,
+      sweep[3].data() + k * $wide);
+  rigidgrad::run<$real>(workspace, n,
+    {{q, $nq}, {v, $n}, {sweep[0].data(), $wide}, {sweep[1].data(), $wide}, {sweep[2].data(), $wide}, {sweep[3].data(), $wide}}, {{cq.data(), $nn}, {cv.data(), $nn}},
+    [&](int rows, const std::vector<const $real *> &in, const std::vector<$real *> &out, cudaStream_t stream) {
+      rigidgrad::start($space::gradient_split_block_kernel<0>, rigidgrad::blocks_for(rows, 1), $split_threads, $split_shared, stream, rows, in[0], in[1], in[2], in[3], in[4],
+        in[5], out[0], out[1]);
+    });
+  for (size_t k = 0; k < (size_t)n; ++k) {
+    rigidgrad::minus_product<$real>($n, minv + k * $nn, cq.data() + k * $nn, dq + k * $nn);
+    rigidgrad::minus_product<$real>($n, minv + k * $nn, cv.data() + k * $nn, dv + k * $nn);
+  }
+}
+""")

@@ -1,0 +1,96 @@
+"""A kernel of either shape, with what a host needs to compile and launch it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from rigidgrad.errors import unknown_name
+from rigidgrad.program.program import Shape
+from rigidgrad.targets.gpu import block_code, thread
+from rigidgrad.targets.gpu.block import BlockFunction
+from rigidgrad.targets.gpu.text import argument_names
+from rigidgrad.targets.gpu.thread import ThreadFunction
+
+LANGUAGES = ("cuda", "opencl")
+SHAPES = ("thread", "block")
+DTYPES = ("float64", "float32")
+REAL = {"float64": "double", "float32": "float"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`prefix` names it in C: its entry is `{prefix}_{shape}_kernel(int n, inputs…, outputs…)`, each array n rows."""
+
+    prefix: str
+    function: ThreadFunction | BlockFunction
+
+    @property
+    def shape(self) -> str:
+        return "block" if isinstance(self.function, BlockFunction) else "thread"
+
+    @property
+    def entry(self) -> str:
+        return f"{self.prefix}_{self.shape}_kernel"
+
+    @property
+    def inputs(self) -> Mapping[str, Shape]:
+        return self.function.inputs
+
+    @property
+    def outputs(self) -> Mapping[str, Shape]:
+        return self.function.outputs
+
+    @property
+    def threads(self) -> int:
+        return self.function.threads if isinstance(self.function, ThreadFunction) else self.function.schedule.threads
+
+    @property
+    def states(self) -> int:
+        """States that a block works on at once."""
+        return self.threads if self.shape == "thread" else 1
+
+    def blocks(self, rows: int) -> int:
+        """How many blocks n rows keep busy; kernels take any number."""
+        return max(1, min(-(-rows // self.states), 65535))
+
+    def shared_bytes(self, dtype: str) -> int:
+        return self.function.shared_bytes(dtype)
+
+    @cached_property
+    def names(self) -> tuple[dict[str, str], dict[str, str]]:
+        """C names of inputs and of outputs."""
+        return argument_names(self.inputs, self.outputs)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """C names of all arguments, inputs first, and their numbers a row."""
+        ins, outs = self.names
+        return {ins[k]: math.prod(s) for k, s in self.inputs.items()} | {outs[k]: math.prod(s) for k, s in self.outputs.items()}
+
+    def text(self) -> str:
+        """The kernel without what comes before it."""
+        ins, outs = self.names
+        if isinstance(self.function, BlockFunction):
+            return block_code.render(self.function, self.prefix, ins, outs)
+        return thread.render(self.function, self.prefix, ins, outs)
+
+    def source(self, language: str, dtype: str) -> str:
+        """A whole file for one kernel."""
+        parts = [prelude(language, dtype)]
+        if isinstance(self.function, BlockFunction):
+            parts += [block_code.common_code(), block_code.robot_code(self.function.model)]
+        return "\n".join([*parts, self.text(), ""])
+
+
+def prelude(language: str, dtype: str) -> str:
+    if language not in LANGUAGES:
+        raise unknown_name("language", language, LANGUAGES)
+    if dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    code = (block_code.CODE / f"prelude_{language}.h").read_text(encoding="utf-8")
+    if language == "cuda":
+        return f"{code}typedef {REAL[dtype]} real;\n"
+    return f"#define REAL64 {int(dtype == 'float64')}\n{code}"

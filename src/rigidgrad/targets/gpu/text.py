@@ -1,0 +1,52 @@
+"""Pieces of C text: numbers, tables, names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rigidgrad.targets.c import identifier
+
+# names that kernels use for themselves
+_WORDS = """s t e g i j k m n low high inside from row rows base tile in work r c real global local constant kernel private half uint size_t
+    x0 x1 x2 list"""
+_OURS = frozenset(_WORDS.split())
+
+
+def real_number(x: float) -> str:
+    if math.isnan(x):
+        return "(real)NAN"
+    if math.isinf(x):
+        return "(real)INFINITY" if x > 0 else "-(real)INFINITY"
+    return f"(real){x!r}" if x >= 0 and not (x == 0 and math.copysign(1, x) < 0) else f"-(real){-x!r}"
+
+
+def array(declaration: str, items: Sequence[str]) -> str:
+    """A table with its numbers in lines of readable length."""
+    lines, line = [], " "
+    for item in items or ["0"]:
+        if len(line) + len(item) > 136:
+            lines.append(line)
+            line = " "
+        line += f" {item},"
+    return "\n".join([f"{declaration}[{max(len(items), 1)}] = {{", *lines, line, "};"])
+
+
+def real_table(name: str, numbers: Iterable[float]) -> str:
+    return array(f"TABLE real {name}", [real_number(float(x)) for x in numbers])
+
+
+def argument_names(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Names of arguments in C for inputs and outputs, all different."""
+    taken = set(_OURS)
+
+    def name(key: str, otherwise: str) -> str:
+        plain = identifier(key)
+        if plain in taken:
+            plain += otherwise
+        while plain in taken:
+            plain += "_"
+        taken.add(plain)
+        return plain
+
+    return {k: name(k, "_") for k in inputs}, {k: name(k, "_out") for k in outputs}

@@ -1,0 +1,57 @@
+"""A Program applied knot after knot: what one knot gives, the next may take.
+
+The module's function `sweep` runs W lanes of the program along the knots, for one group of lanes after the other. Each argument has an address and two
+strides, from knot to knot and from group to group; where an output's address is one knot ahead of an input's, a state is carried along. All buffers
+are in lane order (number by number, W lanes each) except inputs that the lanes share, which are plain numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rigidgrad.program.program import Program
+from rigidgrad.targets import llvm, llvm_math
+
+CONTEXT_HEAD = 1  # the number of knots; then (address, knot stride, group stride) of each argument, in bytes; then libm's functions
+
+
+def render(program: Program, dtype: str, width: int, shared: frozenset[str]) -> str:
+    """The module's text."""
+    sizes = [math.prod(shape) for shape in program.outputs.values()]
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    layouts = [llvm.OutputLayout(tuple(range(start, start + size))) for start, size in zip(starts, sizes, strict=True)]
+    parts = [
+        llvm_math.functions(llvm.Lanes(dtype, width), {node[0] for node in program.nodes}),
+        llvm.kernel_function(llvm.Lanes(dtype, width), program, layouts, shared, loose=True),
+        _sweep(len(program.inputs), len(program.outputs)),
+        llvm.declarations(llvm.Lanes(dtype, width)),
+    ]
+    return "\n".join(parts)
+
+
+def _sweep(inputs: int, outputs: int) -> str:
+    count = inputs + outputs
+    lines = ["define void @sweep(ptr %context, i64 %begin, i64 %end) nounwind {", "entry:", "  %knots = load i64, ptr %context, align 8"]
+    for k in range(count):
+        for j, name in enumerate(("a", "k", "g")):
+            lines.append(f"  %{name}p{k} = getelementptr i64, ptr %context, i64 {CONTEXT_HEAD + 3 * k + j}")
+            lines.append(f"  %{name}{k} = load i64, ptr %{name}p{k}, align 8")
+    lines += [
+        f"  %libm = getelementptr i64, ptr %context, i64 {CONTEXT_HEAD + 3 * count}",
+        "  br label %group",
+        "group:",
+        "  %g = phi i64 [ %begin, %entry ], [ %gn, %next ]",
+        "  %more = icmp slt i64 %g, %end",
+        "  br i1 %more, label %start, label %done",
+        "start:",
+    ]
+    for k in range(count):
+        lines += [f"  %s{k} = mul i64 %g, %g{k}", f"  %b{k} = add i64 %a{k}, %s{k}"]
+    lines += ["  br label %knot", "knot:", "  %k = phi i64 [ 0, %start ], [ %kn, %body ]"]
+    lines += ["  %left = icmp slt i64 %k, %knots", "  br i1 %left, label %body, label %next", "body:"]
+    for k in range(count):
+        lines += [f"  %o{k} = mul i64 %k, %k{k}", f"  %x{k} = add i64 %b{k}, %o{k}", f"  %p{k} = inttoptr i64 %x{k} to ptr"]
+    arguments = [f"ptr %p{k}" for k in range(count)] + ["ptr null"] * outputs
+    lines += [f"  call void @kernel(ptr %libm, {', '.join(arguments)})", "  %kn = add i64 %k, 1", "  br label %knot"]
+    lines += ["next:", "  %gn = add i64 %g, 1", "  br label %group", "done:", "  ret void", "}", ""]
+    return "\n".join(lines)

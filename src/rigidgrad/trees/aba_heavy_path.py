@@ -1,0 +1,321 @@
+"""Forward dynamics along heavy paths: segments as two-handled bodies, joined by the Redheffer star product (after Featherstone 1999).
+
+A segment whose tail is free answers the acceleration a of what it hangs on with the force J a + e, its tail accelerating with A a + b; a force φ from
+the tail on changes the tail's acceleration by -C φ, and the force at the head by Aᵀ φ. Prepending a body is a step of the articulated-body
+algorithm, and changes A, b and C by rank one; joining two segments solves a 6x6 system.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rigidgrad.trees.compiled import kernel
+from rigidgrad.trees.lanes import W, filled, give, lanes, put_lanes, put_segments, take, take_segments, with_lane
+from rigidgrad.trees.operations import (
+    acceleration,
+    compose,
+    eliminate,
+    joint_motion,
+    joint_transform,
+    motion_to_child,
+    of_body,
+    prepended,
+    rank_one,
+    tail_step,
+    to_parent,
+    two_sums,
+)
+from rigidgrad.trees.parallel import spread
+from rigidgrad.trees.rnea_heavy_path import shares
+from rigidgrad.trees.tree import Tree
+
+# components of a workspace pack: v 0-5, a 6-11, inertia and bias force of the body and what hangs on it 12-38, E 39-47, r 48-50, c 51-56, U 57-62, 1/D 63, u 64
+_C = 65
+# components of a segment: v from rest with E, r 0-17; v that it starts from 18-23; J, e on what it hangs on 24-50; A 51-86, b 87-92, C 93-113;
+# J, e from the next segment 114-140; a that it starts from 141-146; closed-loop A, b 147-188
+_S = 189
+
+
+def aba(tree: Tree, q, v, tau, armature, base, external, settle, out, threads: int) -> None:
+    """As `aba_sequential.aba`."""
+    t, dtype = tree.plan.heavy_paths, q.dtype
+    data = tree.plan.packed("heavy_paths", dtype)
+    tables = (t.group_start, t.body, data)
+    hangs = (t.hang_start, t.hang_segment, t.hang_slot)
+    root = t.base_segment
+    with (
+        tree.plan.workspace((1 + int(t.group_start[-1]), _C, W), dtype) as work,
+        tree.plan.workspace((len(t.source), _S), dtype) as segments,
+    ):
+        for b in range(len(q)):
+            state = (b, q, v, tau, armature, external)
+            _world(work, base[b, :6], 0)
+            for start, cut, stop in t.depths:
+                spread(threads, _aggregate, shares(t, start, cut, threads), *tables, segments, state)
+                _start_velocities(start, stop, t.source, t.goes_on, work, segments)
+                spread(threads, _velocities, shares(t, start, stop, threads), *tables, work, segments, state)
+            for start, cut, stop in reversed(t.depths):
+                spread(threads, _collect, shares(t, start, stop, threads), *hangs, work, segments)
+                spread(threads, _two_handled, shares(t, start, cut, threads), *tables, work, segments, state)
+                _join(start, cut, stop, t.goes_on, segments)
+                spread(threads, _close, shares(t, start, stop, threads), *tables, work, segments, state)
+            _world(work, settle(b, segments[root, 24:45].copy(), segments[root, 45:51].copy()), 6)
+            for start, _, stop in t.depths:
+                _start_accelerations(start, stop, t.source, t.goes_on, work, segments)
+                spread(threads, _outwards, shares(t, start, stop, threads), *tables, work, segments, b, out)
+
+
+@kernel
+def _world(work, base, first):
+    for k in range(6):
+        for j in range(W):
+            work[0, first + k, j] = base[k]
+
+
+@kernel
+def _aggregate(part, start, stop, group_start, body, data, segments, state):
+    """Transform and velocity from rest of each segment."""
+    b, q, v, _tau, _armature, _external = state
+    n = q.shape[1]
+    o = filled(q, 0.0)
+    zero = (o, o, o, o, o, o)
+    for g in range(start, stop):
+        E, r, vel = (o + 1.0, o, o, o, o + 1.0, o, o, o, o + 1.0), (o, o, o), zero
+        for p in range(group_start[g], group_start[g + 1]):
+            c = lanes(data, p * 24 * W, 12)
+            s = lanes(data, (p * 24 + 22) * W, 2)
+            F, d = joint_transform(c[0:9], c[9:12], s[0], s[1], take(q, b * n, body, p * W))
+            E, r = compose(E, r, F, d)
+            vel, _ = joint_motion(F, d, s[0], s[1], take(v, b * n, body, p * W), o, vel, zero)
+        put_segments(segments, g, _S, 0, vel + E + r)
+
+
+@kernel
+def _start_velocities(start, stop, source, goes_on, work, segments):
+    goes = False
+    for s in range(start * W, stop * W):
+        if goes:
+            x = segments[s - 1]
+            E = (x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13], x[14])
+            y = motion_to_child(E, (x[15], x[16], x[17]), (x[18], x[19], x[20], x[21], x[22], x[23]))
+            for k in range(6):
+                segments[s, 18 + k] = y[k] + x[k]
+        else:
+            p = source[s]
+            for k in range(6):
+                segments[s, 18 + k] = work[p // W, k, p % W]
+        goes = goes_on[s]
+
+
+@kernel
+def _velocities(part, start, stop, group_start, body, data, work, segments, state):
+    b, q, v, _tau, _armature, external = state
+    n = q.shape[1]
+    o = filled(q, 0.0)
+    zero = (o, o, o, o, o, o)
+    for g in range(start, stop):
+        vel = take_segments(segments, g, _S, 18, 6)
+        for p in range(group_start[g], group_start[g + 1]):
+            c = lanes(data, p * 24 * W, 24)
+            E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, b * n, body, p * W))
+            vel, bias = joint_motion(E, r, c[22], c[23], take(v, b * n, body, p * W), o, vel, zero)
+            J, f = of_body(c[12:22], vel)
+            if external.shape[0] > 0:
+                x = external[b]
+                for k in range(6):
+                    f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, p * W))
+            put_lanes(work, (p + 1) * _C * W, vel)
+            put_lanes(work, ((p + 1) * _C + 12) * W, J + f + E + r + bias)
+
+
+@kernel
+def _collect(part, start, stop, hang_start, hang_segment, hang_slot, work, segments):
+    """Adds what hangs on these paths."""
+    for g in range(start, stop):
+        for h in range(hang_start[g], hang_start[g + 1]):
+            e, s = hang_segment[h], hang_slot[h]
+            for k in range(27):
+                work[s // W, 12 + k, s % W] += segments[e, 24 + k]
+
+
+@kernel
+def _torque(tau, b, body, p):
+    return take(tau, b * tau.shape[1], body, p * W)
+
+
+@kernel
+def _weight(armature, body, p):
+    """Armature; 1 for padding, whose joint must not move anything."""
+    x = take(armature, 0, body, p * W)
+    for j in range(W):
+        if body[p * W + j] < 0:
+            x = with_lane(x, j, armature.dtype.type(1))
+    return x
+
+
+@kernel
+def _two_handled(part, start, stop, group_start, body, data, work, segments, state):
+    """J, e, A, b, C of every segment of a cut path, its tail free."""
+    b, q, _v, tau, armature, _external = state
+    o = filled(q, 0.0)
+    one = o + 1.0
+    zero = (o, o, o, o, o, o)
+    for g in range(start, stop):
+        J = (o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o)
+        e, tail, C = zero, zero, J
+        A = (
+            (one, o, o, o, o, o),
+            (o, one, o, o, o, o),
+            (o, o, one, o, o, o),
+            (o, o, o, one, o, o),
+            (o, o, o, o, one, o),
+            (o, o, o, o, o, one),
+        )
+        for p in range(group_start[g + 1] - 1, group_start[g] - 1, -1):
+            w = lanes(data, (p * 24 + 22) * W, 2)
+            x = lanes(work, ((p + 1) * _C + 12) * W, 45)
+            E, r, c = x[27:36], x[36:39], x[39:45]
+            J, e = two_sums(J, e, x[0:21], x[21:27])
+            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, p), _weight(armature, body, p))
+            J, e = to_parent(E, r, J, e, c, U, d, u)
+            tail = tail_step(A, tail, w[0], w[1], c, U, d, u)
+            A, s = prepended(A, E, r, w[0], w[1], U, d)
+            C = rank_one(C, d, s)
+        put_segments(segments, g, _S, 24, J + e + A[0] + A[1] + A[2] + A[3] + A[4] + A[5] + tail + C)
+
+
+@kernel
+def _dense(x, first, M):
+    """The 6x6 matrix of 21 numbers of x from `first` on."""
+    place = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+    for k in range(6):
+        i, j = place[k]
+        M[i, j] = M[j, i] = x[first + k]
+        M[3 + i, 3 + j] = M[3 + j, 3 + i] = x[first + 15 + k]
+    for i in range(3):
+        for j in range(3):
+            M[i, 3 + j] = M[3 + j, i] = x[first + 6 + 3 * i + j]
+
+
+@kernel
+def _solve(M, B):
+    """M⁻¹ B in place of B, by elimination with pivots."""
+    n = len(M)
+    for k in range(n):
+        best = k
+        for i in range(k + 1, n):
+            if abs(M[i, k]) > abs(M[best, k]):
+                best = i
+        if best != k:
+            for j in range(n):
+                M[k, j], M[best, j] = M[best, j], M[k, j]
+            for j in range(B.shape[1]):
+                B[k, j], B[best, j] = B[best, j], B[k, j]
+        for i in range(k + 1, n):
+            f = M[i, k] / M[k, k]
+            for j in range(k + 1, n):
+                M[i, j] -= f * M[k, j]
+            for j in range(B.shape[1]):
+                B[i, j] -= f * B[k, j]
+    for k in range(n - 1, -1, -1):
+        for j in range(B.shape[1]):
+            total = B[k, j]
+            for i in range(k + 1, n):
+                total -= M[k, i] * B[i, j]
+            B[k, j] = total / M[k, k]
+
+
+@kernel
+def _join(start, cut, stop, goes_on, segments):
+    """From the last segment of each path on: what it gets from the next one, its closed-loop A and b, and what it then does to the one before."""
+    place = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+    J, C, M = np.empty((6, 6), segments.dtype), np.empty((6, 6), segments.dtype), np.empty((6, 6), segments.dtype)
+    right, load, more = np.empty((6, 7), segments.dtype), np.empty((6, 7), segments.dtype), np.empty((6, 7), segments.dtype)
+    for s in range(stop * W - 1, start * W - 1, -1):
+        x = segments[s]
+        joined = goes_on[s] and s < cut * W
+        for k in range(27):
+            x[114 + k] = segments[s + 1, 24 + k] if joined else 0
+        if not joined:
+            continue
+        _dense(x, 114, J)
+        _dense(x, 93, C)
+        # (1 + C J) [closed A, closed b] = [A, b - C e]
+        for i in range(6):
+            right[i, 6] = x[87 + i]
+            for j in range(6):
+                right[i, j] = x[51 + 6 * i + j]
+                right[i, 6] -= C[i, j] * x[135 + j]
+                M[i, j] = 1 if i == j else 0
+                for k in range(6):
+                    M[i, j] += C[i, k] * J[k, j]
+        _solve(M, right)
+        # J and e at the head grow by Aᵀ (J [closed A, closed b] + [0, e])
+        for i in range(6):
+            for j in range(7):
+                load[i, j] = x[135 + i] if j == 6 else 0
+                for k in range(6):
+                    load[i, j] += J[i, k] * right[k, j]
+        for i in range(6):
+            x[183 + i] = right[i, 6]
+            for j in range(7):
+                more[i, j] = 0
+                for k in range(6):
+                    more[i, j] += x[51 + 6 * k + i] * load[k, j]
+                if j < 6:
+                    x[147 + 6 * i + j] = right[i, j]
+        for k in range(6):
+            i, j = place[k]
+            x[24 + k] += (more[i, j] + more[j, i]) / 2
+            x[39 + k] += (more[3 + i, 3 + j] + more[3 + j, 3 + i]) / 2
+            x[45 + k] += more[k, 6]
+        for i in range(3):
+            for j in range(3):
+                x[30 + 3 * i + j] += (more[i, 3 + j] + more[3 + j, i]) / 2
+
+
+@kernel
+def _close(part, start, stop, group_start, body, data, work, segments, state):
+    """The articulated-body recursion of every segment, from what it gets from the next one."""
+    b, _q, _v, tau, armature, _external = state
+    for g in range(start, stop):
+        y = take_segments(segments, g, _S, 114, 27)
+        J, e = y[0:21], y[21:27]
+        for p in range(group_start[g + 1] - 1, group_start[g] - 1, -1):
+            w = lanes(data, (p * 24 + 22) * W, 2)
+            x = lanes(work, ((p + 1) * _C + 12) * W, 45)
+            J, e = two_sums(J, e, x[0:21], x[21:27])
+            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, p), _weight(armature, body, p))
+            put_lanes(work, ((p + 1) * _C + 57) * W, U + (d, u))
+            J, e = to_parent(x[27:36], x[36:39], J, e, x[39:45], U, d, u)
+        put_segments(segments, g, _S, 24, J + e)
+
+
+@kernel
+def _start_accelerations(start, stop, source, goes_on, work, segments):
+    goes = False
+    for s in range(start * W, stop * W):
+        if goes:
+            x = segments[s - 1]
+            for i in range(6):
+                total = x[183 + i]
+                for k in range(6):
+                    total += x[147 + 6 * i + k] * x[141 + k]
+                segments[s, 141 + i] = total
+        else:
+            p = source[s]
+            for k in range(6):
+                segments[s, 141 + k] = work[p // W, 6 + k, p % W]
+        goes = goes_on[s]
+
+
+@kernel
+def _outwards(part, start, stop, group_start, body, data, work, segments, b, out):
+    for g in range(start, stop):
+        acc = take_segments(segments, g, _S, 141, 6)
+        for p in range(group_start[g], group_start[g + 1]):
+            s = lanes(data, (p * 24 + 22) * W, 2)
+            x = lanes(work, ((p + 1) * _C + 39) * W, 26)
+            acc, a = acceleration(x[0:9], x[9:12], s[0], s[1], x[12:18], x[18:24], x[24], x[25], acc)
+            put_lanes(work, ((p + 1) * _C + 6) * W, acc)
+            give(out, b * out.shape[1], body, p * W, a)

@@ -1,0 +1,246 @@
+"""How a tree is walked, worked out once: bodies sorted into packs of eight, packs into tasks that fit a core's cache, tasks into strata.
+
+The tree is cut from the leaves up into subtrees of at most SUBTREE bodies; what remains is cut again, and so on: these are the strata. A stratum's
+subtrees know nothing of each other. Neighbouring ones share a task of about TASK bodies, in which bodies are sorted by level, so that eight
+neighbours are one step of the walk. The lowest stratum, usually most of the tree, goes down and up again while its numbers are in the cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rigidgrad.trees.compiled import kernel
+from rigidgrad.trees.heavy_paths import HeavyPaths, heavy_paths
+from rigidgrad.trees.lanes import W
+from rigidgrad.trees.topology import Topology
+
+SUBTREE = 128
+TASK = 4096
+SMALL = 512  # bodies under which a plain loop is faster than any plan
+
+
+class Levels(NamedTuple):
+    """Tables of the walk by levels. A task's workspace has packs for the parents of its roots (entries) first, then one a body pack."""
+
+    strata: list[tuple[int, int]]  # ranges of tasks, the root's first
+    pack_start: np.ndarray  # (tasks + 1,) body packs of a task
+    entry_start: np.ndarray  # (tasks + 1,) entry packs of a task
+    home: (
+        np.ndarray
+    )  # (tasks,) where a task's workspace starts among all, in packs; pack 0 is the world; those of the lowest stratum come last
+    upper_packs: int  # without the lowest stratum's workspaces
+    all_packs: int
+    largest: int  # packs of the largest workspace in the lowest stratum
+    body: np.ndarray  # (packs·W,) which body sits in a slot, -1 for padding
+    parent: np.ndarray  # (packs·W,) its parent's slot in the task's workspace, -1 for padding
+    source: np.ndarray  # (entry packs·W,) where an entry's body sits among the upper workspaces; 0, the world, for padding
+    hang_start: np.ndarray  # (tasks + 1,) the entries of other tasks that hang on a task's bodies
+    hang_entry: np.ndarray
+    hang_slot: np.ndarray  # … and on which slot among the upper workspaces
+
+
+class Plan:
+    """All that is worked out once for a tree, made when first needed, and workspaces that calls reuse."""
+
+    def __init__(self, topology: Topology, data: np.ndarray) -> None:
+        self.topology = topology
+        self._data = data
+        self._packed: dict[tuple[str, str], np.ndarray] = {}
+        self._idle: dict[Any, list[np.ndarray]] = {}
+        self._guard = threading.Lock()
+
+    @cached_property
+    def method(self) -> str:
+        """The walk for this shape: a plain loop for few bodies; by levels if they are wide enough to fill lanes, else along heavy paths."""
+        if self.topology.bodies < SMALL:
+            return "sequential"
+        return "levels" if self.topology.bodies >= 2 * W * self.topology.levels else "heavy_path"
+
+    @cached_property
+    def levels(self) -> Levels:
+        return _levels(self.topology)
+
+    @cached_property
+    def heavy_paths(self) -> HeavyPaths:
+        return heavy_paths(self.topology)
+
+    @cached_property
+    def preorder(self) -> np.ndarray:
+        """Bodies in depth-first order."""
+        result = np.empty(self.topology.bodies, np.int32)
+        result[(self.topology.tour[0] + self.topology.depth) // 2] = np.arange(self.topology.bodies, dtype=np.int32)
+        return result
+
+    def rows(self, dtype: Any) -> np.ndarray:
+        """The bodies' numbers (N, 24) in a dtype."""
+        return self._data if self._data.dtype == dtype else self._kept(("rows", np.dtype(dtype).name), lambda: self._data.astype(dtype))
+
+    def packed(self, kind: str, dtype: Any) -> np.ndarray:
+        """The bodies' numbers in packs, in the order of a walk; padding has no mass, and no transform along heavy paths."""
+        what = np.dtype(dtype)
+        return self._kept((kind, what.name), lambda: pack(self._data, getattr(self, kind).body, what, identity=kind == "heavy_paths"))
+
+    def _kept(self, key: tuple[str, str], make: Callable[[], np.ndarray]) -> np.ndarray:
+        found = self._packed.get(key)
+        if found is None:
+            found = make()
+            found.setflags(write=False)
+            self._packed[key] = found
+        return found
+
+    @contextmanager
+    def workspace(self, shape: tuple[int, ...], dtype: Any) -> Iterator[np.ndarray]:
+        """An array that an earlier call may have used: fresh memory costs more than the dynamics in it."""
+        key = shape, np.dtype(dtype).name
+        with self._guard:
+            idle = self._idle.setdefault(key, [])
+            array = idle.pop() if idle else None
+        if array is None:
+            array = np.zeros(shape, dtype)
+        try:
+            yield array
+        finally:
+            with self._guard:
+                if len(idle) < 2:
+                    idle.append(array)
+
+    def release(self) -> None:
+        """Gives back the memory that is kept between calls."""
+        with self._guard:
+            self._idle.clear()
+
+
+def pack(data: np.ndarray, body: np.ndarray, dtype: np.dtype, *, identity: bool) -> np.ndarray:
+    result = np.zeros((len(body) // W, data.shape[1], W), dtype)
+    _fill(data, body, result, identity)
+    return result
+
+
+@kernel
+def _fill(data, body, result, identity):
+    for slot in range(len(body)):
+        i = body[slot]
+        if i >= 0:
+            for k in range(data.shape[1]):
+                result[slot // W, k, slot % W] = data[i, k]
+        elif identity:
+            for k in range(0, 9, 4):
+                result[slot // W, k, slot % W] = 1
+
+
+def _levels(topology: Topology) -> Levels:
+    n = topology.bodies
+    parents, order = topology.parents, topology.order
+    stratum, local, weight = np.zeros(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
+    _strata(parents, order, SUBTREE, stratum, local, weight)
+    roots = order[local[order] == 0]
+    roots = roots[np.argsort(-stratum[roots], kind="stable")]
+    task = np.empty(n, np.int32)
+    tasks = _tasks(parents, order, roots, stratum, weight, local, TASK, task)
+    # bodies by task, then level, then breadth first
+    level = task[order].astype(np.int64) << 32 | local[order].astype(np.int64)
+    ranked = order[np.argsort(level, kind="stable")]
+    first = np.empty(n, bool)
+    key = task[ranked].astype(np.int64) << 32 | local[ranked].astype(np.int64)
+    first[0], first[1:] = True, key[1:] != key[:-1]
+    starts = np.append(np.flatnonzero(first), n)
+    widths = np.diff(starts)
+    padded = -(-widths // W) * W
+    slot_of_rank = np.repeat(np.cumsum(padded) - padded - starts[:-1], widths) + np.arange(n)
+    packs = int(padded.sum()) // W
+    body = np.full(packs * W, -1, np.int32)
+    body[slot_of_rank] = ranked
+    slot = np.empty(n, np.int64)
+    slot[ranked] = slot_of_rank
+    level_task = task[ranked[starts[:-1]]]
+    pack_start = np.concatenate([[0], np.cumsum(np.bincount(level_task, padded // W, tasks).astype(np.int64))])
+    roots_level = local[ranked[starts[:-1]]] == 0
+    entry_start = np.concatenate([[0], np.cumsum(np.bincount(level_task[roots_level], padded[roots_level] // W, tasks).astype(np.int64))])
+    task_stratum = np.empty(tasks, np.int32)
+    task_stratum[task] = stratum
+    entry_packs = np.diff(entry_start)
+    size = np.diff(pack_start) + entry_packs
+    upper = task_stratum > 0
+    home = 1 + np.cumsum(size) - size
+    # slots in workspaces
+    place = slot - pack_start[task] * W + entry_packs[task] * W  # of a body within its task's workspace
+    parent = np.full(packs * W, -1, np.int32)
+    inner = local > 0
+    parent[slot[inner]] = place[parents[inner]]
+    root = ~inner
+    parent[slot[root]] = slot[root] - pack_start[task[root]] * W  # the k-th root's entry is the k-th
+    entry = np.full(n, -1, np.int64)
+    entry[root] = entry_start[task[root]] * W + parent[slot[root]]
+    source = np.zeros(int(entry_start[-1]) * W, np.int64)
+    hanging = order[root[order] & (parents[order] >= 0)]
+    holder = parents[hanging]
+    where = home[task[holder]] * W + place[holder]
+    source[entry[hanging]] = where
+    by_task = np.argsort(task[holder], kind="stable")
+    hang_start = np.concatenate([[0], np.cumsum(np.bincount(task[holder], minlength=tasks))])
+    strata_of_tasks = np.flatnonzero(np.concatenate([[True], task_stratum[1:] != task_stratum[:-1], [True]]))
+    strata = [(int(a), int(b)) for a, b in itertools.pairwise(strata_of_tasks)]
+    return Levels(
+        strata,
+        pack_start,
+        entry_start,
+        home,
+        1 + int(size[upper].sum()),
+        1 + int(size.sum()),
+        int(size[~upper].max()),
+        body,
+        parent,
+        source,
+        hang_start,
+        entry[hanging][by_task],
+        where[by_task],
+    )
+
+
+@kernel
+def _strata(parents, order, limit, stratum, local, weight):
+    """Cuts subtrees of at most `limit` bodies from the leaves up. `local` is a body's depth in its subtree, `weight` the bodies under it there."""
+    n = len(order)
+    top = np.zeros(n, np.int32)
+    below = np.zeros(n, np.int64)
+    for k in range(n - 1, -1, -1):
+        i = order[k]
+        s, w = top[i], below[i] + 1
+        if w > limit:
+            s, w = s + 1, 1
+        stratum[i], weight[i] = s, w
+        p = parents[i]
+        if p >= 0:
+            if s > top[p]:
+                top[p], below[p] = s, w
+            elif s == top[p]:
+                below[p] += w
+    for k in range(n):
+        i = order[k]
+        p = parents[i]
+        local[i] = local[p] + 1 if p >= 0 and stratum[p] == stratum[i] else 0
+
+
+@kernel
+def _tasks(parents, order, roots, stratum, weight, local, limit, task):
+    """Shares out subtrees, given by their roots, to tasks of at most `limit` bodies (or one subtree); how many there are."""
+    count, filled, last = 0, 0, -1
+    for k in range(len(roots)):
+        i = roots[k]
+        if last >= 0 and (stratum[i] != last or filled + weight[i] > limit):
+            count, filled = count + 1, 0
+        task[i] = count
+        filled += weight[i]
+        last = stratum[i]
+    for k in range(len(order)):
+        i = order[k]
+        if local[i] > 0:
+            task[i] = task[parents[i]]
+    return count + 1

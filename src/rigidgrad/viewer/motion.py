@@ -1,0 +1,100 @@
+"""Motions to show: positions at times, from a solution, a controller's log or an array."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.errors import InputError
+from rigidgrad.model.model import Model
+
+_FALLBACK_DT = 0.01
+_MOST_FRAMES = 4000
+
+
+@dataclass(frozen=True)
+class Motion:
+    """Positions q (frames, nq) at times t (frames,), in seconds, rising."""
+
+    t: np.ndarray
+    q: np.ndarray
+    notes: tuple[str, ...] = ()
+
+    @property
+    def duration(self) -> float:
+        return float(self.t[-1] - self.t[0])
+
+    def thinned(self, most: int = _MOST_FRAMES) -> Motion:
+        """At most so many frames, spread evenly, first and last kept."""
+        if len(self.t) <= most:
+            return self
+        kept = np.unique(np.linspace(0, len(self.t) - 1, most).round().astype(int))
+        return Motion(self.t[kept], self.q[kept], self.notes)
+
+    def at(self, t: float, model: Model) -> np.ndarray:
+        """The position at a time since the first frame, between frames along straight lines; unit parts are scaled back to length one."""
+        t = min(max(t, 0.0), self.duration) + self.t[0]
+        k = min(max(int(np.searchsorted(self.t, t, side="right")) - 1, 0), max(len(self.t) - 2, 0))
+        if len(self.t) == 1:
+            return self.q[0]
+        part = (t - self.t[k]) / (self.t[k + 1] - self.t[k])
+        a, b = self.q[k], self.q[k + 1].copy()
+        for unit in unit_parts(model):
+            if a[unit] @ b[unit] < 0:  # the same orientation, the nearer of its two quaternions
+                b[unit] = -b[unit]
+        q = a + part * (b - a)
+        for unit in unit_parts(model):
+            q[unit] /= np.linalg.norm(q[unit]) or 1.0
+        return q
+
+
+def unit_parts(model: Model) -> list[slice]:
+    """Where quaternions and (cos, sin) pairs lie in q."""
+    starts = {"spherical": 0, "planar": 2, "floating": 3}
+    return [slice(j.q + starts[j.type], j.q + j.nq) for j in model.joints if j.type in starts]
+
+
+def as_motion(model: Model, solution: Any, dt: float | None = None) -> Motion:
+    """A motion from a Solution, a controller's log (t, x), or an array of positions (frames, nq) or states (frames, nq + nv), `dt` apart.
+
+    Rows of a log without a measurement (NaN) are left out.
+    """
+    states = getattr(solution, "x", solution)
+    try:
+        x = np.array(states, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"a motion is a Solution, a log or an array of positions, not {type(solution).__name__}") from None
+    if x.ndim == 1 and x.size:
+        x = x[None]
+    widths = (model.nq, model.nq + model.nv)
+    if x.ndim != 2 or len(x) == 0 or x.shape[1] not in widths:
+        raise InputError(f"a motion of {model.name!r} has shape (frames, {widths[0]}) or (frames, {widths[1]}); this has {x.shape}")
+    q = x[:, : model.nq]
+    t, notes = _times(solution, len(q), dt)
+    if getattr(solution, "t", None) is not None:
+        measured = np.isfinite(q).all(axis=1)
+        t, q = t[measured], q[measured]
+    if len(q) == 0 or not np.all(np.isfinite(q)):
+        raise InputError("the motion holds NaN or infinity")
+    return Motion(t, q, notes)
+
+
+def _times(solution: Any, count: int, dt: float | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    times = getattr(solution, "t", None)
+    if dt is None and times is not None:
+        t = np.array(times, dtype=float)
+        if t.shape != (count,) or not np.all(np.diff(t) > 0):
+            raise InputError("the times of a motion are one rising number a frame")
+        return t, ()
+    notes: tuple[str, ...] = ()
+    step: Any = getattr(solution, "dt", None) if dt is None else dt
+    if step is None:
+        step = _FALLBACK_DT
+        if count > 1:
+            notes = (f"The time step is not known; {step:g} s a frame is shown. Pass dt= to say it.",)
+    if isinstance(step, bool) or not isinstance(step, int | float | np.number) or not 0 < step < math.inf:
+        raise InputError(f"dt is a positive number of seconds, not {step!r}")
+    return float(step) * np.arange(count), notes

@@ -1,0 +1,190 @@
+"""Robots and motions as HTML that needs no network: a fragment to embed, or a page of its own."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.errors import InputError
+from rigidgrad.model.model import Model
+from rigidgrad.model.pose import Pose
+from rigidgrad.robot import Robot
+from rigidgrad.viewer.dials import dials
+from rigidgrad.viewer.motion import Motion, as_motion
+from rigidgrad.viewer.poses import body_poses, posture, tip_of
+from rigidgrad.viewer.shapes import Drawing, draw
+
+_SCRIPTS = ("joints", "motion", "solids", "picture", "camera", "figure", "mount")
+_COLORS = ((0.1, 0.62, 0.38, 1.0), (0.85, 0.33, 0.1, 1.0), (0.55, 0.3, 0.75, 1.0), (0.8, 0.62, 0.1, 1.0))
+
+# nothing may be fetched: what is in the file is all there is
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+
+
+def fragment(
+    robot: Robot,
+    solution: Any = None,
+    *,
+    dt: float | None = None,
+    q: Any = None,
+    frame: str | None = None,
+    paths: Mapping[str, Any] | None = None,
+    points: Mapping[str, Any] | None = None,
+    title: str = "",
+    height: str = "420px",
+    theme: str | None = None,
+    autoplay: bool = True,
+    script: bool = True,
+) -> str:
+    """HTML to put into a page: the robot with joint sliders, or the motion with playback.
+
+    `solution`: what `view` takes. `frame`: whose path is drawn. `paths` {"name": (n, 3)} and `points` {"name": (3,)} are drawn too, in the world. `theme`: "light" or
+    "dark" (default: as the reader's system). Several fragments on one page need the script once: script=False leaves it out, but for the last.
+    """
+    data = content(robot, solution, dt=dt, q=q, frame=frame, paths=paths, points=points)
+    if theme not in (None, "light", "dark"):
+        raise InputError(f'theme is "light" or "dark", not {theme!r}')
+    data |= {"title": title, "height": height, "theme": theme, "autoplay": autoplay, "page": False}
+    return _figure(data) + (f"<script>{player()}</script>\n" if script else "")
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """A whole page from what `content` gives."""
+    name = html.escape(str(data["title"] or data["name"]))
+    style = "html, body { margin: 0; height: 100%; background: #16181d; } .rigidgrad-view { height: 100dvh; border-radius: 0; }"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{name}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"{_figure(dict(data) | {'height': '100dvh', 'page': True})}<script>{player()}</script>\n</body>\n</html>\n"
+    )
+
+
+def _figure(data: Mapping[str, Any]) -> str:
+    # a "<" could end the script element
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f'<div class="rigidgrad-view"><script type="application/json">{text}</script></div>\n'
+
+
+@lru_cache(maxsize=1)
+def player() -> str:
+    """The player's script."""
+    folder = resources.files("rigidgrad.viewer") / "player"
+    style = (folder / "figure.css").read_text("utf-8")
+    parts = [f"const STYLE = {json.dumps(style)};", *((folder / f"{name}.js").read_text("utf-8") for name in _SCRIPTS)]
+    return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();"
+
+
+def content(
+    robot: Robot,
+    solution: Any = None,
+    *,
+    dt: float | None = None,
+    q: Any = None,
+    frame: str | None = None,
+    paths: Mapping[str, Any] | None = None,
+    points: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """All that the player needs to know, ready for JSON."""
+    model, drawing = robot.model, draw(robot.model)
+    motion = None if solution is None else as_motion(model, solution, dt).thinned()
+    start = posture(model, q) if motion is None else motion.q[0]
+    poses = body_poses(model, start[None] if motion is None else motion.q)
+    low, high = drawing.bounds(poses)
+    lines, spots = _paths(paths or {}), _points(points or {})
+    for shown in (*(np.asarray(p).reshape(-1, 3) for p in (paths or {}).values()), *(np.reshape(s["at"], (1, 3)) for s in spots)):
+        low, high = np.minimum(low, shown.min(axis=0)), np.maximum(high, shown.max(axis=0))
+    return {
+        "name": robot.name,
+        "title": "",
+        "notes": [*drawing.notes, *(motion.notes if motion else ())],
+        "nq": robot.nq,
+        "joints": _joints(model),
+        "shapes": _shapes(drawing),
+        "dials": [{"label": d.label, "low": d.low, "high": d.high, "joint": d.joint} for d in dials(model, start)],
+        "start": start.tolist(),
+        "motion": _motion(motion),
+        "trace": _trace(model, frame),
+        "paths": lines,
+        "points": spots,
+        "low": _rounded(low),
+        "high": _rounded(high),
+        "theme": None,
+        "autoplay": True,
+    }
+
+
+def _joints(model: Model) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": j.name,
+            "type": j.type,
+            "parent": model.parents[i],
+            "placement": _placement(model.placements[i]),
+            "axis": list(j.axis) if j.type in ("revolute", "continuous", "prismatic", "helical") else None,
+            "pitch": j.pitch,
+            "q": j.q,
+            "nq": j.nq,
+            "mimic": j.is_mimic,
+            "multiplier": j.multiplier,
+            "offset": j.offset,
+        }
+        for i, j in enumerate(model.joints)
+    ]
+
+
+def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
+    return [
+        {"kind": s.kind, "size": _rounded(s.size), "placement": _placement(s.placement), "color": _rounded(s.color), "body": s.body}
+        for s in drawing.shapes
+    ]
+
+
+def _motion(motion: Motion | None) -> dict[str, str] | None:
+    return None if motion is None else {"t": _packed(motion.t - motion.t[0]), "q": _packed(motion.q)}
+
+
+def _trace(model: Model, frame: str | None) -> dict[str, Any]:
+    found = model.frame(tip_of(model) if frame is None else frame)
+    return {"label": found.name, "body": found.body, "point": _rounded(found.placement.p)}
+
+
+def _paths(paths: Mapping[str, Any]) -> list[dict[str, Any]]:
+    made = []
+    for k, (name, path) in enumerate(paths.items()):
+        array = np.asarray(path, dtype=float)
+        if array.ndim != 2 or array.shape[1] != 3 or len(array) == 0 or not np.all(np.isfinite(array)):
+            raise InputError(f"path {name!r} has shape {array.shape}; a path is finite numbers of shape (n, 3)")
+        made.append({"label": str(name), "points": _packed(array), "color": _COLORS[k % len(_COLORS)]})
+    return made
+
+
+def _points(points: Mapping[str, Any]) -> list[dict[str, Any]]:
+    made = []
+    for k, (name, at) in enumerate(points.items()):
+        array = np.asarray(at, dtype=float)
+        if array.shape != (3,) or not np.all(np.isfinite(array)):
+            raise InputError(f"point {name!r} has shape {array.shape}; a point is 3 finite numbers")
+        made.append({"label": str(name), "at": _rounded(array), "color": _COLORS[k % len(_COLORS)]})
+    return made
+
+
+def _placement(pose: Pose) -> list[float]:
+    return [float(x) for row in pose.R for x in row] + [float(x) for x in pose.p]
+
+
+def _rounded(numbers: Sequence[float] | np.ndarray) -> list[float]:
+    return [float(f"{x:.7g}") for x in numbers]
+
+
+def _packed(array: np.ndarray) -> str:
+    """As base64 of little-endian float32."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype="<f4").tobytes()).decode("ascii")

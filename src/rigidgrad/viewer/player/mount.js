@@ -1,0 +1,13 @@
+// Every <div class="rigidgrad-view"> that holds its data as JSON and is not mounted yet becomes a player.
+
+for (const host of document.querySelectorAll("div.rigidgrad-view:not([data-mounted])")) {
+  host.dataset.mounted = "";
+  const data = JSON.parse(host.querySelector("script[type='application/json']").textContent);
+  try {
+    host.player = new Player(host, data);
+  } catch (error) {
+    if (host.shadowRoot) host.shadowRoot.replaceChildren();
+    const said = element("p", {}, `${data.name} cannot be shown: ${error.message}.`);
+    (host.shadowRoot || host).append(said);
+  }
+}

@@ -1,0 +1,202 @@
+"""What a robot looks like in simple shapes: the boxes, cylinders and spheres of its description, and stand-ins where it has meshes or nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rigidgrad.model.description import JointDescription, Link, Visual
+from rigidgrad.model.model import WORLD, Model
+from rigidgrad.model.pose import IDENTITY_POSE, Pose
+from rigidgrad.viewer.poses import body_poses, posture
+
+Color = tuple[float, float, float, float]
+
+PLAIN: Color = (0.72, 0.74, 0.77, 1.0)
+STAND_IN: Color = (0.58, 0.65, 0.74, 1.0)
+HUB: Color = (0.95, 0.45, 0.10, 1.0)
+
+_DENSITY = 1000.0  # kg/m³: what a stand-in of a link's mass would be made of
+_LARGEST = 1e4  # metres; beyond it single precision on a graphics card has no digits left
+_COUNTS = {"box": 3, "cylinder": 2, "capsule": 2, "sphere": 1}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A solid fixed to a body (WORLD is -1). Sizes: box (x, y, z), cylinder and capsule (radius, length along z), sphere (radius,).
+
+    A capsule's length is that of its cylinder, without the caps.
+    """
+
+    kind: str
+    size: tuple[float, ...]
+    placement: Pose  # in the body's frame
+    color: Color
+    body: int
+    link: str
+
+    def reach(self, rotation: np.ndarray) -> np.ndarray:
+        """Half of what it takes up along each axis (…, 3) when turned by rotation (…, 3, 3)."""
+        R = np.abs(rotation @ np.array(self.placement.R))
+        if self.kind == "box":
+            return R @ (np.array(self.size) / 2)
+        if self.kind == "sphere":
+            return np.broadcast_to(self.size[0], R.shape[:-1])
+        radius, length = self.size
+        along = R[..., 2]
+        across = radius if self.kind == "capsule" else radius * np.sqrt(np.maximum(1 - along**2, 0))
+        return along * length / 2 + across
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The shapes of a robot, and notes on what is drawn otherwise than described."""
+
+    shapes: tuple[Shape, ...]
+    notes: tuple[str, ...] = ()
+
+    def bounds(self, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and the highest corner of the box around all shapes at placements of bodies (…, bodies + 1, 4, 4)."""
+        low, high = np.full(3, np.inf), np.full(3, -np.inf)
+        for shape in self.shapes:
+            T = poses[..., shape.body, :, :]
+            centre = (T @ np.append(shape.placement.p, 1.0))[..., :3].reshape(-1, 3)
+            reach = shape.reach(T[..., :3, :3]).reshape(-1, 3)
+            low, high = np.minimum(low, (centre - reach).min(axis=0)), np.maximum(high, (centre + reach).max(axis=0))
+        if not np.all(np.isfinite(low)):
+            return np.full(3, -0.5), np.full(3, 0.5)
+        return low, high
+
+
+def draw(model: Model) -> Drawing:
+    """The drawing of a robot. Meshes are not read: links that have nothing else get capsules between joints, or boxes."""
+    description = {link.name: link for link in model.description.links}
+    shapes: list[Shape] = []
+    refused = meshes = 0
+    bare: list[str] = []  # links whose only looks are meshes
+    for name in (f.name for f in model.frames.values() if f.kind == "link"):
+        link = description[name]
+        given = [v for v in link.visuals if v.shape in _COUNTS] or [v for v in _collisions(link) if v.shape in _COUNTS]
+        own = [shape for v in given if (shape := _drawable(model, name, v)) is not None]
+        refused += len(given) - len(own)
+        shapes += own
+        link_meshes = sum(v.shape == "mesh" for v in link.visuals)
+        meshes += link_meshes
+        if link_meshes and not own:
+            bare.append(name)
+    drawn = {shape.body for shape in shapes} | {model.frames[name].body for name in bare}
+    empty = [i for i in model.bodies if i not in drawn and model.inertias[i][0] > 0]
+    bare += [f.name for f in model.frames.values() if f.kind == "link" and (f.body in empty or (not drawn and f.body == WORLD))]
+    stand_ins = list(_StandIns(model).draw(bare)) if bare else []
+    return Drawing((*shapes, *stand_ins), tuple(_notes(meshes, refused, len(empty), bool(stand_ins))))
+
+
+def _collisions(link: Link) -> tuple[Visual, ...]:
+    return getattr(link, "collisions", ())
+
+
+def _notes(meshes: int, refused: int, empty: int, stand_ins: bool) -> Iterator[str]:
+    if meshes:
+        how = "simple shapes stand for them" if stand_ins else "the simple shapes beside them are drawn"
+        yield f"{meshes} mesh{'es are' if meshes > 1 else ' is'} not read; {how}."
+    elif empty and stand_ins:
+        yield "The description has no shapes for some bodies; simple ones, sized by mass and joint distances, stand for them."
+    if refused:
+        yield f"{refused} shape{'s' if refused > 1 else ''} without a positive, finite size {'are' if refused > 1 else 'is'} left out."
+
+
+def _drawable(model: Model, link: str, visual: Visual) -> Shape | None:
+    size, frame = visual.size, model.frames[link]
+    if len(size) != _COUNTS[visual.shape] or not all(0 < x < _LARGEST for x in size):
+        return None
+    placement = frame.placement @ visual.placement
+    if not all(abs(x) < _LARGEST for x in placement.p):
+        return None
+    color = PLAIN
+    if visual.color is not None and visual.color[3] > 0:  # some programs write 0 0 0 0 where there is no colour
+        r, g, b, a = (min(max(float(x), 0.0), 1.0) for x in visual.color)
+        color = (r, g, b, a)
+    return Shape(visual.shape, tuple(float(x) for x in size), placement, color, frame.body, link)
+
+
+class _StandIns:
+    """Shapes for links without any, from where their joints are and how heavy they are."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.links = {link.name: link for link in model.description.links}
+        self.children: dict[str, list[JointDescription]] = {}
+        for joint in model.description.joints:
+            self.children.setdefault(joint.parent, []).append(joint)
+        self.extent = self._extent()
+
+    def _extent(self) -> float:
+        """The diagonal of the box around all link frames and centres of mass, with the robot in its first posture."""
+        poses = body_poses(self.model, posture(self.model))
+        points = []
+        for name, link in self.links.items():
+            frame = self.model.frames[name]
+            T = poses[frame.body] @ frame.placement.matrix()
+            points += [T[:3, 3], (T @ np.append(link.com, 1.0))[:3]]
+        span = float(np.linalg.norm(np.ptp(np.array(points), axis=0)))
+        return span if 1e-6 < span < _LARGEST else 1.0
+
+    def draw(self, names: list[str]) -> Iterator[Shape]:
+        for name in names:
+            yield from self._link(name)
+        for i, joint in enumerate(self.model.joints):
+            if self.model.body_names[i] in names and joint.type in ("revolute", "continuous", "helical", "spherical"):
+                radius = 1.25 * self._radius(self.model.inertias[i][0], self._length(self.model.body_names[i]))
+                ball = joint.type == "spherical"
+                size = (radius,) if ball else (radius, 2.2 * radius)
+                placement = IDENTITY_POSE if ball else _along(joint.axis)
+                yield Shape("sphere" if ball else "cylinder", size, placement, HUB, i, self.model.body_names[i])
+
+    def _ends(self, name: str) -> list[np.ndarray]:
+        """Where a link leads to: its children's joints, or twice as far as its centre of mass."""
+        near = 1e-3 * self.extent
+        ends = [np.array(j.placement.p) for j in self.children.get(name, ())]
+        ends = [p for p in ends if near < np.linalg.norm(p) < _LARGEST]
+        com = np.array(self.links[name].com)
+        if not ends and near < np.linalg.norm(com) < _LARGEST and self.links[name].mass > 0:
+            ends = [2 * com]
+        return ends
+
+    def _length(self, name: str) -> float:
+        return max((float(np.linalg.norm(p)) for p in self._ends(name)), default=0.0)
+
+    def _radius(self, mass: float, length: float) -> float:
+        """That of a round bar of this mass and length, within what looks like a robot."""
+        radius = math.sqrt(mass / (math.pi * _DENSITY * length)) if length > 0 else (mass / (8 * _DENSITY)) ** (1 / 3)
+        widest = min(0.08 * self.extent, 0.3 * length if length > 0 else math.inf)
+        return max(min(radius, widest), 0.012 * self.extent)
+
+    def _link(self, name: str) -> Iterator[Shape]:
+        link, frame, ends = self.links[name], self.model.frames[name], self._ends(name)
+        radius = self._radius(link.mass, self._length(name))
+
+        def shape(kind: str, size: tuple[float, ...], placement: Pose) -> Shape:
+            return Shape(kind, size, frame.placement @ placement, STAND_IN, frame.body, name)
+
+        if len(ends) >= 3:  # a trunk or a palm
+            low, high = np.min([*ends, np.zeros(3)], axis=0) - radius, np.max([*ends, np.zeros(3)], axis=0) + radius
+            yield shape("box", tuple((high - low).tolist()), Pose(IDENTITY_POSE.R, tuple(((low + high) / 2).tolist())))
+        elif ends:
+            for end in ends:
+                length = float(np.linalg.norm(end))
+                yield shape("capsule", (radius, length), Pose(_along(end / length).R, tuple((end / 2).tolist())))
+        elif link.mass > 0 or frame.body == WORLD:
+            at = tuple(float(x) if abs(x) < _LARGEST else 0.0 for x in link.com)
+            yield shape("box", (2 * radius,) * 3, Pose(IDENTITY_POSE.R, at))
+
+
+def _along(axis) -> Pose:
+    """A placement whose z axis points along a unit vector."""
+    z = np.asarray(axis, dtype=float)
+    x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)
+    x /= np.linalg.norm(x)
+    columns = np.column_stack([x, np.cross(z, x), z])
+    return Pose(tuple(tuple(row) for row in columns.tolist()), (0.0, 0.0, 0.0))
