@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import charts
 from dynamics import say
 from mpc_cases import LAP, Course, Tracking, tracked
 
 import rigidgrad as rg
+from rigidgrad import charts
 from rigidgrad.plants import Faults
 
 BLOCKS, ITERATIONS = (1, 2, 4, 8), (1, 2, 4)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import charts
 import numpy as np
 from dynamics import say
 from preconditioners import Task, tasks
 
 import rigidgrad as rg
+from rigidgrad import charts
 
 SOLVERS: dict[str, Any] = {
     "iLQR": rg.PDDP(),

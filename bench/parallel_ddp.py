@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import charts
 import machine
 import numpy as np
 import report
@@ -24,6 +23,7 @@ from control_cases import Arm, Quadrotor, noisy
 from dynamics import say
 
 import rigidgrad as rg
+from rigidgrad import charts
 
 EXPERIMENTS: dict[str, Any] = {
     "quadrotor": Quadrotor(),

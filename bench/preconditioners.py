@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import charts
 import machine
 import numpy as np
 import report
@@ -23,6 +22,7 @@ from control_cases import ARM_GOAL, ARM_OPTIMA, ARM_START, ARM_WEIGHTS, Arm, Wei
 from dynamics import say
 
 import rigidgrad as rg
+from rigidgrad import charts
 from rigidgrad.control.direct import Direct, Run
 from rigidgrad.control.linear import blocks, pcg, preconditioners
 from rigidgrad.control.linear.lq import LQ

@@ -282,8 +282,11 @@ def test_dragging_the_target_moves_the_arm(opened, served):
     eventually(lambda: abs(session.now.target[2] - home[2] - 0.15) < 0.03, "the target was dragged up by 15 cm")
     np.testing.assert_allclose(session.now.target[:2], home[:2], atol=1e-3)
     # the gizmo's last position may arrive after the checks above
-    away = lambda: np.linalg.norm(served.scene.points(session.now.x[:7]) - served.target.position)
-    eventually(lambda: away() < 0.01, "the tip is within 1 cm of the gizmo", 60)
+    eventually(
+        lambda: np.linalg.norm(served.scene.points(session.now.x[:7]) - served.target.position) < 0.01,
+        "the tip is within 1 cm of the gizmo",
+        60,
+    )
     drawn = served.stage.server.scene.get_handle_by_name("/robot/body_6")
     eventually(
         lambda: np.allclose(drawn.position, body_poses(served.scene.robot.model, session.now.x[:7])[6, :3, 3], atol=5e-3), "and drawn there"
