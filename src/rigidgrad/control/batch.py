@@ -64,6 +64,7 @@ class Lockstep:
         self.which = np.full(S, -1)  # the number of the problem in each slot
         self.histories: list[list[float]] = [[] for _ in range(S)]
         self.rounds = np.zeros(S, int)  # iterations; -1 of a problem that has not begun
+        self.last_try = np.zeros(S, bool)  # whether this round, without regularisation, tells converged from stalled
         self.again = np.zeros(S, bool)  # whether the last step was refused, so that the next is no new iteration
 
     def _bind_backward(self) -> None:
@@ -230,11 +231,16 @@ class Lockstep:
                 fall = float(falls[slot, chosen[slot]])
                 self.J[slot] -= fall
                 self.histories[slot].append(float(self.J[slot]))
-                self.rho[slot] = 0.0 if self.rho[slot] <= low else self.rho[slot] / 10.0
-                whole = float(expected[slot, self.whole])
-                status = "converged" if whole <= tolerance or (fall <= tolerance and alphas[chosen[slot]] >= TELLING) else ""
+                little = expected[slot, self.whole] <= tolerance or (fall <= tolerance and alphas[chosen[slot]] >= TELLING)
+                status = "converged" if little and self.rho[slot] <= low else ""
+                self.rho[slot], self.last_try[slot] = 0.0 if self.rho[slot] <= low else self.rho[slot] / 10.0, False
             elif usable[slot] and expected[slot, self.whole] <= tolerance:
-                status = "converged"
+                if self.rho[slot] == 0.0:
+                    status = "converged"
+                else:  # so small a step may be due to the regularisation: once more without
+                    self.rho[slot], self.last_try[slot] = 0.0, True
+            elif self.last_try[slot]:
+                status = "stalled"
             else:
                 self.rho[slot] = max(low, 10.0 * self.rho[slot])
                 if self.rho[slot] > high:
@@ -244,7 +250,7 @@ class Lockstep:
             elif not status and self.rounds[slot] >= o.iterations:
                 status = "iterations"
             if status:
-                self.again[slot] = False
+                self.again[slot] = self.last_try[slot] = False
                 status = self._outer(slot, status)
             if status:
                 ended[slot] = status

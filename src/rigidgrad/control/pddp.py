@@ -226,8 +226,8 @@ class Run:
                     return "stalled"
                 if time.perf_counter() > self.deadline:
                     return "time"
-            if chosen is None:  # there is nothing left to gain
-                return "converged"
+            if chosen is None:
+                return "converged" if rho == 0.0 or self.nothing_left(tolerance) else "stalled"
             before = self.x.copy() if self.options.M_b > 1 else self.x
             self.forward.take(chosen)
             if self.options.M_b > 1:
@@ -238,14 +238,20 @@ class Run:
             self.steps_taken.append(float(self.alphas[chosen]))
             if self.forward.open:
                 self.defects.append(float(np.abs(self.forward.gap).max()))
-            rho = 0.0 if rho <= low else rho / 10.0
             small = max(tolerance * abs(self.J), self.negligible)
-            telling = expected <= small or (abs(fall) <= small and self.alphas[chosen] >= TELLING)
+            # a step that regularisation holds back tells nothing
+            telling = rho <= low and (expected <= small or (abs(fall) <= small and self.alphas[chosen] >= TELLING))
+            rho = 0.0 if rho <= low else rho / 10.0
             if telling and self.sigma * float(np.abs(self.forward.gap).sum()) <= 10 * small:
                 return "converged"
             if time.perf_counter() > self.deadline:
                 return "time"
         return "iterations"
+
+    def nothing_left(self, tolerance: float) -> bool:
+        """Whether a whole step without regularisation would not lower the cost either."""
+        fine, slope, curve = self.backward.run(0.0, self.crew, False, False)
+        return fine and -(slope + 0.5 * curve) <= max(tolerance * abs(self.J), self.negligible)
 
     def expand(self) -> None:
         self.backward.expand(self.x, self.u)

@@ -138,9 +138,14 @@ class Problem:
             self.p[:, part["lower"]], self.p[:, part["upper"]] = np.clip(bounds, -_FAR, _FAR)
         self.forget_multipliers()
 
+    def __reduce__(self):
+        guess = self.guess if self.guess_states is None else (self.guess_states, self.guess)
+        return _restore, (self.system, self.start, self.steps, self.dt, self.integrator, self.costs, self.limits, guess)
+
     def private_copy(self) -> Problem:
         """The same problem with numbers of its own."""
-        other = copy.copy(self)
+        other = object.__new__(Problem)
+        other.__dict__.update(self.__dict__)
         other.p, other.workspaces = self.p.copy(), {}
         return other
 
@@ -279,16 +284,22 @@ class Problem:
     def evaluate(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(f(x_k, u_k), costs with penalties of all knots) of trajectories (…, N + 1, nx), (…, N, nu)."""
         batch = x.shape[:-2]
-        h = np.broadcast_to(self.dt, (*batch, self.steps))
-        after, running = self.programs.evaluation(x[..., :-1, :], u, h, np.broadcast_to(self.p[:-1], (*batch, self.steps, self.p.shape[1])))
-        last = self.programs.final_evaluation(x[..., -1, :], np.broadcast_to(self.p[-1], (*batch, self.p.shape[1])))
-        return after, np.concatenate([running.sum(axis=-1), last.sum(axis=-1)[..., None]], axis=-1)
+        p = self.p if not batch else np.broadcast_to(self.p, (*batch, *self.p.shape))
+        after, running = self._at_all_knots(x, u, p)
+        last = self.programs.final_evaluation(x[..., -1, :], p[..., -1, :])
+        costs = running.sum(axis=-1)
+        costs[..., -1] = last.sum(axis=-1)
+        return after[..., :-1, :], costs
 
     def cost(self, x: np.ndarray, u: np.ndarray) -> float:
         """The cost of a trajectory, without penalties."""
-        h = np.full(self.steps, self.dt)
-        running = self.programs.evaluation(x[:-1], u, h, self.p[:-1])[1]
-        return float(running[:, 0].sum() + self.programs.final_evaluation(x[-1:], self.p[-1:])[0, 0])
+        running = self._at_all_knots(x, u, self.p)[1]
+        return float(running[:-1, 0].sum() + self.programs.final_evaluation(x[-1:], self.p[-1:])[0, 0])
+
+    def _at_all_knots(self, x: np.ndarray, u: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Next states and running costs; the last knot, with the control before it, only keeps arrays whole and is to be ignored."""
+        padded = np.concatenate([u, u[..., -1:, :]], axis=-2)
+        return self.programs.evaluation(x, padded, np.full(x.shape[:-1], self.dt), p)  # type: ignore[no-any-return]
 
     def minus(self, x: np.ndarray, origin: np.ndarray) -> np.ndarray:
         """x ⊖ origin, states of any batch shape."""
@@ -301,6 +312,10 @@ class Problem:
         if self.system.flat:
             return x + dx
         return self.programs.displacement(x, dx)
+
+
+def _restore(system: System, start: Any, steps: int, dt: float, integrator: str, costs: Any, limits: Any, guess: Any) -> Problem:
+    return Problem(system, start, steps, dt, integrator=integrator, costs=costs, limits=limits, guess=guess)
 
 
 def _retarget(cost: Cost, value: Any) -> None:

@@ -69,6 +69,9 @@ class RobotSystem(System):
             self.actuation = tuple(tuple(row) for row in matrix.tolist())
         self.nu = self.nv if self.actuation is None else len(self.actuation[0])
 
+    def __reduce__(self):
+        return RobotSystem, (self.robot, self.actuation)
+
     @cached_property
     def lean(self) -> Model:
         """The same dynamics with fewer operations."""
