@@ -23,7 +23,7 @@ def blocks(page: Path) -> str:
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
 def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(blocks(page), str(page), "exec"), {})
+    exec(compile(blocks(page), str(page), "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
