@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 
 import numpy as np
@@ -190,12 +191,12 @@ def test_in_real_time():
     mpc = rg.MPC(problem, period=0.01, target=eight)
     running = mpc.start(plant)
     assert running.alive
-    import time
-
-    time.sleep(0.4)
+    end = time.monotonic() + 60  # the first step may compile
+    while mpc.log.steps < 5 and time.monotonic() < end:
+        time.sleep(0.05)
     log = running.stop()
     assert not running.alive
-    assert 5 <= log.steps <= 90 and mpc.counts["late"] == (log.slack < 0).sum()
+    assert log.steps >= 5 and mpc.counts["late"] == (log.slack < 0).sum()
 
 
 # --- trouble -------------------------------------------------------------------------------------------------------------------------
