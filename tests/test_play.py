@@ -11,10 +11,10 @@ import pytest
 from browser import Cable, eventually, launched, missing, picture, share
 
 import rigidgrad as rg
+from rigidgrad.commands import play as command
 from rigidgrad.control.direct import Direct
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.errors import InputError, RigidgradError
-from rigidgrad.play import command
 from rigidgrad.play.scenes import NAMES, scene
 from rigidgrad.play.session import PLANT_STEP, SOLVERS, Session, first_settings
 from rigidgrad.viewer.poses import body_poses

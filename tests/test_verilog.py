@@ -12,6 +12,7 @@ from random_trees import random_tree
 
 import rigidgrad as rg
 from rigidgrad import errors, fpga
+from rigidgrad.commands import fpga as fpga_command
 from rigidgrad.fixed import Fixed
 from rigidgrad.program.nesting import flatten, nest
 from rigidgrad.runtime.formulation import program_of
@@ -293,7 +294,7 @@ def test_levels_are_counted_across_the_hierarchy_and_end_at_registers(tmp_path):
 
 def command(*arguments):
     parser = argparse.ArgumentParser()
-    fpga.add_parser(parser.add_subparsers())
+    fpga_command.add_parser(parser.add_subparsers())
     parsed = parser.parse_args(["fpga", *arguments])
     parsed.run(parsed)
 

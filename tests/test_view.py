@@ -15,10 +15,10 @@ from browser import eventually, launched, missing, picture, share
 from random_trees import random_tree
 
 import rigidgrad as rg
+from rigidgrad.commands.view import add_parser, read_motion
 from rigidgrad.errors import InputError, RigidgradError, UnknownNameError
 from rigidgrad.model.pose import Pose
 from rigidgrad.viewer import fragment, view
-from rigidgrad.viewer.command import add_parser, read_motion
 from rigidgrad.viewer.dials import dials, position
 from rigidgrad.viewer.motion import Motion, as_motion
 from rigidgrad.viewer.page import content, player

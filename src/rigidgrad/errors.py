@@ -22,6 +22,10 @@ class InputError(RigidgradError, ValueError):
     """An argument with a wrong shape, type or value."""
 
 
+class UsageError(InputError):
+    """A command or a task file that asks for something that there is not; the command line exits with 2."""
+
+
 class UnknownNameError(RigidgradError, KeyError):
     """A joint, link, frame, robot or function that does not exist."""
 

@@ -1,11 +1,8 @@
-"""`rigidgrad fpga ROBOT`: a robot's gradient as a circuit, generated, simulated bit for bit, synthesised, and reported on one page."""
+"""A robot's gradient as a circuit, generated, simulated bit for bit, synthesised, and reported on one page."""
 
 from __future__ import annotations
 
-import argparse
 import html
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.codegen import write
-from rigidgrad.errors import InputError
 from rigidgrad.fixed.ranges import Ranges, analyse
 from rigidgrad.program.nesting import flatten, nest
-from rigidgrad.robot import Robot, load
+from rigidgrad.robot import Robot
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.targets.c import identifier
 from rigidgrad.targets.verilog import chart, tools
@@ -26,7 +21,6 @@ from rigidgrad.targets.verilog.driver import BATCHES, LINKS, Coprocessor
 from rigidgrad.targets.verilog.simulate import QUICK, Simulation, Simulator
 from rigidgrad.targets.verilog.synthesise import VCU118_DSPS, Area, Synthesis, generic_area, synthesise
 
-FUNCTIONS = ("fused_gradient", "rnea_derivatives", "rnea")
 ACCELERATION = 50.0  # rad/s² or m/s², of the states that a circuit is checked with
 VELOCITY = 10.0  # where the robot has no limit, or a larger one
 
@@ -239,93 +233,8 @@ def page(report: Report) -> str:
 """
 
 
-# --- the command ---------------------------------------------------------------------------------------------------------------------
-
-
-def add_parser(commands: Any) -> None:
-    """The command `fpga`, for the command line's parser."""
-    fpga = commands.add_parser(
-        "fpga",
-        help="a robot's gradient as a circuit",
-        description="Generates Verilog for a robot, simulates it bit for bit (Verilator), synthesises it (yosys) and writes a report.",
-    )
-    fpga.add_argument("robot", help="a URDF file or the name of a bundled robot")
-    fpga.add_argument("--function", choices=FUNCTIONS, default=FUNCTIONS[0])
-    fpga.add_argument("--multipliers", type=int, default=32, metavar="K", help="pipelined multipliers (default 32)")
-    fpga.add_argument("--adders", type=int, default=None, metavar="L", help="pipelined adders (default: as many)")
-    fpga.add_argument("--format", default="16,16", metavar="I,F", help="integer and fraction bits (default 16,16)")
-    fpga.add_argument(
-        "--trig", choices=("inputs", "table"), default="inputs", help="sines and cosines as inputs (default) or by a table inside"
-    )
-    fpga.add_argument(
-        "--interval", default=None, metavar="CYCLES", help="cycles between states of a stream, or 'shortest'; default: least latency"
-    )
-    fpga.add_argument("--floats", action="store_true", help="float32 in the stream, converted inside")
-    fpga.add_argument("--states", type=int, default=200, help="random states to simulate (default 200)")
-    fpga.add_argument(
-        "--clock",
-        type=float,
-        default=200.0,
-        metavar="MHZ",
-        help="the clock to report times at (default 200; nothing here shows that it is met)",
-    )
-    fpga.add_argument("--out", default="build/fpga", metavar="FOLDER", help="where the files go (default build/fpga)")
-    fpga.add_argument("--area", action="store_true", help="count the cells of a generic library too")
-    fpga.add_argument("--no-simulation", action="store_true")
-    fpga.add_argument("--no-synthesis", action="store_true")
-    fpga.add_argument("--json", action="store_true", help="print JSON for machines")
-    fpga.set_defaults(run=_command)
-
-
-def _command(arguments: argparse.Namespace) -> None:
-    robot = load(arguments.robot)
-    try:
-        integer, fraction = (int(x) for x in arguments.format.split(","))
-    except ValueError:
-        raise InputError(f"--format is two numbers of bits, as in 16,16, not {arguments.format!r}") from None
-    interval = arguments.interval
-    if interval not in (None, "shortest"):
-        if not interval.isdigit():
-            raise InputError(f"--interval is a number of cycles or 'shortest', not {interval!r}")
-        interval = int(interval)
-    say = _progress if sys.stderr.isatty() and not arguments.json else lambda text: None
-    say("scheduling")
-    circuit = build(
-        robot,
-        arguments.function,
-        multipliers=arguments.multipliers,
-        adders=arguments.adders,
-        format=(integer, fraction),
-        trig=arguments.trig,
-        interval=interval,
-        floats=arguments.floats,
-    )
-    folder = Path(arguments.out)
-    files = write(folder, circuit.files())
-    report = check(
-        robot,
-        circuit,
-        folder,
-        count=arguments.states,
-        clock=arguments.clock * 1e6,
-        simulation=not arguments.no_simulation,
-        synthesis=not arguments.no_synthesis,
-        area=arguments.area,
-        say=say,
-    )
-    files += write(folder, {f"{circuit.name}.html": page(report)})
-    if arguments.json:
-        print(json.dumps(summary(report) | {"files": [str(f) for f in files]}, indent=1))
-        return
-    print(_told(report))
-    print("wrote " + ", ".join(str(f) for f in files))
-
-
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _told(report: Report) -> str:
+def told(report: Report) -> str:
+    """What was found, in a few lines."""
     s = summary(report)
     d = s["design"]
     lines = [

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from rigidgrad.commands.terminal import add_output, add_robot, load_robot, show
 from rigidgrad.errors import InputError
-from rigidgrad.model.source import bundled
-from rigidgrad.robot import load
 
 
 def add_parser(commands: Any) -> None:
@@ -22,15 +20,13 @@ def add_parser(commands: Any) -> None:
         help="show a robot, or a motion of it, in a browser",
         description="Shows a robot with a slider a joint, or plays a motion of it, in a browser. Meshes are not read: simple shapes stand for them.",
     )
-    parser.add_argument("robot", help=f"a URDF file, or one of {', '.join(bundled())}")
+    add_robot(parser)
     parser.add_argument("motion", nargs="?", help="what to play: a controller's log (.npz), or positions or states, a row a frame (.npy)")
     parser.add_argument("--dt", type=float, help="seconds from frame to frame, where the file does not say")
     parser.add_argument("--frame", help="the frame whose path is drawn (default: the end of the longest chain)")
-    parser.add_argument("--floating-base", action="store_true", help="put a free-flyer under the root link")
-    parser.add_argument("--no-strict", action="store_true", help="warn about physically impossible bodies instead of refusing them")
     parser.add_argument("--html", metavar="FILE", help="save a page that needs nothing but a browser, instead of serving one")
     add_address(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -43,17 +39,19 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from rigidgrad.viewer.show import view
 
-    robot = load(arguments.robot, floating_base=arguments.floating_base, strict=not arguments.no_strict)
+    robot = load_robot(arguments)
     motion = None if arguments.motion is None else read_motion(Path(arguments.motion))
     shown = {"dt": arguments.dt, "frame": arguments.frame}
     if arguments.html:
         path = view(robot, motion, html=arguments.html, **shown)
-        print(json.dumps({"html": str(path)}) if arguments.json else f"wrote {path}")
+        show(arguments, {"html": path}, f"wrote {path}")
         return
-    stage = view(robot, motion, host=arguments.host, port=arguments.port, block=False, announce=not arguments.json, **shown)
+    stage = view(
+        robot, motion, host=arguments.host, port=arguments.port, block=False, announce=not (arguments.json or arguments.quiet), **shown
+    )
     with stage:
         if arguments.json:
-            print(json.dumps({"url": stage.url, "port": stage.port}), flush=True)
+            show(arguments, {"url": stage.url, "port": stage.port}, "")
         stage.wait()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from rigidgrad.viewer.command import add_address
+from rigidgrad.commands.terminal import add_output, show
+from rigidgrad.commands.view import add_address
 
 
 def add_parser(commands: Any) -> None:
@@ -20,16 +20,16 @@ def add_parser(commands: Any) -> None:
         "robot", nargs="?", default="iiwa14", help="iiwa14 (default), cartpole, quadrotor, hyq, or a URDF file of a robot with a fixed base"
     )
     add_address(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     from rigidgrad.play.page import play
 
-    page = play(arguments.robot, host=arguments.host, port=arguments.port, block=False, announce=not arguments.json)
+    page = play(arguments.robot, host=arguments.host, port=arguments.port, block=False, announce=not (arguments.json or arguments.quiet))
     assert page is not None
     with page:
         if arguments.json:
-            print(json.dumps({"url": page.url, "port": page.stage.port}), flush=True)
+            show(arguments, {"url": page.url, "port": page.stage.port}, "")
         page.stage.wait()

@@ -1,0 +1,68 @@
+"""`rigidgrad check ROBOT`: whether a robot makes physical sense, and whether our numbers for it are right."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from rigidgrad.commands.terminal import add_output, add_robot, positive, progress, show, table
+
+if TYPE_CHECKING:
+    from rigidgrad.commands.verification import Check
+    from rigidgrad.robot import Robot
+
+WORDS = {True: "ok", False: "FAILED", None: "note"}
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of a parser."""
+    parser = commands.add_parser(
+        "check",
+        help="check a robot's description and our dynamics of it",
+        description="Checks that a robot makes physical sense, and our dynamics and gradients against finite differences and, where it is installed, Pinocchio. "
+        "The exit code is 1 if something fails; notes are no failures.",
+    )
+    add_robot(parser)
+    parser.add_argument("--states", type=positive(int), default=20, metavar="N", help="random states to check with; default: 20")
+    parser.add_argument("--seed", type=int, default=0, help="of the random states; default: 0")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from rigidgrad.commands.verification import against_pinocchio, bodies, body_notes, identities, limit_notes
+
+    robot, found = _loaded(arguments)
+    found += body_notes(robot) + limit_notes(robot)
+    with progress(arguments, f"checking {robot.name}", 3) as step:
+        step("dynamics and gradients")
+        found += identities(robot, arguments.states, arguments.seed)
+        step("against Pinocchio")
+        found += against_pinocchio(robot, arguments.robot, arguments.states, arguments.seed)
+    failed = sum(c.passed is False for c in found)
+    rows = [("", "check", "found", "allowed", "about"), *((WORDS[c.passed], c.name, *c.numbers(), c.about) for c in found)]
+    weights = table(bodies(robot), right=range(1, 7))
+    passed, notes = sum(c.passed is True for c in found), sum(c.passed is None for c in found)
+    last = f"{robot.name}: {passed} checks passed, {failed} failed, {notes} {'note' if notes == 1 else 'notes'}"
+    foot = "masses in kg, centre of mass from the joint and radius of gyration in m, principal moments in kg m²; slack: how far the largest moment is below the sum of the others"
+    data = {"robot": robot.name, "passed": passed, "failed": failed, "checks": [c._asdict() for c in found]}
+    show(arguments, data, "\n\n".join([weights, foot, table(rows, right=(2, 3)), last]))
+    return 1 if failed else 0
+
+
+def _loaded(arguments: argparse.Namespace) -> tuple[Robot, list[Check]]:
+    """The robot, even if it makes no sense, and what loading it said."""
+    from rigidgrad.commands.verification import Check
+    from rigidgrad.errors import ModelWarning
+    from rigidgrad.robot import load
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ModelWarning)
+        robot = load(arguments.robot, floating_base=arguments.floating_base, strict=False)
+    said, prefix = [str(w.message) for w in caught], f"robot '{robot.name}': "
+    notes = [Check("description", None, about=text) for text in said if not text.startswith(prefix)]
+    # about bodies: with strict=True the same is an error
+    verdict = None if arguments.no_strict else False
+    impossible = [Check("bodies", verdict, about=text.removeprefix(prefix)) for text in said if text.startswith(prefix)]
+    return robot, notes + (impossible or [Check("bodies", True, about="possible masses and inertias")])

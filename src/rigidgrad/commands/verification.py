@@ -1,0 +1,243 @@
+"""What `rigidgrad check` checks of a robot: its masses and limits, identities of mechanics, finite differences, Pinocchio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rigidgrad.commands.peers import Absent, Pinocchio
+from rigidgrad.robot import Robot
+from rigidgrad.viewer.poses import tip_of
+
+_STEP = 1e-3  # of finite differences of fourth order: truncation and rounding both stay far below what is allowed
+_DIFFERENCES = 1e-6  # allowed of gradients, relative to the largest entry
+_EXACT = 1e-9  # allowed of everything without a linear system, relative to the largest entry
+_FASTEST = 10.0  # rad/s or m/s, of the states
+_STIFF = 1e10  # a condition number of the mass matrix that leaves few digits
+
+
+class Check(NamedTuple):
+    """One line: passed, failed, or (None) a note; what was found, and what is allowed."""
+
+    name: str
+    passed: bool | None
+    found: float | None = None
+    allowed: float | None = None
+    about: str = ""
+
+    def numbers(self) -> tuple[str, str]:
+        return ("", "") if self.found is None else (f"{self.found:.1e}", "" if self.allowed is None else f"{self.allowed:.1e}")
+
+
+def _within(name: str, found: float, allowed: float, about: str) -> Check:
+    return Check(name, bool(found <= allowed), float(found), float(allowed), about)
+
+
+# --- the description -----------------------------------------------------------------------------------------------------------------
+
+
+class Body(NamedTuple):
+    """A moving body with all that is fixed to it."""
+
+    name: str
+    mass: float
+    center: float  # metres from the joint
+    moments: tuple[float, float, float]  # principal, about the centre
+
+    @property
+    def gyration(self) -> float:
+        """The radius at which all its mass would have its largest moment."""
+        return float(np.sqrt(max(self.moments[2], 0.0) / self.mass)) if self.mass > 0 else 0.0
+
+
+def measured_bodies(robot: Robot) -> list[Body]:
+    found = []
+    for name, (m, h, (xx, xy, yy, xz, yz, zz)) in zip(robot.model.body_names, robot.model.inertias, strict=True):
+        c = np.array(h) / m if m else np.zeros(3)
+        about_origin = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        low, middle, high = np.linalg.eigvalsh(about_origin - m * (c @ c * np.eye(3) - np.outer(c, c)))
+        found.append(Body(name, m, float(np.linalg.norm(c)), (float(low), float(middle), float(high))))
+    return found
+
+
+def bodies(robot: Robot) -> list[tuple[str, ...]]:
+    """A table of all moving bodies."""
+    rows: list[tuple[str, ...]] = [("body", "mass", "centre", "gyration", "least moment", "middle", "largest", "slack")]
+    for b in measured_bodies(robot):
+        low, middle, high = b.moments
+        slack = f"{(low + middle - high) / high:.0%}" if high > 0 else "-"
+        rows.append((b.name, f"{b.mass:.4g}", f"{b.center:.3g}", f"{b.gyration:.3g}", f"{low:.3g}", f"{middle:.3g}", f"{high:.3g}", slack))
+    return rows
+
+
+def body_notes(robot: Robot) -> list[Check]:
+    """What is possible, but odd."""
+    found, all_bodies = [], measured_bodies(robot)
+    reach = sum(float(np.linalg.norm(p.p)) for p in robot.model.placements) + max((b.center for b in all_bodies), default=0.0)
+    for b in all_bodies:
+        if b.mass == 0:
+            found.append(Check("massless body", None, about=f"{b.name!r} has no mass of its own; what hangs on it has"))
+        elif reach > 0 and b.gyration > reach:
+            said = f"{b.name!r} is larger than the whole robot ({b.gyration:.2g} m against {reach:.2g} m): is its inertia in kg m²?"
+            found.append(Check("large inertia", None, b.gyration, reach, said))
+    return found
+
+
+def limit_notes(robot: Robot) -> list[Check]:
+    """Limits that leave no room, or that are missing."""
+    found = []
+    without: dict[str, list[str]] = {"effort": [], "velocity": []}
+    for j in robot.model.joints:
+        if j.is_mimic or j.type == "floating":
+            continue
+        for kind, names in without.items():
+            value = getattr(j.limit, kind)
+            if value == 0:
+                found.append(
+                    Check(
+                        f"{kind} limit",
+                        None,
+                        about=f"joint {j.name!r} has a limit of 0: it may not {'push' if kind == 'effort' else 'move'} at all",
+                    )
+                )
+            elif not np.isfinite(value):
+                names.append(j.name)
+        if j.type in ("revolute", "prismatic") and j.limit.lower == j.limit.upper:
+            found.append(Check("position limit", None, j.limit.lower, None, f"joint {j.name!r} has lower = upper: should it be fixed?"))
+    for kind, names in without.items():
+        if names:
+            found.append(
+                Check(f"no {kind} limit", None, about=", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else ""))
+            )
+    return found
+
+
+# --- mechanics -----------------------------------------------------------------------------------------------------------------------
+
+
+class States(NamedTuple):
+    """Random states, with accelerations and joint forces that belong together."""
+
+    q: np.ndarray
+    v: np.ndarray
+    a: np.ndarray
+    tau: np.ndarray
+
+
+def random_states(robot: Robot, count: int, seed: int) -> States:
+    q, v, _ = robot.random((count,), seed=seed)
+    v = np.clip(v, -_FASTEST, _FASTEST)
+    a = np.random.default_rng(seed + 1).uniform(-1, 1, v.shape)
+    return States(q, v, a, robot.rnea(q, v, a))
+
+
+def identities(robot: Robot, count: int, seed: int) -> list[Check]:
+    """Our functions against each other, against conservation laws, and against finite differences."""
+    if not robot.nv:
+        return [Check("dynamics", None, about="there are no moving joints")]
+    s = random_states(robot, count, seed)
+    M = robot.crba(s.q)
+    eigenvalues = np.linalg.eigvalsh(M)
+    least, condition = float(eigenvalues.min()), float((eigenvalues[:, -1] / np.abs(eigenvalues[:, 0])).max())
+    solving = max(_EXACT, 1e-14 * condition)  # what a linear system with M may lose
+    states = f"{count} random states"
+    found = [
+        Check("mass matrix positive", least > 0, least, about=f"smallest eigenvalue, {states}"),
+        Check("mass matrix conditioned", True if condition < _STIFF else None, condition, _STIFF, "largest by smallest eigenvalue"),
+        _within("forward inverts inverse", _error(robot.aba(s.q, s.v, s.tau), s.a), solving, "aba(q, v, rnea(q, v, a)) = a"),
+        _within(
+            "minv inverts crba", _error(robot.minv(s.q) @ M, np.broadcast_to(np.eye(robot.nv), M.shape)), solving, "minv(q) crba(q) = 1"
+        ),
+        _within("energy balance", _energy_error(robot, s), _DIFFERENCES, "power of joint forces = rate of energy, by finite differences"),
+    ]
+    by_rnea, by_aba = robot.rnea_derivatives(s.q, s.v, s.a), robot.aba_derivatives(s.q, s.v, s.tau)
+    loose = max(_DIFFERENCES, 1e-11 * condition)
+    for name, gradient, function, third, allowed in (
+        ("inverse dynamics", by_rnea, robot.rnea, s.a, _DIFFERENCES),
+        ("forward dynamics", by_aba, robot.aba, s.tau, loose),
+    ):
+        for k, letter in enumerate(("q", "v", "a" if function == robot.rnea else "tau")):
+            expected = _differences(robot, function, (s.q, s.v, third), k)
+            found.append(
+                _within(f"gradient of {name} by {letter}", _error(np.asarray(gradient[k]), expected), allowed, "finite differences")
+            )
+    frame = tip_of(robot.model)
+    expected = _differences(robot, lambda q: robot.forward_kinematics(q)[frame][..., :3, 3], (s.q,), 0)
+    found.append(
+        _within("Jacobian", _error(robot.jacobian(s.q, frame)[..., :3, :], expected), _DIFFERENCES, f"of {frame!r}, finite differences")
+    )
+    return found
+
+
+def _error(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest error, relative to the largest entry of its state, or to 1."""
+    axes = tuple(range(1, expected.ndim))
+    return float((np.abs(found - expected).max(axis=axes) / np.maximum(np.abs(expected).max(axis=axes), 1.0)).max())
+
+
+def _differences(robot: Robot, function: Callable[..., Any], inputs: tuple[np.ndarray, ...], which: int) -> np.ndarray:
+    """∂f/∂inputs[which] (…, f, nv) by central differences of fourth order; positions (input 0) are varied along the tangent space."""
+    columns = []
+    for k in range(robot.nv):
+        step = np.zeros(robot.nv)
+        step[k] = _STEP
+
+        def at(times: float, step: np.ndarray = step) -> np.ndarray:
+            moved = list(inputs)
+            moved[which] = robot.integrate(inputs[0], times * step) if which == 0 else inputs[which] + times * step
+            return np.asarray(function(*moved))
+
+        columns.append((8 * (at(1.0) - at(-1.0)) - (at(2.0) - at(-2.0))) / (12 * _STEP))
+    return np.stack(columns, axis=-1)
+
+
+def _energy_error(robot: Robot, s: States) -> float:
+    """Of d/dt (kinetic + potential) = v·tau, along the motion, relative to the largest of the powers at play."""
+
+    def energy(t: float) -> np.ndarray:
+        # q ⊕ t v has the velocity v at t = 0; the acceleration enters the energy's rate by v alone
+        e = robot.energy(robot.integrate(s.q, t * s.v), s.v + t * s.a)
+        return np.asarray(e.kinetic + e.potential)
+
+    h = _STEP / max(1.0, float(np.abs(s.v).max()))
+    rate = (8 * (energy(h) - energy(-h)) - (energy(2 * h) - energy(-2 * h))) / (12 * h)
+    armature = _armature_power(robot, s)
+    power = np.einsum("ni,ni->n", s.v, s.tau) - armature
+    size = np.abs(s.v * s.tau).sum(axis=1)
+    return float((np.abs(rate - power) / np.maximum(size, 1.0)).max())
+
+
+def _armature_power(robot: Robot, s: States) -> np.ndarray:
+    """What rotors take up: their energy is not that of bodies."""
+    heavy = np.zeros(robot.nv)
+    for j in robot.model.joints:
+        for k in range(j.nv):
+            heavy[j.v + k] += j.multiplier**2 * robot.model.armature[j.dof + k]
+    return np.einsum("ni,ni->n", s.v, heavy * s.a)
+
+
+# --- Pinocchio -----------------------------------------------------------------------------------------------------------------------
+
+
+def against_pinocchio(robot: Robot, source: str, count: int, seed: int) -> list[Check]:
+    """Every function against Pinocchio, which reads the file itself; a note where it is not there or cannot."""
+    try:
+        peer = Pinocchio(robot, source)
+    except Absent as reason:
+        return [Check("against Pinocchio", None, about=str(reason))]
+    s = random_states(robot, count, seed)
+    condition = float(np.linalg.cond(robot.crba(s.q)).max()) if robot.nv else 1.0
+    solving = max(_EXACT, 1e-13 * condition)
+    inputs = {"rnea": (s.q, s.v, s.a), "aba": (s.q, s.v, s.tau), "crba": (s.q,), "minv": (s.q,)}
+    inputs |= {"rnea_derivatives": inputs["rnea"], "aba_derivatives": inputs["aba"]}
+    found = []
+    for name, arrays in inputs.items():
+        ours = getattr(robot, name)(*arrays)
+        ours = list(ours) if isinstance(ours, tuple) else [ours]
+        error = max(_error(a, b) for a, b in zip(ours, peer.results(name, *arrays), strict=True))
+        found.append(
+            _within(name, error, solving if name in ("aba", "minv", "aba_derivatives") else _EXACT, f"Pinocchio {peer.pin.__version__}")
+        )
+    return found

@@ -1,0 +1,168 @@
+"""Every key of a task file."""
+
+from __future__ import annotations
+
+from rigidgrad.tasks.schema import (
+    Key,
+    Keys,
+    array_of,
+    flag,
+    matrix,
+    number,
+    numbers,
+    only,
+    own,
+    required,
+    table,
+    table_of,
+    tables,
+    text,
+    variant,
+    whole,
+    word,
+)
+
+_SECONDS = number(above=0)
+_POINT = numbers(3)
+_WEIGHT = number(least=0) | numbers(least=0)
+_STATE_WEIGHT = _WEIGHT | table({"position": Key(_WEIGHT, 0.0), "velocity": Key(_WEIGHT, 0.0)})
+_POSTURE = only("neutral") | numbers() | table_of(number())
+_GOAL = only("start") | _POSTURE
+_EACH = number(least=0) | numbers(least=0)
+_BOUND = own | _EACH | table({"lower": Key(number() | numbers()), "upper": Key(number() | numbers())})
+_SHARE = number(least=0, most=1)
+
+COSTS: dict[str, Keys] = {
+    "reach": {
+        "frame": required(text),
+        "target": required(_POINT | matrix(4, 4)),
+        "offset": Key(_POINT, [0.0, 0.0, 0.0]),
+        "weight": Key(_WEIGHT, 0.0),
+        "final": Key(_WEIGHT, 0.0),
+    },
+    "state": {"goal": required(_GOAL), "weight": Key(_STATE_WEIGHT, 0.0), "final": Key(_STATE_WEIGHT, 0.0)},
+    "effort": {"weight": required(_WEIGHT), "reference": Key(only("gravity") | number() | numbers(), 0.0)},
+    "center_of_mass": {"target": required(_POINT), "weight": Key(_WEIGHT, 0.0), "final": Key(_WEIGHT, 0.0)},
+}
+
+LIMITS: Keys = {
+    "torque": Key(_BOUND),
+    "position": Key(_BOUND),
+    "velocity": Key(_BOUND),
+    "margin": Key(number(least=0), 0.0),
+    "clearance": Key(number(least=0), 0.0),
+    "recover": Key(flag, False),
+    "obstacles": Key(tables({"center": required(_POINT), "radius": required(number(above=0))}), []),
+    "spheres": Key(tables({"frame": required(text), "radius": required(number(above=0)), "offset": Key(_POINT, [0.0, 0.0, 0.0])}), []),
+}
+
+_ANY_SOLVER: Keys = {
+    "iterations": Key(whole(0)),
+    "tolerance": Key(number(least=0)),
+    "violation": Key(number(above=0)),
+    "accept": Key(numbers(2)),
+    "regularization": Key(numbers(2)),
+}
+SOLVERS: dict[str, Keys] = {
+    "pddp": {
+        **_ANY_SOLVER,
+        "blocks": Key(whole(1)),
+        "forward_blocks": Key(whole(1)),
+        "backward_blocks": Key(whole(1)),
+        "alphas": Key(whole(1) | numbers()),
+        "choose": Key(word("largest", "best", "balanced")),
+        "defect": Key(number(above=0)),
+        "second_order": Key(flag),
+        "dtype": Key(word("float64", "float32")),
+        "threads": Key(whole(1)),
+    },
+    "direct": {
+        **_ANY_SOLVER,
+        "linear_solver": Key(text),
+        "preconditioner": Key(text),
+        "polynomial": Key(whole(0)),
+        "reductions": Key(whole(0)),
+        "linear_tolerance": Key(number(above=0)),
+        "linear_iterations": Key(whole(1)),
+        "alphas": Key(whole(1)),
+        "choose": Key(word("largest", "best")),
+    },
+}
+
+_PLANE = Key(word("xy", "xz", "yz"), "yz")
+PATHS: dict[str, Keys] = {
+    "point": {"at": required(_POINT)},
+    "figure_eight": {"center": required(_POINT), "size": required(numbers(2)), "plane": _PLANE, "period": Key(_SECONDS, 10.0)},
+    "circle": {"center": required(_POINT), "radius": required(number(above=0)), "plane": _PLANE, "period": Key(_SECONDS, 10.0)},
+    "waypoints": {"points": required(matrix(columns=3)), "times": required(numbers())},
+    "state": {"goal": required(_GOAL)},
+}
+
+_FAULTS: Keys = {
+    "noise_position": Key(_EACH, 0.0),
+    "noise_velocity": Key(_EACH, 0.0),
+    "latency": Key(number(least=0), 0.0),
+    "jitter": Key(number(least=0), 0.0),
+    "drop": Key(_SHARE, 0.0),
+    "repeat": Key(_SHARE, 0.0),
+    "nan": Key(_SHARE, 0.0),
+    "quantisation_position": Key(_EACH, 0.0),
+    "quantisation_velocity": Key(_EACH, 0.0),
+}
+_PUSH: Keys = {
+    "force": required(_POINT),
+    "duration": required(_SECONDS),
+    "frame": required(text),
+    "at": Key(number(least=0), 0.0),
+}
+_FRICTION: Keys = {"viscous": Key(_EACH, 0.0), "coulomb": Key(_EACH, 0.0), "smoothing": Key(number(above=0), 1e-3)}
+_ANY_PLANT: Keys = {
+    "dt": Key(_SECONDS, 1e-3),
+    "start": Key(_POSTURE),
+    "mass_error": Key(number(above=-1) | numbers(), 0.0),
+    "friction": Key(only("model") | table(_FRICTION)),
+    "payload": Key(table({"mass": required(number(above=0)), "frame": required(text), "offset": Key(_POINT, [0.0, 0.0, 0.0])})),
+    "pushes": Key(tables(_PUSH), []),
+    "faults": Key(table(_FAULTS)),
+    "clamp": Key(flag, True),
+    "seed": Key(whole(0), 0),
+}
+PLANTS: dict[str, Keys] = {
+    "simulator": {**_ANY_PLANT, "integrator": Key(word("euler", "semi_implicit_euler", "midpoint", "rk3", "rk4"))},
+    "mujoco": {**_ANY_PLANT, "integrator": Key(word("euler", "rk4", "implicit", "implicitfast"))},
+}
+
+MPC: Keys = {
+    "period": Key(_SECONDS, 0.002),
+    "duration": Key(_SECONDS, 2.0),
+    "iterations": Key(whole(1), 1),
+    "latency": Key(number(least=0), 0.0),
+    "budget": Key(_SECONDS),
+    "observer": Key(flag | number(above=0), False),
+    "realtime": Key(flag, False),
+    "within": Key(number(above=0)),
+    "target": Key(variant("target", PATHS)),
+    "plant": Key(
+        variant("plant", PLANTS, "simulator"), {"type": "simulator"} | {name: key.default for name, key in PLANTS["simulator"].items()}
+    ),
+}
+
+OUTPUT: Keys = {"solution": Key(text), "log": Key(text), "report": Key(text)}
+
+TASK: Keys = {
+    "robot": required(text),
+    "floating_base": Key(flag, False),
+    "strict": Key(flag, True),
+    "gravity": Key(_POINT, [0.0, 0.0, -9.81]),
+    "actuation": Key(matrix()),
+    "start": Key(_POSTURE, "neutral"),
+    "steps": required(whole(1)),
+    "dt": Key(_SECONDS),
+    "duration": Key(_SECONDS),
+    "integrator": Key(word("euler", "semi_implicit_euler", "midpoint", "rk3", "rk4"), "semi_implicit_euler"),
+    "costs": required(array_of(variant("cost", COSTS))),
+    "limits": Key(table(LIMITS)),
+    "solver": Key(variant("solver", SOLVERS, "pddp"), {"type": "pddp"}),
+    "output": Key(table(OUTPUT), dict.fromkeys(OUTPUT)),
+    "mpc": Key(table(MPC)),
+}

@@ -1,0 +1,268 @@
+"""A task: what a file says, as a robot, a problem, a solver, a controller and a plant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.control import costs
+from rigidgrad.control.direct import Direct
+from rigidgrad.control.limits import Limits, LinkSphere, Obstacle
+from rigidgrad.control.mpc import MPC
+from rigidgrad.control.pddp import PDDP
+from rigidgrad.control.problem import Problem
+from rigidgrad.control.system import RobotSystem
+from rigidgrad.errors import InputError, RigidgradError, unknown_name
+from rigidgrad.model.source import bundled
+from rigidgrad.robot import Robot, load
+from rigidgrad.tasks import keys
+from rigidgrad.tasks.paths import path_of
+from rigidgrad.tasks.schema import TaskError, Where, read_table
+
+_MOST = 10_000_000  # bytes of a task file
+
+
+def load_task(path: str | os.PathLike[str]) -> Task:
+    """Reads and checks a file; what is wrong in it is a TaskError that names the key."""
+    file = Path(path)
+    where = Where(str(path))
+    try:
+        if file.stat().st_size > _MOST:
+            raise where.error(f"this has more than {_MOST // 1_000_000} MB; a task is a small text")
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise where.error("there is no such file; `rigidgrad init ROBOT` writes one to begin with") from None
+    except OSError as error:
+        raise where.error(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise where.error("this is not a text in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise where.error(f"this is not TOML: {error}") from None
+    return Task(data, where, file.parent)
+
+
+@contextlib.contextmanager
+def _blaming(where: Where) -> Iterator[None]:
+    """Errors inside belong to a key of the file."""
+    try:
+        yield
+    except TaskError:
+        raise
+    except RigidgradError as error:
+        raise where.error(error) from None
+
+
+class Task:
+    """What a task file says. All of it is checked at once; `problem`, `solver`, `controller` and `plant` are made when they are asked for."""
+
+    def __init__(self, data: Mapping[str, Any], where: Where | None = None, folder: Path | None = None):
+        self.where = where or Where("task")
+        self.folder = folder or Path()
+        self.data = d = read_table(self.where, data, keys.TASK)
+        with _blaming(self.where / "robot"):
+            self.robot = self._load(d["robot"])
+        with _blaming(self.where / "actuation"):
+            self.system = RobotSystem(self.robot, d["actuation"])
+        self.start = self._state("start", d["start"])
+        self.steps: int = d["steps"]
+        if (d["dt"] is None) == (d["duration"] is None):
+            raise self.where.error("give either 'dt', seconds of a step, or 'duration', seconds of all steps")
+        self.dt = float(d["dt"] or d["duration"] / self.steps)
+        if not d["costs"]:
+            raise (self.where / "costs").error("a task needs costs: [[costs]] tables of type reach, state, effort or center_of_mass")
+        self.costs = [self._cost(k, cost) for k, cost in enumerate(d["costs"])]
+        with _blaming(self.where / "limits"):
+            self.limits = self._limits(d["limits"])
+        with _blaming(self.where / "solver"):
+            self.solver = self._solver(d["solver"])
+        if self.mpc:
+            self._check_mpc()
+
+    # --- parts -----------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Recorded and compiled."""
+        with _blaming(self.where):
+            return Problem(
+                self.system, self.start, self.steps, self.dt, integrator=self.data["integrator"], costs=self.costs, limits=self.limits
+            )
+
+    @property
+    def mpc(self) -> dict[str, Any]:
+        """What the table [mpc] says; empty without one."""
+        return self.data["mpc"] or {}
+
+    def controller(self) -> MPC:
+        """The controller of [mpc]: the solver's options, with the iterations of [mpc]."""
+        m, where = self._need_mpc(), self.where / "mpc"
+        with _blaming(where):
+            options = {k: m[k] for k in ("period", "latency", "budget", "observer")}
+            return MPC(self.problem, self._solver(self.data["solver"], iterations=m["iterations"]), target=self.target, **options)
+
+    def plant(self) -> Any:
+        """What the controller drives."""
+        from rigidgrad import plants
+
+        options = dict(self._need_mpc()["plant"])
+        where = self.where / "mpc" / "plant"
+        kind = {"simulator": plants.Simulator, "mujoco": plants.MuJoCo}[options.pop("type")]
+        start = options.pop("start")
+        x = self.start if start is None else self._state("mpc.plant.start", start)
+        with _blaming(where):
+            if isinstance(options["friction"], Mapping):
+                options["friction"] = plants.Friction(**options["friction"])
+            if options["payload"]:
+                options["payload"] = plants.Payload(**options["payload"])
+            if options["faults"]:
+                options["faults"] = plants.Faults(**options["faults"])
+            options["pushes"] = [plants.Push(**push) for push in options["pushes"]]
+            return kind(self.system, x, **{k: v for k, v in options.items() if v is not None})
+
+    @cached_property
+    def target(self) -> Callable[[Any], np.ndarray] | np.ndarray | None:
+        """Where the controller aims: a function of time for a path, a state, or None to leave it to the costs."""
+        aim = self.mpc.get("target")
+        if aim is None:
+            return None
+        if aim["type"] == "state":
+            return self._state("mpc.target.goal", aim["goal"])
+        with _blaming(self.where / "mpc" / "target"):
+            return path_of(aim)
+
+    @cached_property
+    def tracked(self) -> Tracked | None:
+        """The point whose distance to the target is told: that of the first cost of type reach."""
+        for cost in self.costs:
+            if isinstance(cost, costs.Reach):
+                fixed = np.asarray(cost.target, dtype=float)
+                point = {"type": "point", "at": fixed[:3, 3] if cost.pose else fixed}
+                target = self.target if callable(self.target) else path_of(point)
+                return Tracked(self.robot, cost.frame, np.array(cost.offset), target)
+        return None
+
+    def output(self, name: str) -> Path | None:
+        """A path of [output], relative to the task's file."""
+        value = self.data["output"][name]
+        return None if value is None else self.folder / value
+
+    # --- how they are read -----------------------------------------------------------------------------------------------------------
+
+    def _load(self, source: str) -> Robot:
+        own = self.folder / source
+        is_path = source not in bundled() and ("/" in source or "." in source or own.exists())
+        d = self.data
+        return load(own if is_path else source, floating_base=d["floating_base"], gravity=d["gravity"], strict=d["strict"])
+
+    def _state(self, key: str, value: Any) -> np.ndarray:
+        """A state [q, v]: "start", "neutral", positions (at rest), positions and velocities, or positions by joints' names, the others neutral."""
+        robot, where = self.robot, Where(self.where.file, key)
+        if value == "start":
+            return self.start
+        x = np.r_[robot.neutral(), np.zeros(robot.nv)]
+        if isinstance(value, list):
+            if len(value) not in (robot.nq, len(x)):
+                raise where.error(
+                    f"this has {len(value)} numbers; {robot.name!r} has {robot.nq} positions, or with velocities {len(x)} numbers"
+                )
+            x[: len(value)] = value
+        elif isinstance(value, Mapping):
+            joints = {j.name: j for j in robot.model.joints if j.nq == 1 and not j.is_mimic}
+            for name, position in value.items():
+                if name not in joints:
+                    raise where.error(unknown_name("joint with one position", name, joints))
+                x[joints[name].q] = position
+        unit = robot.normalize(x[: robot.nq])
+        if not np.allclose(unit, x[: robot.nq], rtol=0, atol=1e-6):
+            raise where.error("a quaternion, or the (cos, sin) of a planar joint, has not length 1")
+        return x
+
+    def _cost(self, index: int, said: dict[str, Any]) -> costs.Cost:
+        where = self.where / "costs" / index
+        cost: costs.Cost
+        if said["type"] == "reach":
+            with _blaming(where / "frame"):
+                self.robot.model.frame(said["frame"])
+            cost = costs.Reach(said["frame"], said["target"], said["offset"], said["weight"], said["final"])
+        elif said["type"] == "state":
+            weights = (self._state_weight(said[key]) for key in ("weight", "final"))
+            cost = costs.State(self._state(f"{where.key}.goal", said["goal"]), *weights)
+        elif said["type"] == "effort":
+            cost = costs.Effort(said["weight"], said["reference"])
+        else:
+            cost = costs.CenterOfMass(said["target"], said["weight"], said["final"])
+        with _blaming(where):  # complains now, at its place, not when the problem is made
+            cost.targets(self.system, self.steps + 1)
+            if not cost.weights(self.system, self.steps + 1).any():
+                raise InputError("all its weights are zero: give it 'weight', 'final', or both")
+        return cost
+
+    def _state_weight(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        n = self.robot.nv
+        return np.concatenate(
+            [np.broadcast_to(value[key], n) if np.ndim(value[key]) == 0 else value[key] for key in ("position", "velocity")]
+        )
+
+    def _limits(self, said: dict[str, Any] | None) -> Limits | None:
+        if said is None:
+            return None
+        for sphere in said["spheres"]:
+            self.robot.model.frame(sphere["frame"])
+        limits = Limits(
+            *(_bound(said[key]) for key in ("torque", "position", "velocity")),
+            obstacles=[Obstacle(**o) for o in said["obstacles"]],
+            spheres=[LinkSphere(**s) for s in said["spheres"]],
+            **{key: said[key] for key in ("margin", "clearance", "recover")},
+        )
+        limits.control_bounds(self.system, self.steps)
+        for constraint in limits.constraints(self.system):
+            constraint.bounds(self.system, self.steps + 1, self.start)
+        return limits
+
+    def _solver(self, said: dict[str, Any], **more: Any) -> PDDP | Direct:
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items() if k != "type" and v is not None} | more
+        return PDDP(**given) if said["type"] == "pddp" else Direct(**given)
+
+    def _need_mpc(self) -> dict[str, Any]:
+        if not self.mpc:
+            raise self.where.error("there is no table [mpc], which says how the robot is controlled: at least `[mpc]` and `duration = 2.0`")
+        return self.mpc
+
+    def _check_mpc(self) -> None:
+        where, target = self.where / "mpc", self.target
+        if target is not None and callable(target) != any(isinstance(c, costs.Reach) for c in self.costs):
+            raise (where / "target").error(
+                "a path is for a cost of type 'reach', a target of type 'state' for one of type 'state', and the first of these is meant"
+            )
+        if self.mpc["within"] is not None and self.tracked is None:
+            raise (where / "within").error("this is a distance between a point and its target: it needs a cost of type 'reach'")
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """A point of a frame that is to be at a target, which may move."""
+
+    robot: Robot
+    frame: str
+    offset: np.ndarray
+    target: Callable[[Any], np.ndarray]
+
+    def distance(self, t: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Metres between point and target, at times (n,) and states (n, nx)."""
+        T = self.robot.forward_kinematics(np.ascontiguousarray(x[:, : self.robot.nq]))[self.frame]
+        return np.linalg.norm(T[:, :3, 3] + T[:, :3, :3] @ self.offset - self.target(t), axis=1)
+
+
+def _bound(value: Any) -> Any:
+    """A limit as `rg.Limits` takes it: a pair may have one side alone."""
+    return (value["lower"], value["upper"]) if isinstance(value, Mapping) else value
