@@ -5,7 +5,7 @@ from typing import Any
 
 from rigidgrad import errors
 from rigidgrad.model.source import bundled
-from rigidgrad.robot import Builder, Robot, load
+from rigidgrad.robot import Builder, Robot, from_mujoco, from_pinocchio, load
 
 __version__ = "0.1.0"
 
@@ -13,9 +13,13 @@ __version__ = "0.1.0"
 _LATER = {
     "generate": ("rigidgrad.codegen", "generate"),
     "Crew": ("rigidgrad.runtime.threads", "Crew"),
+    "cluster": ("rigidgrad.cluster", None),
     "costs": ("rigidgrad.control.costs", None),
+    "interop": ("rigidgrad.interop", None),
+    "jax": ("rigidgrad.jax", None),
     "math": ("rigidgrad.math", None),
     "plants": ("rigidgrad.plants", None),
+    "torch": ("rigidgrad.torch", None),
     "trees": ("rigidgrad.trees", None),
     "CustomSystem": ("rigidgrad.control.system", "CustomSystem"),
     "Direct": ("rigidgrad.control.direct", "Direct"),
@@ -34,7 +38,7 @@ _LATER = {
     "view": ("rigidgrad.viewer", "view"),
 }
 
-__all__ = ["Builder", "Robot", "bundled", "errors", "load", *_LATER]
+__all__ = ["Builder", "Robot", "bundled", "errors", "from_mujoco", "from_pinocchio", "load", *_LATER]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FusedGradient
 from rigidgrad.algorithms.momentum import Energy
 from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
 from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
 from rigidgrad.model.builder import DescriptionBuilder
 from rigidgrad.model.description import Description, FrameDescription
@@ -242,6 +243,26 @@ class Robot:
         frames = (*description.frames, FrameDescription(name, parent, as_pose(placement)))
         return Robot(models.rebuild(self.model, dataclasses.replace(description, frames=frames)), self.engine)
 
+    # --- other programs ----------------------------------------------------------------------------------------------------------
+
+    def to_urdf(self) -> str:
+        """The robot as URDF text, for `load` and other programs. Gravity and a floating base are not part of URDF; armature is our extension."""
+        from rigidgrad.interop.urdf_export import to_urdf
+
+        return to_urdf(self.model)
+
+    def to_pinocchio(self) -> Any:
+        """The robot as a `pinocchio.Model`: the same joint order and layouts, but for continuous joints; `rg.interop.states` converts."""
+        from rigidgrad.interop.pinocchio import to_pinocchio
+
+        return to_pinocchio(self.model)
+
+    def to_mujoco(self, *, friction: bool = False) -> Any:
+        """The robot as a `mujoco.MjModel` without shapes and contacts; `friction` adds the joints' damping and dry friction. `rg.interop.states` converts."""
+        from rigidgrad.interop.mujoco import to_mujoco
+
+        return to_mujoco(self.model, friction=friction)
+
     # --- how it is computed ------------------------------------------------------------------------------------------------------
 
     def compile(
@@ -405,14 +426,30 @@ class Builder(DescriptionBuilder):
         return Robot(assemble(self.describe(), floating_base=floating_base, gravity=gravity, strict=strict), engine)
 
 
-def load(source: Any, *, floating_base: bool = False, gravity=GRAVITY, strict: bool = True, engine: str = "lanes") -> Robot:
-    """A robot from a bundled name, a path to a URDF file, or URDF text.
+def load(source: Any, *, floating_base: bool = False, gravity="model", strict: bool = True, engine: str = "lanes") -> Robot:
+    """A robot from a bundled name, a path to a URDF or MJCF file, or the text of one. MJCF is read by MuJoCo: `pip install rigidgrad[plants]`.
 
-    floating_base puts a free-flyer joint `root_joint` under the root link. strict=False turns errors about physically impossible bodies
-    into warnings. engine="numpy" evaluates through readable NumPy code instead of compiled kernels.
+    floating_base puts a free-flyer joint `root_joint` under the root link. gravity="model" is that of the MJCF, or (0, 0, -9.81). strict=False turns
+    errors about physically impossible bodies into warnings. engine="numpy" evaluates through readable NumPy code instead of compiled kernels.
     """
     return _restore(describe(source), floating_base, gravity, strict, engine)
 
 
+def from_pinocchio(model: Any, *, gravity="model", strict: bool = True, engine: str = "lanes") -> Robot:
+    """A robot from a `pinocchio.Model`, with its joint order if that is depth first; `rg.interop.states` converts between its states and Pinocchio's."""
+    from rigidgrad.interop.pinocchio import describe_pinocchio
+
+    return _restore(describe_pinocchio(model), False, gravity, strict, engine)
+
+
+def from_mujoco(model: Any, *, gravity="model", strict: bool = True, engine: str = "lanes") -> Robot:
+    """A robot from a `mujoco.MjModel`. Siblings are ordered by name; `rg.interop.states` converts between its states and MuJoCo's."""
+    if not isinstance(model, mjcf.library().MjModel):
+        raise InputError(f"this is no mujoco.MjModel, but {type(model).__name__}")
+    return _restore(mjcf.describe_mujoco(model), False, gravity, strict, engine)
+
+
 def _restore(description: Description, floating_base: bool, gravity, strict: bool, engine: str) -> Robot:
+    if isinstance(gravity, str) and gravity == "model":
+        gravity = description.gravity
     return Robot(assemble(description, floating_base=floating_base, gravity=gravity, strict=strict), engine)

@@ -64,7 +64,6 @@ DOCUMENTS = {  # the long ones are made when their test runs
     "unexpanded macro": (changed('<link name="base"/>', '<xacro:base_link xmlns:xacro="http://ros.org/wiki/xacro"/>'), "run xacro first"),
     "macro under another prefix": ('<robot name="r" xmlns:x="http://www.ros.org/wiki/xacro"><x:macro/></robot>', "run xacro first"),
     "macro without its namespace": ('<robot name="r"><gazebo><xacro:if value="1"/></gazebo></robot>', "run xacro first"),
-    "MJCF": ('<mujoco model="m"/>', "looks like MJCF"),
     "SDF": ('<sdf version="1.7"/>', "looks like SDF"),
     "HTML": ("<html><body/></html>", "root element is <html>"),
     "robot in the wrong case": ('<Robot name="r"/>', "starts with <robot"),

@@ -95,3 +95,4 @@ class Description:
     links: tuple[Link, ...]
     joints: tuple[JointDescription, ...] = ()
     frames: tuple[FrameDescription, ...] = ()
+    gravity: Vector = (0.0, 0.0, -9.81)  # what its author meant; URDF has none

@@ -1,4 +1,4 @@
-"""Where a robot comes from: a bundled name, a file, or URDF text."""
+"""Where a robot comes from: a bundled name, a file, or text; URDF or MJCF."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 from rigidgrad.errors import InputError, UrdfError, unknown_name
 from rigidgrad.model.description import Description
+from rigidgrad.model.mjcf import is_mjcf, parse_mjcf, read_mjcf
 from rigidgrad.model.urdf import parse_urdf, read_urdf
+from rigidgrad.model.xml import read_bytes
 
 
 def bundled() -> tuple[str, ...]:
@@ -19,20 +21,28 @@ def bundled() -> tuple[str, ...]:
 
 
 def describe(source: Any) -> Description:
-    """The description in a bundled robot's name, a path to a URDF file, or URDF text."""
+    """The description in a bundled robot's name, a path to a URDF or MJCF file, or the text of one."""
     if isinstance(source, bytes | bytearray):
-        return parse_urdf(bytes(source))
+        return _parsed(bytes(source))
     if isinstance(source, os.PathLike):
-        return read_urdf(Path(source))
+        return _read(Path(source))
     if not isinstance(source, str):
-        raise InputError(f"a robot is loaded from a bundled name, a path or URDF text, not from {type(source).__name__}")
+        raise InputError(f"a robot is loaded from a bundled name, a path, URDF or MJCF text, not from {type(source).__name__}")
     if source.lstrip("\ufeff \t\r\n").startswith("<"):
-        return parse_urdf(source)
+        return _parsed(source)
     if source in bundled():
         return parse_urdf((resources.files("rigidgrad.model") / "robots" / f"{source}.urdf").read_bytes())
     looks_like_path = os.sep in source or "/" in source or "." in source or "\0" in source
     if looks_like_path or (len(source) < 1000 and os.path.exists(source)):
-        return read_urdf(source)
+        return _read(source)
     if len(source) > 200:
         raise UrdfError("this text is no URDF: it does not start with '<'")
     raise unknown_name("bundled robot or file", source, bundled())
+
+
+def _parsed(text: str | bytes) -> Description:
+    return parse_mjcf(text) if is_mjcf(text) else parse_urdf(text)
+
+
+def _read(path: str | os.PathLike[str]) -> Description:
+    return read_mjcf(path) if is_mjcf(read_bytes(path)) else read_urdf(path)

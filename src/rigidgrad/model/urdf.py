@@ -77,7 +77,7 @@ def _collector_paused() -> Iterator[None]:
 
 def _robot(robot: Element) -> Description:
     if robot.tag != "robot":
-        hint = {"mujoco": "this looks like MJCF", "sdf": "this looks like SDF: convert it first"}.get(robot.tag, "is it a URDF?")
+        hint = "this looks like SDF: convert it first" if robot.tag == "sdf" else "is it a URDF?"
         _fail(robot, "document", f"the root element is <{quoted(robot.tag)[1:-1]}>, but a URDF starts with <robot name=…>; {hint}")
     name = robot.attrib.get("name")
     if name is None:

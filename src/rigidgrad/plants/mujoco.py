@@ -1,18 +1,18 @@
 """MuJoCo as a plant: the same robot in another engine, built body by body from our Model, without shapes, contacts or joint limits.
 
-A floating joint becomes three slides and a ball, a planar joint two slides and a hinge, so that MuJoCo's velocities are ours, but for linear ones: ours are along the
-moving body's axes, those of slides along its parent's.
+MuJoCo's velocities are ours (`interop.mujoco`), but for linear ones of floating and planar joints: ours are along the moving body's axes, MuJoCo's along its parent's.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.errors import InputError, ModelError, RigidgradError, unknown_name
-from rigidgrad.model.model import WORLD, Model
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.interop.mujoco import build, check, set_inertias
+from rigidgrad.model.mjcf import library
+from rigidgrad.model.model import Model
 from rigidgrad.plants.mismatch import Loaded, Resistance
 from rigidgrad.plants.plant import Plant
 
@@ -22,20 +22,6 @@ INTEGRATORS = {
     "rk4": ("mjINT_RK4", "mj_RungeKutta"),
     "implicit": ("mjINT_IMPLICIT", "mj_implicit"),
     "implicitfast": ("mjINT_IMPLICITFAST", "mj_implicit"),
-}
-# type: our joint as MuJoCo's, each with its axis (none: the joint's own)
-_JOINTS: dict[str, tuple[tuple[str, tuple[float, ...] | None], ...]] = {
-    "revolute": (("mjJNT_HINGE", None),),
-    "continuous": (("mjJNT_HINGE", None),),
-    "prismatic": (("mjJNT_SLIDE", None),),
-    "spherical": (("mjJNT_BALL", (0.0, 0.0, 1.0)),),
-    "planar": (("mjJNT_SLIDE", (1.0, 0.0, 0.0)), ("mjJNT_SLIDE", (0.0, 1.0, 0.0)), ("mjJNT_HINGE", (0.0, 0.0, 1.0))),
-    "floating": (
-        ("mjJNT_SLIDE", (1.0, 0.0, 0.0)),
-        ("mjJNT_SLIDE", (0.0, 1.0, 0.0)),
-        ("mjJNT_SLIDE", (0.0, 0.0, 1.0)),
-        ("mjJNT_BALL", (0.0, 0.0, 1.0)),
-    ),
 }
 
 
@@ -76,14 +62,14 @@ class MuJoCo(Plant):
     """
 
     def __init__(self, system: Any, x0: Any, dt: float = 1e-3, *, integrator: str = "implicitfast", **options: Any):
-        self._mujoco = _library()
+        self._mujoco = library()
         super().__init__(system, x0, dt, **options)
         if integrator not in INTEGRATORS:
             raise unknown_name("integrator of MuJoCo", integrator, INTEGRATORS)
         self.integrator = integrator
         own = self._need_robot("MuJoCo").model
         _check(own, self._resistance, integrator)
-        self.model = _built(self._mujoco, own)
+        self.model = build(own, limits=False)
         kind, finish = INTEGRATORS[integrator]
         self.model.opt.integrator = getattr(self._mujoco.mjtIntegrator, kind)
         self._finish, self._order = getattr(self._mujoco, finish), (4,) if integrator == "rk4" else ()
@@ -98,10 +84,9 @@ class MuJoCo(Plant):
         ours: list[int] = []
         theirs: list[int] = []
         self._free: list[Free] = []
-        for i, joint in enumerate(own.joints):
-            first = self.model.joint(f"{i}.0")
+        for joint in own.joints:
+            first = self.model.joint(self.model.dof_jntid[joint.v])
             place = int(first.qposadr[0])
-            assert int(first.dofadr[0]) == joint.v
             order = {"spherical": (1, 2, 3, 0), "floating": (0, 1, 2, 4, 5, 6, 3), "planar": (0, 1)}.get(joint.type, (0,))
             ours += range(joint.q, joint.q + len(order))
             theirs += [place + k for k in order]
@@ -173,73 +158,21 @@ class MuJoCo(Plant):
         return a
 
     def _bear(self, inertias: tuple[tuple, ...]) -> None:
-        m = self.model
-        for body, (mass, h, (xx, xy, yy, xz, yz, zz)) in enumerate(inertias, start=1):
-            c = np.array(h) / mass if mass > 0 else np.zeros(3)
-            central = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) - mass * (c @ c * np.eye(3) - np.outer(c, c))
-            moments, axes = np.linalg.eigh(central)
-            if np.linalg.det(axes) < 0:
-                axes[:, 0] *= -1.0
-            m.body_mass[body], m.body_ipos[body], m.body_inertia[body] = mass, c, moments
-            m.body_iquat[body] = _quaternion(self._mujoco, axes)
-        kept = self._mujoco.MjData(m)  # constants are computed in another state
-        self._mujoco.mj_setConst(m, kept)
+        set_inertias(self.model, inertias)
 
     def _press(self, pushes: list[Loaded]) -> None:
         self.data.xfrc_applied[:] = 0.0
-
-
-def _library() -> Any:
-    try:
-        return importlib.import_module("mujoco")
-    except ImportError:
-        raise RigidgradError("the MuJoCo plant needs MuJoCo: pip install rigidgrad[plants]") from None
 
 
 def _check(model: Model, friction: Resistance | None, integrator: str) -> None:
     """What MuJoCo cannot do exactly is refused."""
     if integrator == "rk4" and friction is not None and friction.coulomb.any():
         raise InputError('dry friction is too stiff for MuJoCo\'s rk4, which takes it explicitly; use integrator="implicitfast"')
+    check(model)
     for j in model.joints:
-        if j.type not in _JOINTS:
-            raise ModelError(f"joint '{j.name}' is {j.type}: MuJoCo has no such joint; use rg.plants.Simulator")
-        if j.is_mimic:
-            raise ModelError(f"joint '{j.name}' mimics another: MuJoCo has only a soft constraint for that; use rg.plants.Simulator")
         if j.type in ("planar", "floating"):
             linear = slice(j.v, j.v + j.nv - (1 if j.type == "planar" else 3))
-            if any(model.armature[j.dof : j.dof + j.nv]):
-                raise ModelError(
-                    f"joint '{j.name}' is {j.type} and has armature, which MuJoCo counts along other axes; use rg.plants.Simulator"
-                )
             if friction is not None and (friction.coulomb[linear].any() or np.ptp(friction.viscous[linear]) > 0):
                 raise InputError(
                     f"joint '{j.name}' is {j.type}: MuJoCo has only viscous friction, equal along all axes, for its translation; use rg.plants.Simulator"
                 )
-
-
-def _built(mujoco: Any, model: Model) -> Any:
-    spec = mujoco.MjSpec()
-    spec.compiler.degree = False
-    spec.option.gravity = model.gravity
-    spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
-    bodies: list[Any] = []
-    for i, joint in enumerate(model.joints):
-        parent, placement = model.parents[i], model.placements[i]
-        body = (spec.worldbody if parent == WORLD else bodies[parent]).add_body(
-            name=str(i), pos=placement.p, quat=_quaternion(mujoco, np.array(placement.R))
-        )
-        # any inertia will do now, but a lopsided one: of bodies that are not, MuJoCo remembers shortcuts
-        body.explicitinertial = True
-        body.mass, body.ipos, body.fullinertia = 1.0, (0.1, 0.2, 0.3), (1.0, 1.1, 1.2, 0.1, 0.2, 0.3)
-        for k, (kind, axis) in enumerate(_JOINTS[joint.type]):
-            body.add_joint(name=f"{i}.{k}", type=getattr(mujoco.mjtJoint, kind), axis=joint.axis if axis is None else axis)
-        bodies.append(body)
-    built = spec.compile()
-    built.dof_armature[:] = model.armature
-    return built
-
-
-def _quaternion(mujoco: Any, rotation: np.ndarray) -> np.ndarray:
-    result = np.empty(4)
-    mujoco.mju_mat2Quat(result, np.ascontiguousarray(rotation).ravel())
-    return result

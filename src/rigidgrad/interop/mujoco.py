@@ -1,0 +1,119 @@
+"""Our models as MuJoCo's, body by body, without shapes and contacts.
+
+A floating joint becomes a free joint where it stands in the world, and three slides and a ball elsewhere; a planar joint becomes two slides and a hinge. The
+parts of a joint are called `name:0`, `name:1`, …
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.errors import ModelError
+from rigidgrad.model.mjcf import library
+from rigidgrad.model.model import WORLD, Joint, Model
+from rigidgrad.model.pose import IDENTITY_POSE
+
+_X, _Y, _Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+# type: our joint as MuJoCo's, each with its axis (none: the joint's own)
+_JOINTS: dict[str, tuple[tuple[str, tuple[float, ...] | None], ...]] = {
+    "revolute": (("mjJNT_HINGE", None),),
+    "continuous": (("mjJNT_HINGE", None),),
+    "prismatic": (("mjJNT_SLIDE", None),),
+    "spherical": (("mjJNT_BALL", _Z),),
+    "planar": (("mjJNT_SLIDE", _X), ("mjJNT_SLIDE", _Y), ("mjJNT_HINGE", _Z)),
+    "floating": (("mjJNT_SLIDE", _X), ("mjJNT_SLIDE", _Y), ("mjJNT_SLIDE", _Z), ("mjJNT_BALL", _Z)),
+}
+
+
+def to_mujoco(model: Model, *, friction: bool = False) -> Any:
+    """An MjModel with our bodies, joints, armature, joint limits and gravity; with `friction`, also damping and dry friction of the joints."""
+    check(model)
+    built = build(model, limits=True)
+    set_inertias(built, model.inertias)
+    if friction:
+        for joint in model.joints:
+            built.dof_damping[joint.v : joint.v + joint.nv] = joint.damping
+            built.dof_frictionloss[joint.v : joint.v + joint.nv] = joint.friction
+    return built
+
+
+def check(model: Model) -> None:
+    """What MuJoCo cannot do exactly is refused."""
+    for j in model.joints:
+        if j.type not in _JOINTS:
+            raise ModelError(f"joint '{j.name}' is {j.type}: MuJoCo has no such joint; rg.plants.Simulator simulates it")
+        if j.is_mimic:
+            raise ModelError(
+                f"joint '{j.name}' mimics another: MuJoCo has only a soft constraint for that; rg.plants.Simulator simulates it"
+            )
+        if j.type in ("planar", "floating") and any(model.armature[j.dof : j.dof + j.nv]):
+            raise ModelError(
+                f"joint '{j.name}' is {j.type} and has armature, which MuJoCo counts along other axes; rg.plants.Simulator simulates it"
+            )
+
+
+def build(model: Model, *, limits: bool) -> Any:
+    """An MjModel with bodies, joints and armature; inertias are yet to be set. Velocities are laid out as ours."""
+    mujoco = library()
+    spec = mujoco.MjSpec()
+    spec.modelname = model.name
+    spec.compiler.degree = False
+    spec.option.gravity = model.gravity
+    spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    bodies: list[Any] = []
+    for i, joint in enumerate(model.joints):
+        parent, placement = model.parents[i], model.placements[i]
+        body = (spec.worldbody if parent == WORLD else bodies[parent]).add_body(
+            name=model.body_names[i] if model.body_names[i] != "world" else "world:moving",
+            pos=placement.p,
+            quat=_quaternion(mujoco, np.array(placement.R)),
+        )
+        # any inertia will do now, but a lopsided one: of bodies that are not, MuJoCo remembers shortcuts
+        body.explicitinertial = True
+        body.mass, body.ipos, body.fullinertia = 1.0, (0.1, 0.2, 0.3), (1.0, 1.1, 1.2, 0.1, 0.2, 0.3)
+        if joint.type == "floating" and parent == WORLD and placement == IDENTITY_POSE:
+            body.add_freejoint(name=joint.name)
+        else:
+            _add_joints(mujoco, body, joint, limits)
+        bodies.append(body)
+    built = spec.compile()
+    built.dof_armature[:] = model.armature
+    return built
+
+
+def _add_joints(mujoco: Any, body: Any, joint: Joint, limits: bool) -> None:
+    parts = _JOINTS[joint.type]
+    for k, (kind, axis) in enumerate(parts):
+        added = body.add_joint(name=part_name(joint, k), type=getattr(mujoco.mjtJoint, kind), axis=joint.axis if axis is None else axis)
+        lower, upper = joint.limit.lower, joint.limit.upper
+        if limits and joint.type in ("revolute", "prismatic") and np.isfinite([lower, upper]).any():
+            # MuJoCo has limits on both sides or none
+            added.limited = 1
+            added.range = np.clip((lower, upper), -1e10, 1e10)
+
+
+def part_name(joint: Joint, k: int) -> str:
+    """The name of MuJoCo's k-th joint for a joint of ours."""
+    return joint.name if len(_JOINTS.get(joint.type, ())) == 1 else f"{joint.name}:{k}"
+
+
+def set_inertias(built: Any, inertias: tuple[tuple, ...]) -> None:
+    """Sets (m, h, I) about each body's origin, and what MuJoCo derives from them."""
+    mujoco = library()
+    for body, (mass, h, (xx, xy, yy, xz, yz, zz)) in enumerate(inertias, start=1):
+        c = np.array(h) / mass if mass > 0 else np.zeros(3)
+        central = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) - mass * (c @ c * np.eye(3) - np.outer(c, c))
+        moments, axes = np.linalg.eigh(central)
+        if np.linalg.det(axes) < 0:
+            axes[:, 0] *= -1.0
+        built.body_mass[body], built.body_ipos[body], built.body_inertia[body] = mass, c, moments
+        built.body_iquat[body] = _quaternion(mujoco, axes)
+    mujoco.mj_setConst(built, mujoco.MjData(built))  # constants are computed in another state
+
+
+def _quaternion(mujoco: Any, rotation: np.ndarray) -> np.ndarray:
+    result = np.empty(4)
+    mujoco.mju_mat2Quat(result, np.ascontiguousarray(rotation).ravel())
+    return result

@@ -1,0 +1,190 @@
+"""Our models as Pinocchio's, and the other way round. Joint order and layouts are the same, but for continuous joints, which are (cos, sin) there.
+
+Its Python has no such joints along any axis: those are revolute without limits, and one angle there too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.errors import InputError, ModelError, RigidgradError
+from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link
+from rigidgrad.model.model import Joint, Model
+from rigidgrad.model.pose import Pose
+
+_FREE = {"spherical": "JointModelSpherical", "planar": "JointModelPlanar", "floating": "JointModelFreeFlyer"}
+# type: Pinocchio's joints along an axis of the frame, and along any
+_ALONG = {
+    "revolute": ("JointModelR", "JointModelRevoluteUnaligned"),
+    "continuous": ("JointModelRUB", "JointModelRevoluteUnaligned"),
+    "prismatic": ("JointModelP", "JointModelPrismaticUnaligned"),
+    "helical": ("JointModelH", "JointModelHelicalUnaligned"),
+}
+_TYPES = {name: kind for kind, name in _FREE.items()} | {
+    name: kind for kind, (aligned, other) in reversed(_ALONG.items()) for name in (*(aligned + axis for axis in "XYZ"), other)
+}
+_TYPES["JointModelRevoluteUnboundedUnaligned"] = "continuous"
+_LARGE = 1e50  # limits above this mean that there is none
+
+
+def library() -> Any:
+    """Pinocchio, or an error that says how to get it."""
+    try:
+        return importlib.import_module("pinocchio")
+    except ImportError:
+        raise RigidgradError("this needs Pinocchio: pip install pin") from None
+
+
+def to_pinocchio(model: Model) -> Any:
+    """A pinocchio.Model with our joints, bodies, frames, limits, armature, damping, friction and gravity."""
+    pin = library()
+    result = pin.Model()
+    result.name = model.name
+    result.gravity.linear = np.array(model.gravity)
+    for i, joint in enumerate(model.joints):
+        if joint.is_mimic:
+            raise ModelError(f"joint '{joint.name}' mimics another, which Pinocchio's forward dynamics cannot; lock it with robot.reduced")
+        limit, nq, nv = joint.limit, joint.nq, joint.nv
+        kind = _joint_model(pin, joint)
+        lower, upper = np.full(nq, limit.lower), np.full(nq, limit.upper)
+        if joint.type == "continuous":  # as its own URDF reader does
+            lower, upper = (np.full(2, -1.01), np.full(2, 1.01)) if kind.nq == 2 else (np.array([-inf]), np.array([inf]))
+        index = result.addJoint(
+            model.parents[i] + 1,
+            kind,
+            _se3(pin, model.placements[i]),
+            joint.name,
+            np.full(nv, limit.effort),
+            np.full(nv, limit.velocity),
+            lower,
+            upper,
+        )
+        assert index == i + 1
+        m, h, (xx, xy, yy, xz, yz, zz) = model.inertias[i]
+        parameters = np.array([m, *h, xx, xy, yy, xz, yz, zz])
+        inertia = pin.Inertia.FromDynamicParameters(parameters) if m > 0 else pin.Inertia.Zero()
+        result.appendBodyToJoint(index, inertia, pin.SE3.Identity())
+        result.addJointFrame(index, -1)
+    result.armature = np.array(model.armature)
+    result.damping = np.array([j.damping for j in model.joints for _ in range(j.nv)])
+    friction = np.array([j.friction for j in model.joints for _ in range(j.nv)])
+    result.lowerDryFrictionLimit, result.upperDryFrictionLimit = -friction, friction
+    kinds = {"link": pin.FrameType.BODY, "joint": pin.FrameType.FIXED_JOINT, "frame": pin.FrameType.OP_FRAME}
+    moving = {j.name for j in model.joints}
+    for frame in model.frames.values():
+        if frame.name not in moving or frame.kind == "link":
+            result.addFrame(pin.Frame(frame.name, frame.body + 1, 0, _se3(pin, frame.placement), kinds[frame.kind]), False)
+    return result
+
+
+def _joint_model(pin: Any, joint: Joint) -> Any:
+    if joint.type in _FREE:
+        return getattr(pin, _FREE[joint.type])()
+    aligned, other = _ALONG[joint.type]
+    pitch = (joint.pitch,) if joint.type == "helical" else ()
+    letter = {(1.0, 0.0, 0.0): "X", (0.0, 1.0, 0.0): "Y", (0.0, 0.0, 1.0): "Z"}.get(joint.axis)
+    return getattr(pin, aligned + letter)(*pitch) if letter else getattr(pin, other)(np.array(joint.axis), *pitch)
+
+
+def _se3(pin: Any, pose: Pose) -> Any:
+    return pin.SE3(np.array(pose.R), np.array(pose.p))
+
+
+def describe_pinocchio(model: Any) -> Description:
+    """The description of a pinocchio.Model: a link a joint, with what was merged into it, and all of its frames."""
+    pin = library()
+    if not isinstance(model, pin.Model):
+        raise InputError(f"this is no pinocchio.Model, but {type(model).__name__}")
+    names = _link_names(pin, model)
+    links = [Link(names[0])]
+    joints = []
+    order = _kept_order(model, names)
+    for i in range(1, model.njoints):
+        inertia = model.inertias[i]
+        rows = tuple(tuple(row) for row in np.asarray(inertia.inertia).tolist())
+        links.append(Link(names[i], float(inertia.mass), tuple(np.asarray(inertia.lever).tolist()), rows))
+        parent = names[model.parents[i]]
+        if i in order:
+            links.append(Link(order[i]))
+            joints.append(JointDescription(order[i], "fixed", parent, order[i]))
+            parent = order[i]
+        joints.append(_joint(model, i, parent, names[i]))
+    taken = set(names) | set(model.names)
+    frames = []
+    for frame in model.frames:
+        if frame.name not in taken:
+            taken.add(frame.name)
+            frames.append(FrameDescription(frame.name, names[frame.parentJoint], _pose(frame.placement)))
+    gravity = tuple(np.asarray(model.gravity.linear).tolist())
+    return Description(model.name or "pinocchio", tuple(links), tuple(joints), tuple(frames), gravity)
+
+
+def _link_names(pin: Any, model: Any) -> list[str]:
+    """For the world and each joint, the first body frame that lies on it."""
+    names: dict[int, str] = {}
+    for frame in model.frames:
+        if frame.type == pin.FrameType.BODY and frame.placement.isIdentity() and frame.name not in names.values():
+            names.setdefault(frame.parentJoint, frame.name)
+    return [names.get(i, "universe" if i == 0 else f"{model.names[i]}_link") for i in range(model.njoints)]
+
+
+def _kept_order(model: Any, names: list[str]) -> dict[int, str]:
+    """Names of fixed links before those joints whose place among their siblings is not that of their names: where fixed joints were merged, say."""
+    children: dict[int, list[int]] = {}
+    for i in range(1, model.njoints):
+        children.setdefault(model.parents[i], []).append(i)
+    result: dict[int, str] = {}
+    for parent, siblings in children.items():
+        if siblings != sorted(siblings, key=lambda i: model.names[i].encode()):
+            result |= {i: f"{names[parent]}:{k:04d}" for k, i in enumerate(siblings)}
+    return result
+
+
+def _joint(model: Any, i: int, parent: str, child: str) -> JointDescription:
+    name, joint = model.names[i], model.joints[i]
+    kind = _TYPES.get(joint.shortname())
+    if kind is None:
+        raise ModelError(
+            f"joint '{name}' is Pinocchio's {joint.shortname()}, which there is not here; build it from {', '.join(_ALONG)} joints"
+        )
+    v, q = slice(joint.idx_v, joint.idx_v + joint.nv), joint.idx_q
+    numbers: dict[str, Any] = {}
+    for what, values in (
+        ("armature", model.armature),
+        ("damping", model.damping),
+        ("friction", model.upperDryFrictionLimit),
+        ("velocity", model.upperVelocityLimit),
+        ("effort", model.upperEffortLimit),
+    ):
+        own = np.asarray(values)[v]
+        if what == "armature" and np.ptp(own) > 0:
+            raise ModelError(f"joint '{name}' has another armature along each axis, {own.tolist()}; here a joint has one number")
+        numbers[what] = float(own.min())
+    axis, pitch = None, 0.0
+    lower, upper = -inf, inf
+    if kind in _ALONG:
+        axis, pitch = _screw(joint)
+        if kind != "continuous":
+            lower, upper = float(model.lowerPositionLimit[q]), float(model.upperPositionLimit[q])
+    limit = JointLimit(
+        *(x if abs(x) < _LARGE else np.copysign(inf, x) for x in (lower, upper, numbers.pop("velocity"), numbers.pop("effort")))
+    )
+    return JointDescription(name, kind, parent, child, _pose(model.jointPlacements[i]), axis, pitch, limit=limit, **numbers)
+
+
+def _screw(joint: Any) -> tuple[tuple[float, ...], float]:
+    """Axis and pitch of a joint with one freedom, from the velocity that it causes."""
+    data = joint.createData()
+    joint.calc(data, np.zeros(joint.idx_q + joint.nq) if joint.nq == 1 else np.eye(1, joint.idx_q + 2, joint.idx_q)[0])
+    subspace = np.asarray(data.S).reshape(6)
+    linear, angular = subspace[:3], subspace[3:]
+    axis = angular if angular.any() else linear
+    return tuple((axis + 0.0).tolist()), float(linear @ angular)
+
+
+def _pose(placement: Any) -> Pose:
+    return Pose(tuple(map(tuple, np.asarray(placement.rotation).tolist())), tuple(np.asarray(placement.translation).tolist()))

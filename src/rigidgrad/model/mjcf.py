@@ -1,0 +1,212 @@
+"""MuJoCo's models as Descriptions. MJCF is read by MuJoCo itself, which resolves includes, defaults and inertias of shapes.
+
+A body's joints become a chain with massless links `body:joint` between them; bodies without joints are fixed to their parent. Joint positions are MuJoCo's
+numbers, `ref` included.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.errors import ModelError, ModelWarning, RigidgradError
+from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link, Visual
+from rigidgrad.model.pose import IDENTITY_POSE, Pose
+from rigidgrad.model.structure import motion_pose
+
+FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
+# mjtGeom: our shape, and its size from MuJoCo's half sizes
+_SHAPES: dict[int, tuple[str, Any]] = {
+    2: ("sphere", lambda s: s[:1]),
+    3: ("capsule", lambda s: (s[0], 2 * s[1])),
+    5: ("cylinder", lambda s: (s[0], 2 * s[1])),
+    6: ("box", lambda s: tuple(2 * x for x in s)),
+}
+_SHOWN_GROUPS = 3  # MuJoCo's viewer shows shapes of groups 0, 1 and 2
+
+
+def library() -> Any:
+    """MuJoCo, or an error that says how to get it."""
+    try:
+        return importlib.import_module("mujoco")
+    except ImportError:
+        raise RigidgradError("this needs MuJoCo: pip install rigidgrad[plants]") from None
+
+
+def is_mjcf(text: str | bytes) -> bool:
+    """Whether the first element of an XML text is <mujoco>."""
+    document = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    at = document.find(b"<")
+    while at >= 0:
+        if document.startswith(b"<?", at):
+            end = document.find(b"?>", at)
+        elif document.startswith(b"<!--", at):
+            end = document.find(b"-->", at)
+        else:
+            return document.startswith(b"<mujoco", at)
+        at = document.find(b"<", end) if end >= 0 else -1
+    return False
+
+
+def read_mjcf(path: str | os.PathLike[str]) -> Description:
+    """The robot in an MJCF file; MuJoCo opens the files that it includes, and meshes."""
+    return _compiled("from_xml_path", os.fsdecode(path), f"{os.fsdecode(path)}: ")
+
+
+def parse_mjcf(text: str | bytes) -> Description:
+    """The robot in the text of an MJCF."""
+    return _compiled("from_xml_string", text.decode("utf-8", "replace") if isinstance(text, bytes) else text, "")
+
+
+def _compiled(reader: str, source: str, where: str) -> Description:
+    try:
+        model = getattr(library().MjModel, reader)(source)
+    except ValueError as error:
+        raise ModelError(f"{where}MuJoCo does not accept this MJCF: {error}") from None
+    return describe_mujoco(model, stacklevel=7)
+
+
+def describe_mujoco(model: Any, stacklevel: int = 3) -> Description:
+    """The robot in a compiled MuJoCo model. What rigidgrad does not model is left out, with a warning that names it, at whoever called `load`."""
+    name = bytes(model.names).split(b"\0", 1)[0].decode() or "mujoco"
+    bodies, names = body_names(model), joint_names(model)
+    links: list[Link] = []
+    joints: list[JointDescription] = []
+    taken = set(names)
+    for i in range(model.nbody):
+        links.append(_link(model, i, bodies[i]))
+        if i == 0:
+            continue
+        at, offset = bodies[model.body_parentid[i]], _pose(model.body_pos[i], model.body_quat[i])
+        first, last = model.body_jntadr[i], model.body_jntadr[i] + model.body_jntnum[i] - 1
+        for j in range(first, last + 1) if model.body_jntnum[i] else ():
+            anchor = tuple(model.jnt_pos[j].tolist())
+            child = bodies[i] if j == last and not any(anchor) else _unused(f"{bodies[i]}:{names[j]}", bodies)
+            joints.append(_joint(model, j, names[j], at, child, offset))
+            if child != bodies[i]:
+                links.append(Link(child))
+            at, offset = child, _moved(*(-x for x in anchor))
+        if at != bodies[i]:
+            fixed = _unused(f"{bodies[i]}_fixed", taken)
+            taken.add(fixed)
+            joints.append(JointDescription(fixed, "fixed", at, bodies[i], offset))
+    left_out = ", ".join(_left_out(model))
+    if left_out:
+        warnings.warn(f"robot '{name}': left out, as rigidgrad does not model it: {left_out}", ModelWarning, stacklevel=stacklevel)
+    frames = tuple(_frames(model, bodies, {x.name for x in links} | {j.name for j in joints}))
+    gravity = (0.0, 0.0, 0.0) if model.opt.disableflags & int(library().mjtDisableBit.mjDSBL_GRAVITY) else model.opt.gravity.tolist()
+    return Description(name, tuple(links), tuple(joints), frames, tuple(gravity))
+
+
+def body_names(model: Any) -> list[str]:
+    """Names of MuJoCo's bodies, made up where there is none."""
+    return _filled([model.body(i).name for i in range(model.nbody)], [f"body{i}" for i in range(model.nbody)])
+
+
+def joint_names(model: Any) -> list[str]:
+    """Names of MuJoCo's joints, made up where there is none."""
+    bodies = body_names(model)
+    owners = [bodies[i] for i in model.jnt_bodyid]
+    return _filled([model.joint(j).name for j in range(model.njnt)], [f"{owner}_joint" for owner in owners])
+
+
+def _filled(names: list[str], substitutes: list[str]) -> list[str]:
+    taken = set(names)
+    result = []
+    for name, substitute in zip(names, substitutes, strict=True):
+        name = name or _unused(substitute, taken)
+        taken.add(name)
+        result.append(name)
+    return result
+
+
+def _unused(name: str, taken: Any) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _pose(position: Any, quaternion: Any) -> Pose:
+    w, x, y, z = quaternion.tolist()
+    return motion_pose("floating", (0.0, 0.0, 1.0), 0.0, (*position.tolist(), x, y, z, w))
+
+
+def _moved(x: float, y: float, z: float) -> Pose:
+    return Pose(IDENTITY_POSE.R, (x + 0.0, y + 0.0, z + 0.0))
+
+
+def _link(model: Any, i: int, name: str) -> Link:
+    if i == 0:
+        return Link(name, visuals=tuple(_visuals(model, i)))
+    R = np.array(_pose(np.zeros(3), model.body_iquat[i]).R)
+    inertia = R @ np.diag(model.body_inertia[i]) @ R.T
+    rows = tuple(tuple(row) for row in ((inertia + inertia.T) / 2).tolist())
+    return Link(name, float(model.body_mass[i]), tuple(model.body_ipos[i].tolist()), rows, tuple(_visuals(model, i)))
+
+
+def _joint(model: Any, j: int, name: str, parent: str, child: str, offset: Pose) -> JointDescription:
+    theirs, dof = int(model.jnt_type[j]), int(model.jnt_dofadr[j])
+    numbers: dict[str, Any] = {"armature": float(model.dof_armature[dof]), "damping": float(model.dof_damping[dof])}
+    numbers["friction"] = float(model.dof_frictionloss[dof])
+    if theirs == FREE:  # its position is that in the world; of its armature, see _left_out
+        return JointDescription(name, "floating", parent, child, **numbers | {"armature": 0.0})
+    anchor = _moved(*model.jnt_pos[j].tolist())
+    if theirs == BALL:
+        return JointDescription(name, "spherical", parent, child, offset @ anchor, **numbers)
+    limited = bool(model.jnt_limited[j])
+    kind = "prismatic" if theirs == SLIDE else "revolute" if limited else "continuous"
+    axis = tuple(model.jnt_axis[j].tolist())
+    zero = motion_pose(kind, axis, 0.0, (-float(model.qpos0[model.jnt_qposadr[j]]),))
+    lower, upper = model.jnt_range[j].tolist() if limited else (-inf, inf)
+    effort = float(abs(model.jnt_actfrcrange[j]).max()) if model.jnt_actfrclimited[j] else inf
+    return JointDescription(
+        name, kind, parent, child, offset @ anchor @ zero, axis, limit=JointLimit(lower, upper, effort=effort), **numbers
+    )
+
+
+def _visuals(model: Any, body: int) -> Iterator[Visual]:
+    first = model.body_geomadr[body]
+    for g in range(first, first + model.body_geomnum[body]):
+        if int(model.geom_type[g]) in _SHAPES and model.geom_group[g] < _SHOWN_GROUPS:
+            shape, size = _SHAPES[int(model.geom_type[g])]
+            material = int(model.geom_matid[g])
+            color = model.mat_rgba[material] if material >= 0 else model.geom_rgba[g]
+            placement = _pose(model.geom_pos[g], model.geom_quat[g])
+            yield Visual(shape, tuple(size(model.geom_size[g].tolist())), placement, tuple(color.tolist()))
+
+
+def _frames(model: Any, bodies: list[str], taken: set[str]) -> Iterator[FrameDescription]:
+    """Named sites, but those with the name of a link or a joint."""
+    for s in range(model.nsite):
+        name = model.site(s).name
+        if name and name not in taken:
+            yield FrameDescription(name, bodies[model.site_bodyid[s]], _pose(model.site_pos[s], model.site_quat[s]))
+
+
+def _left_out(model: Any) -> Iterator[str]:
+    """What acts on the bodies in MuJoCo and has no part in our dynamics; contacts, which no description of ours has, go without saying."""
+    kind = model.jnt_type
+    stiff = model.jnt_stiffness != 0
+    free = np.flatnonzero(kind == FREE)
+    counts = {
+        "actuator": model.nu,
+        "tendon": model.ntendon,
+        "equality constraint": model.neq,
+        "joint spring": int(stiff.sum()),
+        "limit of a ball joint": int(((kind == BALL) & (model.jnt_limited != 0)).sum()),
+        "armature of a free joint": int((model.dof_armature[model.jnt_dofadr[free]] != 0).sum()),
+        "body with gravity compensation": int((model.body_gravcomp != 0).sum()),
+        "mocap body, taken as fixed": model.nmocap,
+        "flexible body": model.nflex,
+        "plugin": model.nplugin,
+        "fluid": int(model.opt.density > 0 or model.opt.viscosity > 0),
+    }
+    for what, count in counts.items():
+        if count:
+            yield f"{count} × {what}" if count > 1 else what
