@@ -1,0 +1,186 @@
+"""How our functions are differentiated in JAX and PyTorch, written once for both: Jacobians by every input, from the analytical derivatives.
+
+A rule gets `call(name, *inputs)`, which evaluates a compiled function, and `xp`, which is `jax.numpy` or `torch`. Inputs and outputs count as vectors: a Jacobian
+is (…, numbers of the output, numbers of the input). Our derivatives by a position are in the tangent space; with δ = G(q) q̇, J G(q) is that by its coordinates. G takes
+no notice of a change in a quaternion's length: the derivative is that of f(normalize(q)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.algorithms import catalog
+from rigidgrad.algorithms.joints import rotation_from_quaternion
+from rigidgrad.errors import InputError
+from rigidgrad.model.model import Model
+
+Shape = tuple[int, ...]
+Call = Callable[..., tuple[Any, ...]]
+
+_CROSS = np.zeros((3, 3, 3))  # (a × b)_i = Σ CROSS_ijk a_j b_k
+for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+    _CROSS[_i, _j, _k], _CROSS[_i, _k, _j] = 1.0, -1.0
+
+SECOND = "second derivatives of rigidgrad's functions are not available; differentiate once, or take finite differences of the gradient"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled function that is called: which one, with which options, and the shapes of one state's inputs and outputs."""
+
+    name: str
+    frame: str | None
+    parameters: tuple[str, ...]
+    inputs: Mapping[str, Shape]
+    outputs: Mapping[str, Shape]
+
+
+class Differentiable:
+    """A function of a model, with its frame where it has one."""
+
+    def __init__(self, model: Model, name: str, frame: str | None = None):
+        self.model, self.name, self.frame = model, name, frame
+        self._kernels: dict[tuple[str, int], Kernel] = {}
+
+    def kernel(self, name: str, inputs: int) -> Kernel:
+        """What `call(name, …)` calls: with one input more than the function has, the inertias of all bodies (bodies, 10) are its last."""
+        if (name, inputs) not in self._kernels:
+            frame = self.frame if catalog.FUNCTIONS[name].frame else None
+            bound = catalog.bind(self.model, name, frame=frame)
+            more = ("inertia",) if inputs > len(bound.inputs) else ()
+            shapes = {**bound.inputs, **{parameter: (len(self.model.joints), 10) for parameter in more}}
+            self._kernels[name, inputs] = Kernel(name, frame, more, shapes, bound.outputs)
+        return self._kernels[name, inputs]
+
+    def jacobians(self, call: Call, xp: Any, *inputs: Any) -> tuple[Any, ...]:
+        """By every input, (…, numbers of the output, numbers of the input)."""
+        by_q, *others = _RULES[self.name](self.model, call, xp, *inputs)
+        return _by_coordinates(xp, self.model, inputs[0], by_q), *others
+
+
+def batch_of(name: str, arrays: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Shape:
+    """The batch axes of arrays whose last axes must have the given shapes."""
+    leading = []
+    for key, shape in shapes.items():
+        own = tuple(arrays[key].shape)
+        if len(own) < len(shape) or own[len(own) - len(shape) :] != shape:
+            raise InputError(f"{name}: {key} has shape {own}; expected (…, {', '.join(map(str, shape))}), with any batch axes in front")
+        leading.append(own[: len(own) - len(shape)])
+    try:
+        return np.broadcast_shapes(*leading)
+    except ValueError:
+        listed = ", ".join(f"{key} {x}" for key, x in zip(shapes, leading, strict=True))
+        raise InputError(f"{name}: the batch axes do not broadcast against each other: {listed}") from None
+
+
+# --- one rule a function: the Jacobian by the tangent of q, then those by all other inputs ------------------------------------------------
+
+
+def _rnea(model: Model, call: Call, xp: Any, q: Any, v: Any, a: Any, *inertia: Any) -> Sequence[Any]:
+    derivatives = call("rnea_derivatives", q, v, a, *inertia)
+    return (*derivatives, *(call("torque_regressor", q, v, a)[0] for _ in inertia))
+
+
+def _aba(model: Model, call: Call, xp: Any, q: Any, v: Any, tau: Any, *inertia: Any) -> Sequence[Any]:
+    dq, dv, minv = call("aba_derivatives", q, v, tau, *inertia)
+    if not inertia:
+        return dq, dv, minv
+    # tau = Y(q, v, a) π stays as it is: 0 = Y dπ + M da
+    (a,) = call("aba", q, v, tau, *inertia)
+    return dq, dv, minv, -xp.matmul(minv, call("torque_regressor", q, v, a)[0])
+
+
+def _bias(model: Model, call: Call, xp: Any, q: Any, v: Any) -> Sequence[Any]:
+    return call("rnea_derivatives", q, v, xp.zeros_like(v))[:2]
+
+
+def _gravity_torque(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
+    rest = xp.zeros_like(q[..., : model.nv])
+    return call("rnea_derivatives", q, rest, rest)[:1]
+
+
+def _crba(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
+    by_q = _mass_matrix_derivative(model, call, xp, q)
+    return (_flat(by_q, 2),)
+
+
+def _minv(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
+    (minv,) = call("minv", q)
+    return (_flat(-xp.einsum("...ai,...ikj,...kb->...abj", minv, _mass_matrix_derivative(model, call, xp, q), minv), 2),)
+
+
+def _mass_matrix_derivative(model: Model, call: Call, xp: Any, q: Any) -> Any:
+    """∂M_ik/∂δ_j: column k of M is rnea at rest with the acceleration e_k, less gravity's part."""
+    rest = xp.zeros_like(q[..., : model.nv])
+    units = xp.eye(model.nv, dtype=q.dtype)
+    pushed = call("rnea_derivatives", q[..., None, :], rest[..., None, :], units)[0]
+    held = call("rnea_derivatives", q, rest, rest)[0]
+    return xp.swapaxes(pushed - held[..., None, :, :], -3, -2)
+
+
+def _forward_kinematics(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
+    (T,), (J,) = call("frame_placement", q), call("jacobian", q)
+    linear, angular = J[..., :3, :], J[..., 3:, :]
+    turned = xp.einsum("iab,...an,...bk->...ikn", xp.asarray(_CROSS, dtype=q.dtype), angular, T[..., :3, :3])
+    rows = xp.concatenate([turned, linear[..., :, None, :]], -2)
+    return (_flat(xp.concatenate([rows, xp.zeros_like(rows[..., :1, :, :])], -3), 2),)
+
+
+def _center_of_mass(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
+    return call("center_of_mass_jacobian", q)
+
+
+_RULES: dict[str, Callable[..., Sequence[Any]]] = {
+    "rnea": _rnea,
+    "aba": _aba,
+    "bias": _bias,
+    "gravity_torque": _gravity_torque,
+    "crba": _crba,
+    "minv": _minv,
+    "frame_placement": _forward_kinematics,
+    "center_of_mass": _center_of_mass,
+}
+
+
+def _flat(x: Any, count: int) -> Any:
+    """`count` axes before the last made one."""
+    shape = tuple(x.shape)
+    split = len(shape) - 1 - count
+    return x.reshape((*shape[:split], math.prod(shape[split:-1]), shape[-1]))
+
+
+# --- coordinates of positions -------------------------------------------------------------------------------------------------------------
+
+
+def _by_coordinates(xp: Any, model: Model, q: Any, jacobian: Any) -> Any:
+    """J G(q)."""
+    if model.nq == model.nv:
+        return jacobian
+    parts = []
+    for j in model.joints:
+        if not j.is_mimic:
+            part = jacobian[..., j.v : j.v + j.nv]
+            parts.append(part if j.nq == 1 else xp.matmul(part, _tangent(xp, j.type, q[..., j.q : j.q + j.nq])))
+    return xp.concatenate(parts, -1)
+
+
+def _tangent(xp: Any, type: str, q: Any) -> Any:
+    """G of one joint: its velocity from the rate of its coordinates."""
+    numbers = [q[..., k] for k in range(q.shape[-1])]
+    zero = xp.zeros_like(numbers[0])
+    if type == "planar":
+        c, s = numbers[2:]
+        rows: list[list[Any]] = [[c, s, zero, zero], [-s, c, zero, zero], [zero, zero, -s, c]]
+    else:
+        x, y, z, w = numbers[-4:]
+        turn = [[2 * w, 2 * z, -2 * y, -2 * x], [-2 * z, 2 * w, 2 * x, -2 * y], [2 * y, -2 * x, 2 * w, -2 * z]]
+        rows = turn
+        if type == "floating":
+            R = rotation_from_quaternion(x, y, z, w)
+            rows = [[R[0][i], R[1][i], R[2][i], *[zero] * 4] for i in range(3)] + [[*[zero] * 3, *row] for row in turn]
+    return xp.stack([xp.stack(row, -1) for row in rows], -2)

@@ -1,0 +1,72 @@
+"""What `rg.jax` and `rg.torch` are tested on: a robot with every kind of joint, its functions, and their Jacobians by central differences."""
+
+from __future__ import annotations
+
+import numpy as np
+from random_trees import random_inertia
+
+import rigidgrad as rg
+
+STEP = 1e-5
+
+
+def creature() -> rg.Robot:
+    """A floating body with a spherical, a planar, a prismatic, a continuous and a mimic joint."""
+    rng = np.random.default_rng(4)
+    builder = rg.Builder("creature")
+    parents = {"trunk": None, "head": "trunk", "skate": "trunk", "arm": "trunk", "hand": "arm", "thumb": "hand"}
+    types = {"head": "spherical", "skate": "planar", "arm": "prismatic", "hand": "continuous", "thumb": "revolute"}
+    for name, parent in parents.items():
+        mass, com, inertia = random_inertia(rng)
+        builder.link(name, mass=mass, com=com, inertia=inertia)
+        if parent is not None:
+            mimic = ("hand_joint", -0.7, 0.2) if name == "thumb" else None
+            axis = None if types[name] in ("spherical", "planar") else rng.normal(size=3)
+            builder.joint(
+                f"{name}_joint", types[name], parent, name, xyz=rng.normal(size=3) * 0.2, rpy=rng.normal(size=3), axis=axis, mimic=mimic
+            )
+    return builder.build(floating_base=True)
+
+
+def inertias(robot: rg.Robot) -> np.ndarray:
+    return np.array([[m, *h, *i] for m, h, i in robot.model.inertias])
+
+
+# name: its inputs, and the function of a robot and NumPy arrays
+FUNCTIONS = {
+    "rnea": ("q v a", lambda r, q, v, a: r.rnea(q, v, a)),
+    "aba": ("q v a", lambda r, q, v, a: r.aba(q, v, a)),
+    "bias": ("q v", lambda r, q, v: r.bias(q, v)),
+    "gravity_torque": ("q", lambda r, q: r.gravity_torque(q)),
+    "crba": ("q", lambda r, q: r.crba(q)),
+    "minv": ("q", lambda r, q: r.minv(q)),
+    "forward_kinematics": ("q", lambda r, q: r.forward_kinematics(q)["thumb"]),
+    "center_of_mass": ("q", lambda r, q: r.center_of_mass(q)),
+}
+OPTIONS = {"forward_kinematics": ("thumb",)}
+
+
+def inputs_of(robot: rg.Robot, name: str, batch=(), seed: int = 0) -> list[np.ndarray]:
+    state = robot.random(batch, seed=seed)
+    values = {"q": state.q, "v": state.v, "a": state.tau}
+    return [values[key] for key in FUNCTIONS[name][0].split()]
+
+
+def numeric_jacobians(robot: rg.Robot, function, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """∂ function(normalize(q), …) by each input, (*output, *input), by central differences of all directions at once."""
+    result = []
+    for k, x in enumerate(inputs):
+        size = x.size
+        steps = np.concatenate([np.eye(size), -np.eye(size)]).reshape(2 * size, *x.shape) * STEP
+        moved = [x + steps if i == k else np.broadcast_to(y, (2 * size, *y.shape)) for i, y in enumerate(inputs)]
+        moved[0] = robot.normalize(moved[0])
+        values = function(*moved)
+        J = (values[:size] - values[size:]) / (2 * STEP)
+        result.append(np.moveaxis(J, 0, -1).reshape(*J.shape[1:], *x.shape))
+    return result
+
+
+def close(found, expected, tolerance: float = 1e-6) -> None:
+    expected = np.asarray(expected)
+    assert np.shape(found) == expected.shape
+    assert np.abs(np.asarray(found) - expected).max() <= tolerance * max(1.0, np.abs(expected).max())
