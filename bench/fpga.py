@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import machine
+
 import rigidgrad as rg
 from rigidgrad import fpga
 from rigidgrad.targets.verilog import tools
@@ -23,6 +25,7 @@ from rigidgrad.targets.verilog.synthesise import generic_area
 
 RESULTS = Path(__file__).parent / "results" / "fpga.json"
 EXACT = [("iiwa14", f) for f in ("rnea", "rnea_derivatives", "fused_gradient")] + [("hyq", "fused_gradient")]
+QUICK = [("iiwa14", "fused_gradient")]
 DESIGNS: dict[str, dict[str, Any]] = {
     "128 DSPs, least latency": {"multipliers": 32},
     "128 DSPs, stream": {"multipliers": 32, "interval": "shortest"},
@@ -33,10 +36,10 @@ DESIGNS: dict[str, dict[str, Any]] = {
 CURVE = (4, 8, 16, 32, 64, 128)
 
 
-def exact(states: int) -> dict[str, Any]:
+def exact(states: int, cases: list[tuple[str, str]] = EXACT) -> dict[str, Any]:
     """Verilator against the final Program, 32 multipliers, on free and on stalled streams."""
     results = {}
-    for name, function in EXACT:
+    for name, function in cases:
         robot = rg.load(name)
         circuit = fpga.build(robot, function, format=(16, 16))
         inputs = fpga.states(robot, circuit, states)
@@ -111,17 +114,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=10_000)
     parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="of the exact part, iiwa14's gradient of forward dynamics alone")
     parser.add_argument("--designs", default="", help="only those whose title has this")
     parser.add_argument("--json", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     for tool in ("verilator", "yosys"):
         tools.need(tool)
     for part in arguments.only.split(","):
-        value = designs(arguments.states, arguments.designs) if part == "designs" else PARTS[part](arguments.states)
+        if part == "designs":
+            value = designs(arguments.states, arguments.designs)
+        elif part == "exact" and arguments.quick:
+            value = exact(arguments.states, QUICK)
+        else:
+            value = PARTS[part](arguments.states)
         stored = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
         if part == "designs":
             value = stored.get(part, {}) | value
-        stored |= {part: value, "date": time.strftime("%Y-%m-%d")}
+        stored |= {part: value, "date": time.strftime("%Y-%m-%d"), "machine": machine.describe({})}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(stored, indent=1) + "\n")
 

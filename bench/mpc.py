@@ -279,7 +279,7 @@ def main() -> None:
         "fastest": lambda: fastest_period(python, options),
         "real_time": lambda: mpc_real_time.measure(options.steps, options.core, options.priority),
         "figure": lambda: mpc_figure.measure(options.quick),
-        "swing_up": lambda: mpc_swing_up.measure(options.quick),
+        "swing_up": mpc_swing_up.measure,
         "soak": lambda: soak(options.minutes),
     }
     pictures = {"figure": mpc_figure.picture, "swing_up": mpc_swing_up.picture}

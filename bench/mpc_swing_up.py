@@ -19,14 +19,14 @@ SOLVERS: dict[str, Any] = {
 STEPS = {"pendulum": 60, "cart-pole": 240}  # control steps: 6 s and 3 s
 
 
-def measure(quick: bool) -> dict[str, Any]:
+def measure() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, steps in STEPS.items():
         task = tasks()[name]
         runs = {}
         for label, solver in SOLVERS.items():
             say(f"{name}: {label}")
-            runs[label] = driven(task, solver, steps // 4 if quick else steps)
+            runs[label] = driven(task, solver, steps)
         found[name] = {"dt": task.dt, "goal": task.goal, "solvers": runs, "apart": apart(runs)}
     say("")
     return found
@@ -68,7 +68,7 @@ def apart(runs: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 def picture(result: dict[str, Any], info: dict[str, Any]) -> str:
     drawn = []
-    for name, found in result.items():
+    for name, found in ((name, result[name]) for name in STEPS):
         dt, runs = found["dt"], found["solvers"]
         if name == "pendulum":
             angles = {label: ([row[0] for row in run["x"]], [row[1] for row in run["x"]]) for label, run in runs.items()}
@@ -87,7 +87,7 @@ def picture(result: dict[str, Any], info: dict[str, Any]) -> str:
 
 def table(result: dict[str, Any]) -> list[list[str]]:
     rows = []
-    for name, found in result.items():
+    for name, found in ((name, result[name]) for name in STEPS):
         for label, run in found["solvers"].items():
             rows.append([name, label, f"{run['iterations']:.1f}", f"{run['final_error']:.2e}"])
         for pair, row in found["apart"].items():

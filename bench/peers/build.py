@@ -30,11 +30,16 @@ def version(command: str) -> str:
     return subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
-def shared_library(name: str, source: Path, compiler: str, flags: list[str], depends: str = "") -> Path:
-    """The library of `source`; `depends` is whatever else must change its name, such as a header's version."""
+def shared_library(name: str, source: Path, compiler: str, flags: list[str], depends: str = "", slow: bool = False) -> Path:
+    """The library of `source`; `depends` is whatever else must change its name, such as a header's version.
+
+    One that is `slow` to compile counts as missing where it is not there yet and RIGIDGRAD_BENCH_BUILD is "no".
+    """
     text = "\0".join([source.read_text(), compiler, version(compiler), *flags, depends, native_features()])
     path = FOLDER / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.so"
     if not path.exists():
+        if slow and os.environ.get("RIGIDGRAD_BENCH_BUILD") == "no":
+            raise Missing(f"{name} is not compiled yet, which takes minutes: python bench/dynamics.py --quick")
         FOLDER.mkdir(exist_ok=True)
         if sys.stderr.isatty():
             print(f"compiling {path.name} with {compiler} (once)", file=sys.stderr)

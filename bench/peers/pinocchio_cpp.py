@@ -48,7 +48,9 @@ def libraries() -> dict[str, ctypes.CDLL]:
     flags = ["-std=c++17", "-O3", "-march=native", *DEFINITIONS, f"-I{prefix / 'include'}", f"-I{eigen[0]}"]
     found = {}
     for family, compiler in build.compilers("c++").items():
-        path = build.shared_library(f"pinocchio-{family}", build.SOURCES / "pinocchio_harness.cpp", compiler, flags, pin.__version__)
+        path = build.shared_library(
+            f"pinocchio-{family}", build.SOURCES / "pinocchio_harness.cpp", compiler, flags, pin.__version__, slow=True
+        )
         found[f"pinocchio {family}"] = ctypes.CDLL(str(path))
     return found
 

@@ -45,17 +45,26 @@ def report(what: Any, path: Any = "report.html", *, title: str = "rigidgrad", ro
         html, data = _section(item, robot)
         attached[heading or "report"] = data
         sections.append((f"<h2>{escape(heading)}</h2>" if heading else "") + html)
-    target = Path(path)
-    attached["environment"] = environment()
-    page = (
+    return write(page(title, "".join(sections), attached), path)
+
+
+def page(title: str, body: str, attached: dict[str, Any]) -> str:
+    """A whole page: a heading, what stands under it, the environment, and `attached` as JSON."""
+    data = attached | {"environment": environment()}
+    return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(sections)}"
-        f"<h2>Environment</h2>{_table(attached['environment'])}"
-        f'<script type="application/json" id="data">{_json(attached)}</script>'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{body}"
+        f"<h2>Environment</h2>{table(data['environment'])}"
+        f'<script type="application/json" id="data">{_json(data)}</script>'
         f"<footer>Made by rigidgrad {version('rigidgrad')}. The numbers are in this file as JSON, in the element “data”.</footer></body></html>\n"
     )
+
+
+def write(text: str, path: Any) -> Path:
+    """Writes a page. Gives its path."""
+    target = Path(path)
     try:
-        target.write_text(page, encoding="utf-8")
+        target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"the report cannot be written to {str(target)!r}: {error.strerror}") from None
     return target
@@ -85,21 +94,21 @@ def _section(item: Any, robot: Robot | None) -> tuple[str, Any]:
     if isinstance(item, Log):
         return _of_log(item, robot)
     if isinstance(item, Mapping) and _is_table(item):
-        return _table(item), dict(item)
+        return table(item), dict(item)
     raise InputError(f"a report is about a Solution, a Log, or a table, not {type(item).__name__}")
 
 
 def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
     own = solution.system.robot if isinstance(solution.system, RobotSystem) else robot
     seconds = solution.stats.get("seconds", {})
-    table = {
+    facts = {
         "status": f"{solution.status}: {solution.message}",
         "cost": f"{solution.cost:.9g}",
         "iterations": solution.iterations,
         **{f"time in {phase}": f"{1e3 * s:.2f} ms" for phase, s in seconds.items()},
     }
     if "violation" in solution.stats:
-        table["largest violation"] = f"{solution.stats['violation']:.2g}"
+        facts["largest violation"] = f"{solution.stats['violation']:.2g}"
     dt = solution.dt or 1.0
     times = dt * np.arange(len(solution.x))
     history = np.array(solution.stats.get("history", []), dtype=float)
@@ -108,7 +117,7 @@ def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
         drawn.append(charts.lines("Cost", "iterations", "cost", {"cost": (list(range(len(history))), history.tolist())}))
     drawn += _states(own, times, solution.x)
     drawn.append(_lines("Controls", times[:-1], solution.u, [f"u{k}" for k in range(solution.u.shape[1])]))
-    html = _table(table) + _charts(drawn)
+    html = table(facts) + drawing(drawn)
     if own is not None:
         html = viewer.fragment(own, solution, dt=dt) + html
     data = {"status": solution.status, "cost": solution.cost, "iterations": solution.iterations, "dt": dt}
@@ -117,16 +126,16 @@ def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
 
 def _of_log(log: Log, robot: Robot | None) -> tuple[str, Any]:
     spent = 1e6 * log.solve_seconds
-    table: dict[str, Any] = {"steps": log.steps, "solves": log.solves}
+    facts: dict[str, Any] = {"steps": log.steps, "solves": log.solves}
     if len(spent):
         middle, most = np.percentile(spent, [50, 99])
-        table |= {"time of a solve": f"median {middle:.0f} µs, 99% below {most:.0f} µs, worst {spent.max():.0f} µs"}
-    table |= {f"fallback “{name}”": count for name, count in log.counts.items()}
+        facts |= {"time of a solve": f"median {middle:.0f} µs, 99% below {most:.0f} µs, worst {spent.max():.0f} µs"}
+    facts |= {f"fallback “{name}”": count for name, count in log.counts.items()}
     drawn = [_lines("Controls", log.t, log.u, [f"u{k}" for k in range(log.u.shape[1])])] if log.steps > 1 else []
     if log.solves > 1:
         drawn.append(_lines("Time of a solve", log.solve_t, spent[:, None], ["µs"]))
         drawn.append(_lines("Cost of the plan", log.solve_t, log.solve_cost[:, None], ["cost"]))
-    html = _table(table) + _charts(drawn)
+    html = table(facts) + drawing(drawn)
     if robot is not None and log.steps > 1:
         every = max(1, log.steps // 500)
         states = log.x[::every]
@@ -160,13 +169,15 @@ def _lines(title: str, times: np.ndarray, values: np.ndarray, names: list[str]) 
     return charts.lines(title, "seconds", "", series, log=False)
 
 
-def _charts(drawn: list[str]) -> str:
+def drawing(drawn: list[str]) -> str:
+    """Charts side by side, as many as fit."""
     size = f"0 0 {charts.WIDTH} {charts.HEIGHT}"
     body = "".join(f'<svg viewBox="{size}" role="img"><style>{charts.STYLE}</style>{chart}</svg>' for chart in drawn)
     return f'<div class="charts">{body}</div>'
 
 
-def _table(rows: Mapping[str, Any]) -> str:
+def table(rows: Mapping[str, Any]) -> str:
+    """Names and values, one a row."""
     return "<table>" + "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows.items()) + "</table>"
 
 

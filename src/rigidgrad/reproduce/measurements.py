@@ -1,0 +1,63 @@
+"""The scripts of `bench/` whose results the entries are judged by, with their options for a quick look and for the real thing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """`{out}` in an option is the folder of the results."""
+
+    name: str  # of the script, and of the file that it writes
+    fast: tuple[str, ...]
+    full: tuple[str, ...]
+    seconds: float  # of the fast way on two cores, roughly, for the progress bar
+    without: Mapping[str, tuple[str, ...] | None] = field(
+        default_factory=dict
+    )  # options where a command is missing; None: nothing can be measured
+
+    def options(self, fast: bool, out: Path) -> tuple[str, ...] | None:
+        """What the script is called with, or None where it cannot run."""
+        chosen: tuple[str, ...] | None = self.fast if fast else self.full
+        for command, instead in self.without.items():
+            if shutil.which(command) is None:
+                chosen = instead
+        return None if chosen is None else tuple(option.replace("{out}", str(out)) for option in chosen)
+
+    def missing(self) -> list[str]:
+        """Commands that it would use, and which are not here."""
+        return [command for command in self.without if shutil.which(command) is None]
+
+
+_ALL = (
+    Measurement("claims", ("--quick",), (), 60),
+    Measurement(
+        "dynamics",
+        ("--quick", "--parts", "cells", "--robots", "iiwa14,hyq,atlas", "--sizes", "1,256", "--dtype", "float64", "--peers", "pinocchio"),
+        (),
+        60,
+    ),
+    Measurement("parallel_ddp", ("--trials", "5", "--experiments", "quadrotor,arm_text"), (), 60),
+    Measurement("preconditioners", ("--parts", "study"), (), 30),
+    Measurement("mpc", ("--quick", "--parts", "figure,swing_up", "--without-peer"), ("--parts", "peers,figure,swing_up"), 90),
+    Measurement(
+        "gpu",
+        ("--robots", "iiwa14", "--shapes", "block", "--dtypes", "float32", "--architectures", "sm_86"),
+        (),
+        40,
+        {"nvcc": ("--parts", "estimate")},
+    ),
+    Measurement("fpga", ("--quick", "--states", "200", "--only", "exact"), (), 25, {"verilator": None, "yosys": None}),
+    Measurement("data_types", ("--quick", "--plot", "{out}/data_types.svg"), ("--plot", "{out}/data_types.svg"), 30),
+    Measurement(
+        "trees",
+        ("--largest", "1000000", "--budget", "0.1", "--parts", "figure_10,figure_11,figure_12,figures_13_14,figures_15_16"),
+        ("--parts", "figure_10,figure_11,figure_12,figures_13_14,figures_15_16"),
+        150,
+    ),
+)
+MEASUREMENTS = {m.name: m for m in _ALL}

@@ -1,0 +1,359 @@
+"""Published figures beside ours: the catalogue is whole, verdicts follow from numbers, measurements are kept, one failure stops nothing, the page can be read."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from browser import launched, missing, picture, share
+
+from rigidgrad.commands import reproduce as command
+from rigidgrad.errors import InputError
+from rigidgrad.reproduce import page, readings, runner
+from rigidgrad.reproduce.catalogue import ENTRIES, WORKS, entries_of, measurements_of
+from rigidgrad.reproduce.entry import (
+    BETTER,
+    DIFFERS,
+    FAILED,
+    FPGA,
+    GPU,
+    NOT_MEASURED,
+    REPRODUCED,
+    device,
+    fact,
+    judge,
+    number,
+    statement,
+    verdict_of,
+)
+from rigidgrad.reproduce.measurements import MEASUREMENTS, Measurement
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "bench"))
+
+FIGURES = {
+    "003": ["Fig. 1", "Fig. 2", "Fig. 3", "Table I"],
+    "004": [
+        *(f"Fig. 4.{k}" for k in (3, 4, 5, 6, 7, 8, 9, 11)),
+        *(f"Fig. 5.{k}" for k in (1, 4, 5, 6, 7, 8)),
+        "Table 5.2",
+        *(f"Fig. 6.{k}" for k in range(1, 6)),
+        "Fig. 7.1",
+        "Fig. C.1",
+    ],
+    "002": [f"Fig. {k}" for k in range(10, 17)],
+}
+CLAIMS = {
+    "003": ["gradients' share", "persistent threads", "folding", "fixed-point range"],
+    "004": ["HyQ's shared memory", "spread of timings"],
+}
+
+
+# --- the catalogue -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_figure_table_and_claim_has_its_entry():
+    labels = {seed: [e.label for e in entries_of([seed])] for seed in WORKS}
+    for seed, figures in FIGURES.items():
+        wanted = [*figures, *(f"Claim: {claim}" for claim in CLAIMS.get(seed, []))]
+        assert sorted(labels[seed]) == sorted(wanted)
+    assert len({e.key for e in ENTRIES}) == len(ENTRIES)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.key)
+def test_an_entry_says_all_that_it_must_even_when_nothing_is_measured(entry):
+    assert entry.hardware and entry.because and set(entry.measurements) <= set(MEASUREMENTS)
+    finding = judge(entry, {}, {})
+    assert finding.verdict in (NOT_MEASURED, GPU)
+    assert finding.rows and all(row.what for row in finding.rows)
+    needs = {row.verdict for row in finding.rows} & {GPU, FPGA}
+    assert bool(needs) == bool(entry.device), "what needs a device says how it is measured there"
+    assert all(row.published for row in finding.rows if row.verdict), "what is judged was published"
+
+
+def test_the_scripts_are_there_and_take_the_options():
+    for m in MEASUREMENTS.values():
+        script = ROOT / "bench" / f"{m.name}.py"
+        text = script.read_text()
+        for option in (*m.fast, *m.full, "--json"):
+            if option.startswith("--"):
+                listed = re.search(r"listed = \{(.*?)\n    \}", text, re.S)  # gpu.py names its options in a table
+                assert f'"{option}"' in text or (listed and f'"{option[2:]}":' in listed[1]), f"{script.name} has no {option}"
+
+
+# --- verdicts ----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "better", "verdict"),
+    [
+        (10.0, 10.0, "", REPRODUCED),
+        (10.0, 11.4, "", REPRODUCED),  # within 15%
+        (10.0, 11.6, "", DIFFERS),
+        (10.0, 8.4, "", DIFFERS),
+        (10.0, 20.0, "higher", BETTER),
+        (10.0, 8.4, "higher", DIFFERS),
+        (10.0, 5.0, "lower", BETTER),
+        (10.0, 11.6, "lower", DIFFERS),
+        ((2.0, 4.0), (2.5, 3.5), "", REPRODUCED),
+        ((2.0, 4.0), (2.5, 30.0), "", DIFFERS),
+        ((2.0, 4.0), (2.5, 30.0), "higher", BETTER),
+        ((2.0, 4.0), (1.0, 30.0), "higher", DIFFERS),  # the worst of ours counts
+        ((2.0, 4.0), (1.0, 3.0), "lower", BETTER),
+        ((0.0, 0.0), 0.0, "lower", REPRODUCED),
+        ((0.0, 0.0), 1.0, "lower", DIFFERS),
+        (10.0, None, "higher", NOT_MEASURED),
+    ],
+)
+def test_a_number_is_judged_by_the_published_one(published, ours, better, verdict):
+    assert number("x", published, ours, "ms", better=better).verdict == verdict
+
+
+def test_numbers_are_shown_with_their_unit():
+    assert (number("x", (1.0, 2.5), 1234.5, "x").published, number("x", (1.0, 2.5), 1234.5, "µs").ours) == ("1 to 2.5x", "1,234 µs")
+
+
+def test_one_row_that_differs_decides_and_devices_come_last():
+    good, better, bad = number("a", 1, 1), number("b", 1, 2, better="higher"), number("c", 1, 2)
+    gpu, unknown, told = device("d", 3, GPU), statement("e", None), fact("f", 3)
+    assert verdict_of([good, better, bad, gpu]) == DIFFERS
+    assert verdict_of([good, better, gpu, unknown]) == BETTER
+    assert verdict_of([good, gpu, told]) == REPRODUCED
+    assert verdict_of([gpu, unknown]) == NOT_MEASURED
+    assert verdict_of([gpu, told]) == GPU
+    assert verdict_of([]) == NOT_MEASURED
+    assert (statement("g", True).verdict, statement("g", False, "why").ours) == (REPRODUCED, "no: why")
+
+
+def studied(gain: float) -> dict:
+    """A study of preconditioners in which the stair is `gain` times better than overlapping blocks."""
+    rows = {
+        name: {"condition": c, "iterations_mean": 1.5 * c**0.5, "eigenvalues": [top / c, top]}
+        for name, c, top in (
+            ("none", 1000.0 * gain, 50.0),
+            ("jacobi", 9.0 * gain, 2.0),
+            ("block_jacobi", 8.0 * gain, 2.0),
+            ("alternating", 20.0 * gain, 1.5),
+            ("overlapping", 10.0 * gain, 3.0),
+            ("symmetric_stair", 10.0, 1.0),
+        )
+    }
+    machine = {"cpu": "a test's CPU", "cores": 2, "date": "2026-01-02", "command": "python x", "versions": {"commit": "abc"}}
+    return {"machine": machine, "study": {name: {"preconditioners": rows} for name in readings.SYSTEMS}}
+
+
+def entry_of(key: str):
+    return next(e for e in ENTRIES if e.key == key)
+
+
+def test_verdicts_follow_from_the_results():
+    entry = entry_of("004 Fig. 6.2")
+    assert judge(entry, {"preconditioners": studied(2.4)}, {}).verdict == REPRODUCED
+    differs = judge(entry, {"preconditioners": studied(1.2)}, {})
+    assert differs.verdict == DIFFERS and "overlapping blocks) because: " in differs.reason
+    assert judge(entry, {"preconditioners": studied(5.0)}, {}).verdict == BETTER
+    assert judge(entry_of("004 Fig. 6.1"), {"preconditioners": studied(2.0)}, {}).verdict == REPRODUCED
+
+
+def test_results_of_another_layout_fail_with_advice():
+    finding = judge(entry_of("004 Fig. 6.2"), {"preconditioners": {"study": {"pendulum": {}}}}, {})
+    assert finding.verdict == FAILED and "preconditioners.json" in finding.reason and "measure again" in finding.reason
+
+
+def test_what_a_gpu_would_have_to_tell_is_never_judged_by_an_estimate():
+    states = [{"states": n, "split": {"total": 99.0 * n}, "completely fused": {"total": 1.0}} for n in (16, 128)]
+    bare = dataclasses.replace(entry_of("003 Fig. 2"), charts=lambda _: [])
+    finding = judge(bare, {"gpu": {"estimate": {"iiwa14": states}}}, {})
+    assert finding.verdict == GPU and all("estimated" in row.ours for row in finding.rows)
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+target = Path(sys.argv[sys.argv.index("--json") + 1])
+with open(Path(__file__).with_name("calls"), "a") as calls:
+    calls.write(Path(__file__).stem + " " + " ".join(sys.argv[1:-2]) + "\\n")
+target.write_text(json.dumps({"machine": {"cpu": "fake", "date": "today"}}))
+"""
+
+
+@pytest.fixture
+def bench(tmp_path):
+    folder = tmp_path / "bench"
+    folder.mkdir()
+    for name in MEASUREMENTS:
+        (folder / f"{name}.py").write_text(SCRIPT)
+    return folder
+
+
+def calls(bench: Path) -> list[str]:
+    path = bench / "calls"
+    found = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return [line.split()[0] for line in found]
+
+
+NAMES = ["claims", "preconditioners"]
+
+
+def test_what_was_measured_is_not_measured_again(bench, tmp_path):
+    out = tmp_path / "out"
+    said = []
+    first = runner.measure(NAMES, bench, out, True, lambda note, done: said.append((note, done)))
+    assert calls(bench) == NAMES and set(first.results) == set(NAMES) and not first.troubles
+    assert sum(done for _, done in said) == sum(MEASUREMENTS[name].seconds for name in NAMES)
+    again = runner.measure(NAMES, bench, out, True)
+    assert calls(bench) == [] and again.results == first.results and "measured before" in again.how["claims"]
+    # an interrupted one leaves no stamp
+    (out / "claims.done").unlink()
+    runner.measure(NAMES, bench, out, True)
+    assert calls(bench) == ["claims"]
+    # other options, other sources
+    runner.measure(NAMES, bench, out, False)
+    assert calls(bench) == NAMES
+    (bench / "claims.py").write_text(SCRIPT + "\n# changed\n")
+    runner.measure(NAMES, bench, out, False)
+    assert calls(bench) == NAMES
+
+
+def test_a_script_that_fails_stops_nothing_and_is_tried_again(bench, tmp_path):
+    out = tmp_path / "out"
+    (bench / "claims.py").write_text("print('so far so good')\nraise SystemExit('the peer has gone')\n")
+    (bench / "data_types.py").write_text("print('nothing written')\n")
+    (bench / "trees.py").write_text(SCRIPT.replace('json.dumps({"machine": {"cpu": "fake", "date": "today"}})', "'{'"))
+    names = ["claims", "preconditioners", "data_types", "trees"]
+    found = runner.measure(names, bench, out, True)
+    assert calls(bench) == ["preconditioners", "trees"] and list(found.results) == ["preconditioners"]
+    assert "so far so good" in found.troubles["claims"] and "the peer has gone" in found.troubles["claims"]
+    assert found.troubles["data_types"] == "it wrote no results" and "no JSON" in found.troubles["trees"]
+    finding = judge(entry_of("003 Claim: persistent threads"), found.results, found.troubles)
+    assert finding.verdict == FAILED and "bench/claims.py ended with an error" in finding.reason and "the peer has gone" in finding.reason
+    (bench / "claims.py").write_text(SCRIPT)
+    assert "claims" in runner.measure(names[:1], bench, out, True).results
+
+
+def test_a_script_that_takes_too_long_is_stopped_in_fast_mode(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_LONGEST", 0.3)
+    (bench / "claims.py").write_text("import time\ntime.sleep(60)\n")
+    found = runner.measure(["claims"], bench, tmp_path / "out", True)
+    assert "it was stopped" in found.troubles["claims"]
+
+
+def test_a_missing_tool_is_said_and_leaves_the_rest(tmp_path):
+    tool = Measurement("x", ("--a",), ("--b", "{out}/y"), 1.0, {"no-such-command": None})
+    assert tool.options(True, tmp_path) is None and tool.missing() == ["no-such-command"]
+    other = Measurement("x", ("--a",), ("--b", "{out}/y"), 1.0, {"no-such-command": ("--less",)})
+    assert other.options(True, tmp_path) == ("--less",)
+    there = Measurement("x", ("--a",), ("--b", "{out}/y"), 1.0, {"python3": None})
+    assert there.options(False, tmp_path) == ("--b", f"{tmp_path}/y")
+
+
+def test_wrong_folders_are_errors_that_say_what_to_do(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="--bench path/to/bench"):
+        runner.bench_folder(tmp_path)
+    monkeypatch.setattr(runner, "PACKAGE", tmp_path / "site-packages" / "rigidgrad")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="installed package does not hold them"):
+        runner.bench_folder(None)
+    with pytest.raises(InputError, match="no folder"):
+        runner.stored(tmp_path / "none", NAMES)
+    with pytest.raises(InputError, match=r"none of claims\.json"):
+        runner.stored(tmp_path, NAMES)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        runner.measure([], tmp_path, tmp_path / "file" / "out", True)
+
+
+# --- the command and the page ------------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    parsed = parser.parse_args(["reproduce", *arguments])
+    return parsed.run(parsed)
+
+
+def test_the_command_measures_and_writes_a_page(bench, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run("seed-002", "--bench", str(bench), "--out", str(out), "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [e["label"] for e in data["entries"]] == FIGURES["002"] and data["summary"] == {NOT_MEASURED: 7}
+    assert calls(bench) == ["trees"] and data["mode"] == "fast mode" and data["measurements"]["trees"]["cpu"] == "fake"
+    assert "not measured in fast mode" in data["entries"][0]["reason"]
+    assert json.loads((out / "reproduction.json").read_text()) == data and (out / "reproduction.html").is_file()
+    (bench / "trees.py").write_text("raise SystemExit('broken')\n")
+    assert run("seed-002", "--bench", str(bench), "--out", str(out)) == 1
+    assert "broken" in capsys.readouterr().out
+
+
+def test_stored_results_make_a_page_without_measuring(tmp_path, capsys):
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "preconditioners.json").write_text(json.dumps(studied(2.4)))
+    assert run("seed-004", "--from", str(results), "--out", str(tmp_path / "out")) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"004 Fig\. 6\.2 .*reproduced", printed) and re.search(r"004 Fig\. 4\.3 .*not measured", printed)
+
+
+def made(tmp_path) -> Path:
+    measured = runner.Measured(
+        {"preconditioners": studied(1.2)}, dict.fromkeys(MEASUREMENTS, "read"), {"trees": "Traceback <b>" + "x" * 500}
+    )
+    findings = [judge(e, measured.results, measured.troubles) for e in ENTRIES]
+    path = tmp_path / "page.html"
+    path.write_text(page.page(findings, measured, "test"))
+    return path
+
+
+def test_the_page_needs_no_network_and_carries_its_numbers(tmp_path):
+    text = made(tmp_path).read_text()
+    assert "http://" not in text.replace("http://www.w3.org/", "") and "https://" not in text
+    assert "Traceback &lt;b&gt;" in text and "Traceback <b>" not in text
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    assert len(data["entries"]) == len(ENTRIES) and data["summary"][FAILED] == 7 and data["environment"]["rigidgrad"]
+    assert "a test's CPU" in text.replace("&#x27;", "'") and "i7-10700K" in text  # the hardware of both
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_the_page_in_a_browser(tmp_path):
+    path = made(tmp_path)
+    with launched() as browser:
+        for scheme, width in (("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)):
+            shown = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+            asked, errors = [], []
+            shown.on("request", lambda request, asked=asked: asked.append(request.url))
+            shown.on("pageerror", lambda error, errors=errors: errors.append(error))
+            shown.goto(path.as_uri())
+            assert asked == [path.as_uri()] and not errors
+            assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{scheme}, {width} pixels: wider than the window"
+            assert shown.locator("h3").count() == len(ENTRIES)
+            broken = "[...document.querySelectorAll('a')].filter(a => !document.getElementById(a.hash.slice(1))).length"
+            assert shown.evaluate(broken) == 0
+            paper = (255, 255, 255) if scheme == "light" else (15, 23, 42)
+            assert share(picture(shown), paper, within=10) > 0.5
+            shown.locator("h3", has_text="Fig. 6.1:").scroll_into_view_if_needed()
+            assert shown.locator("svg").count() >= 6
+            shown.close()
+
+
+# --- claims that are counted -------------------------------------------------------------------------------------------------------------
+
+
+def test_counts_that_claims_rest_on():
+    import claims
+
+    memory = claims.memory(True)["hyq"]["rnea_derivatives"]
+    # four legs of three joints: of 12 x 12 columns a body's ∂v and ∂a keep those above it, ∂f those above and below; for q and v, six numbers each
+    assert memory["full"] - memory["columns"] == 2 * 6 * (2 * (144 - 4 * 6) + 144 - 4 * 9)
+    assert memory["kernel"] < memory["columns"] < 0.4 * memory["full"]
+    results = {"claims": {"memory": claims.memory(True)}}
+    assert judge(entry_of("004 Claim: HyQ's shared memory"), results, {}).verdict == REPRODUCED
+    assert measurements_of([entry_of("004 Claim: HyQ's shared memory")]) == ["claims"]
