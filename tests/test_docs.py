@@ -1,8 +1,10 @@
-"""What README and docs show is what happens: their Python blocks run."""
+"""What README and docs show is what happens: their Python and console blocks run, in a folder with the files that the page shows."""
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +22,47 @@ def blocks(page: Path) -> str:
     return "\n".join(line for block in found for line in block.splitlines() if "path/to" not in line and "<robot …" not in line)
 
 
+def write_files(page: Path, folder: Path) -> None:
+    """The files that a page shows: blocks with a title."""
+    for name, text in re.findall(r'^```\w+ title="([^"/]+)"\n(.*?)^```', page.read_text(), re.S | re.M):
+        (folder / name).write_text(text)
+
+
+def commands(page: Path) -> list[str]:
+    """What is typed in the page's console blocks, after the prompt."""
+    found = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.S | re.M)
+    return [line.removeprefix("$ ") for block in found for line in block.splitlines() if line.startswith("$ ")]
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
 def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
     exec(compile(blocks(page), str(page), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
+def test_what_a_page_types_works(page, tmp_path):
+    write_files(page, tmp_path)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in commands(page):
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment, check=False
+        )
+        assert done.returncode == 0 and done.stderr == "", f"$ {command}\n{done.stdout}{done.stderr}"
+
+
+def test_commands_that_are_shown_without_running_them_exist():
+    from rigidgrad.cli import parser
+
+    shown = 0
+    for page in PAGES:
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.S | re.M):
+            for line in block.splitlines():
+                if line.startswith("rigidgrad "):
+                    parser().parse_args(shlex.split(line.partition(" | ")[0], comments=True)[1:])
+                    shown += 1
+    assert shown >= 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

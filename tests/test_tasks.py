@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 import rigidgrad as rg
 from rigidgrad.cli import main
-from rigidgrad.tasks import Task, load_task
+from rigidgrad.tasks import Task, keys, load_task
 from rigidgrad.tasks.paths import path_of
 from rigidgrad.tasks.template import template
 
@@ -259,3 +260,27 @@ def test_init_names_the_robot_relative_to_the_task(tmp_path, monkeypatch):
     assert main(["init", "robots/mine.urdf", "--out", "tasks/mine.toml", "--quiet"]) == 0
     assert 'robot = "../robots/mine.urdf"' in Path("tasks/mine.toml").read_text()
     assert load_task("tasks/mine.toml").robot.name == "pendulum"
+
+
+# --- the page about it ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_key_is_documented():
+    page = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text()
+    for group in (
+        keys.TASK,
+        keys.LIMITS,
+        keys.MPC,
+        keys.OUTPUT,
+        keys.FAULTS,
+        keys.PUSH,
+        keys.FRICTION,
+        *keys.COSTS.values(),
+        *keys.SOLVERS.values(),
+        *keys.PLANTS.values(),
+        *keys.PATHS.values(),
+    ):
+        for name in group:
+            assert re.search(rf"[`\[.]{name}[`\] ]", page), name
+    for kind in (*keys.COSTS, *keys.SOLVERS, *keys.PLANTS, *keys.PATHS):
+        assert re.search(rf"[`\"]{kind}[`\"]", page), kind

@@ -98,7 +98,7 @@ PATHS: dict[str, Keys] = {
     "state": {"goal": required(_GOAL)},
 }
 
-_FAULTS: Keys = {
+FAULTS: Keys = {
     "noise_position": Key(_EACH, 0.0),
     "noise_velocity": Key(_EACH, 0.0),
     "latency": Key(number(least=0), 0.0),
@@ -109,21 +109,21 @@ _FAULTS: Keys = {
     "quantisation_position": Key(_EACH, 0.0),
     "quantisation_velocity": Key(_EACH, 0.0),
 }
-_PUSH: Keys = {
+PUSH: Keys = {
     "force": required(_POINT),
     "duration": required(_SECONDS),
     "frame": required(text),
     "at": Key(number(least=0), 0.0),
 }
-_FRICTION: Keys = {"viscous": Key(_EACH, 0.0), "coulomb": Key(_EACH, 0.0), "smoothing": Key(number(above=0), 1e-3)}
+FRICTION: Keys = {"viscous": Key(_EACH, 0.0), "coulomb": Key(_EACH, 0.0), "smoothing": Key(number(above=0), 1e-3)}
 _ANY_PLANT: Keys = {
     "dt": Key(_SECONDS, 1e-3),
     "start": Key(_POSTURE),
     "mass_error": Key(number(above=-1) | numbers(), 0.0),
-    "friction": Key(only("model") | table(_FRICTION)),
+    "friction": Key(only("model") | table(FRICTION)),
     "payload": Key(table({"mass": required(number(above=0)), "frame": required(text), "offset": Key(_POINT, [0.0, 0.0, 0.0])})),
-    "pushes": Key(tables(_PUSH), []),
-    "faults": Key(table(_FAULTS)),
+    "pushes": Key(tables(PUSH), []),
+    "faults": Key(table(FAULTS)),
     "clamp": Key(flag, True),
     "seed": Key(whole(0), 0),
 }
