@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from gradient_cases import FUNCTIONS, OPTIONS, close, creature, inertias, inputs_of, numeric_jacobians
+from gradient_cases import FUNCTIONS, OPTIONS, STEP, close, creature, inertias, inputs_of, numeric_jacobians
 
 import rigidgrad as rg
 from rigidgrad.errors import InputError, RigidgradError, UnknownNameError
@@ -73,7 +73,8 @@ def test_inputs_broadcast_and_their_gradients_sum_up(robot):
 
 
 @pytest.mark.parametrize("name", ["rnea", "aba"])
-def test_derivatives_by_inertias(robot, name):
+def test_derivatives_by_inertias(name):
+    robot = rg.load("double_pendulum")  # every joint: see test_torch
     inputs = [*inputs_of(robot, name), inertias(robot)]
     compiled = robot.compile(name, parameters=("inertia",))
 
@@ -86,46 +87,44 @@ def test_derivatives_by_inertias(robot, name):
         close(J, numeric, 1e-5)
 
 
+def slope(function, *inputs_and_directions):
+    """How a NumPy function changes along a direction, by central differences."""
+    half = len(inputs_and_directions) // 2
+    inputs, directions = inputs_and_directions[:half], inputs_and_directions[half:]
+    ahead, behind = (function(*(x + h * d for x, d in zip(inputs, directions, strict=True))) for h in (STEP, -STEP))
+    return (ahead - behind) / (2 * STEP)
+
+
 def test_steps_on_the_manifold(robot):
     q, v, _ = inputs_of(robot, "aba", (3,))
-    integrate, difference = (jax.jit(lambda *x, f=f: f(robot, *x)) for f in (rg.jax.integrate, rg.jax.difference))
+    dv = 0.3 * v
     for scale in (1.0, 1e-3, 0.0):
         reached = robot.integrate(q, scale * v)
-        close(integrate(q, scale * v), reached, 1e-14)
-        close(difference(q, reached), robot.difference(q, reached), 1e-12)
-    jacobians = jax.jit(jax.jacfwd(lambda q, dv: rg.jax.integrate(robot, normalized(robot, q), dv), (0, 1)))(q[0], 0.3 * v[0])
-    for J, numeric in zip(jacobians, numeric_jacobians(robot, robot.integrate, [q[0], 0.3 * v[0]]), strict=True):
-        close(J, numeric)
-
-
-def normalized(robot, q):
-    """normalize, in JAX: the gradient of f(normalize(q)) is what finite differences see."""
-    parts = []
-    for j in robot.model.joints:
-        if not j.is_mimic:
-            part = q[..., j.q : j.q + j.nq]
-            start = {"spherical": 0, "planar": 2, "floating": 3}.get(j.type, j.nq)
-            parts += [part[..., :start], part[..., start:] / jnp.linalg.norm(part[..., start:], axis=-1, keepdims=True)]
-    return jnp.concatenate(parts, -1)
+        close(rg.jax.integrate(robot, q, scale * v), reached, 1e-14)
+        close(rg.jax.difference(robot, q, reached), robot.difference(q, reached), 1e-12)
+    other = np.cos(np.arange(v.size)).reshape(v.shape)
+    along = (robot.integrate(q, 1e-6 * other) - robot.integrate(q, -1e-6 * other)) / 2e-6  # keeps quaternions at length one
+    _, found = jax.jvp(lambda *x: rg.jax.integrate(robot, *x), (q, dv), (along, other))
+    close(found, slope(lambda q, dv: robot.integrate(robot.normalize(q), dv), q, dv, along, other))
 
 
 def test_a_step_of_dynamics_differentiates_as_a_whole(robot):
     """Coordinates of positions go through aba, integrate and forward kinematics; finite differences see the chain from outside."""
     q, v, tau = inputs_of(robot, "aba")
+    direction = np.cos(np.arange(robot.nv))
 
-    def ours(tau):
-        after = v + 0.1 * rg.jax.aba(robot, q, v, tau)
-        reached = rg.jax.integrate(robot, q, 0.1 * after)
-        again = rg.jax.integrate(robot, reached, 0.1 * (after + 0.1 * rg.jax.aba(robot, reached, after, tau)))
-        return rg.jax.forward_kinematics(robot, again, "thumb")
+    def thumb(functions, tau):
+        """Two steps of semi-implicit Euler."""
+        aba, integrate, placement = functions
+        after = v + 0.1 * aba(q, v, tau)
+        reached = integrate(q, 0.1 * after)
+        again = integrate(reached, 0.1 * (after + 0.1 * aba(reached, after, tau)))
+        return placement(again)
 
-    def numpy(q, tau):
-        after = v + 0.1 * robot.aba(q, v, tau)
-        reached = robot.integrate(q, 0.1 * after)
-        again = robot.integrate(reached, 0.1 * (after + 0.1 * robot.aba(reached, after, tau)))
-        return robot.forward_kinematics(again)["thumb"]
-
-    close(jax.jit(jax.jacrev(ours))(tau), numeric_jacobians(robot, numpy, [q, tau])[1])
+    ours = (of(robot, "aba"), lambda *x: rg.jax.integrate(robot, *x), of(robot, "forward_kinematics"))
+    numpy = (robot.aba, robot.integrate, lambda q: robot.forward_kinematics(q)["thumb"])
+    _, found = jax.jvp(lambda tau: thumb(ours, tau), (tau,), (direction,))
+    close(found, slope(lambda tau: thumb(numpy, tau), tau, direction))
 
 
 def test_single_precision_is_the_default():
@@ -149,14 +148,16 @@ def test_a_large_batch_and_an_empty_one():
 
 def test_second_derivatives_are_an_error_that_says_so(robot):
     q, v, tau = inputs_of(robot, "aba")
+    first = jax.grad(lambda tau: (rg.jax.aba(robot, q, v, tau) ** 2).sum())
     with pytest.raises(RigidgradError, match="second derivatives"):
-        jax.hessian(lambda tau: (rg.jax.aba(robot, q, v, tau) ** 2).sum())(tau)
+        jax.jvp(first, (tau,), (v,))
 
-    def along(t):
-        return rg.jax.integrate(robot, q, t * v)
 
-    second = jax.jit(jax.jacfwd(jax.jacfwd(along)))(0.5)
-    numeric = (robot.integrate(q, 0.501 * v) - 2 * robot.integrate(q, 0.5 * v) + robot.integrate(q, 0.499 * v)) / 1e-6
+def test_integrate_has_second_derivatives():
+    drone = rg.load("quadrotor")
+    q, v, _ = drone.random(seed=0)
+    second = jax.jacfwd(jax.jacfwd(lambda t: rg.jax.integrate(drone, q, t * v)))(0.5)
+    numeric = (drone.integrate(q, 0.501 * v) - 2 * drone.integrate(q, 0.5 * v) + drone.integrate(q, 0.499 * v)) / 1e-6
     close(second, numeric, 1e-5)
 
 
