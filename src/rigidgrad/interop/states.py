@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.algorithms.joints import rotation_from_quaternion
 from rigidgrad.errors import InputError, ModelError, unknown_name
 from rigidgrad.interop.mujoco import part_name
 from rigidgrad.model.mjcf import joint_names
@@ -175,12 +176,7 @@ def _rotation(type: str, q: np.ndarray) -> np.ndarray:
     if type == "planar":
         c, s = q[..., 2], q[..., 3]
         return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
-    x, y, z, w = (q[..., k] for k in range(3, 7))
-    rows = (
-        (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
-        (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
-        (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
-    )
+    rows = rotation_from_quaternion(*(q[..., k] for k in range(3, 7)))
     return np.stack([np.stack(row, -1) for row in rows], -2)
 
 

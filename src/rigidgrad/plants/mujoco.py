@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.algorithms.joints import rotation_from_quaternion
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.interop.mujoco import build, check, set_inertias
 from rigidgrad.model.mjcf import library
@@ -40,13 +41,7 @@ class Free(NamedTuple):
             c, s = np.cos(angle), np.sin(angle)
             return np.array([[c, -s], [s, c]])
         w, x, y, z = qpos[self.place + 3 : self.place + 7]
-        return np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-            ]
-        )
+        return np.array(rotation_from_quaternion(x, y, z, w))
 
     @property
     def linear(self) -> slice:
