@@ -87,6 +87,15 @@ def test_pinocchio_reads_the_urdf():
         agrees_with_pinocchio(robot, theirs)
 
 
+@pytest.mark.parametrize("name", ["iiwa14", "hyq", "atlas"])
+def test_mujoco_reads_the_urdf(name):
+    robot = bundled(name, False)
+    model = mujoco.MjModel.from_xml_string(robot.to_urdf())
+    model.dof_damping[:], model.dof_frictionloss[:] = 0, 0  # no part of our dynamics
+    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    agrees_with_mujoco(robot, model)
+
+
 @pytest.mark.parametrize("rpy", [(0.3, np.pi / 2, -0.7), (1.0, -np.pi / 2, 2.0), (0.1, np.pi / 2 - 1e-9, 0.2), (3.0, 0.5, -3.0), (0, 0, 0)])
 def test_angles_give_the_rotation_back_even_where_they_are_not_unique(rpy):
     R = rotation_from_rpy(rpy)
