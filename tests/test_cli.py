@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -191,6 +192,19 @@ def test_an_impossible_body_fails_and_odd_numbers_are_noted(two, tmp_path, capsy
     assert data(capsys, "check", "odd.urdf", "--no-strict")["failed"] == 0
 
 
+def test_a_singular_mass_matrix_fails_and_a_still_robot_is_noted(two, tmp_path, capsys):
+    massless = TWO.replace(
+        '<inertial><origin xyz="0 0 0.1"/><mass value="1"/><inertia ixx="0.01" iyy="0.01" izz="0.005" ixy="0" ixz="0" iyz="0"/></inertial>',
+        "",
+    )
+    (tmp_path / "light.urdf").write_text(massless)
+    failed = [c["about"] for c in data(capsys, "check", "light.urdf", code=1)["checks"] if c["passed"] is False]
+    assert any("'wrist' moves link 'hand', which has no mass" in text for text in failed)
+    assert any("singular" in text for text in failed)
+    (tmp_path / "still.urdf").write_text(re.sub(r'type="(revolute|continuous)"', 'type="fixed"', TWO))
+    assert "there are no moving joints" in output(capsys, "check", "still.urdf")
+
+
 def test_a_body_larger_than_the_robot_is_noted():
     robot = rg.load(TWO.replace('ixx="0.06" iyy="0.06" izz="0.01"', 'ixx="60" iyy="60" izz="10"'))
     (note,) = verification.body_notes(robot)
@@ -201,7 +215,7 @@ def test_a_missing_pinocchio_is_a_note(two, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
     found = data(capsys, "check", two)
     (note,) = [c for c in found["checks"] if c["name"] == "against Pinocchio"]
-    assert note["passed"] is None and note["about"] == "Pinocchio is not installed: pip install pin"
+    assert note["passed"] is None and note["about"] == "this needs Pinocchio: pip install pin"
 
 
 # --- bench, generate, trees, doctor, fpga ------------------------------------------------------------------------------------------------
@@ -223,22 +237,29 @@ def test_bench_measures_us_and_the_peers_that_are_there(two, hasty, capsys):
     assert ElementTree.parse("times.svg").getroot().tag.endswith("svg")
 
 
-def test_peers_compute_what_we_compute(two):
+@pytest.mark.parametrize(
+    "robot", [{"source": "iiwa14"}, {"source": "hyq", "floating_base": True}, {"source": TWO}], ids=["arm", "free", "angle"]
+)
+def test_mujoco_computes_what_we_compute(robot):
     pytest.importorskip("mujoco", reason="needs MuJoCo (pip install 'rigidgrad[plants]')")
     from rigidgrad.commands.peers import MuJoCo
 
-    robot = rg.load(two)
-    q, v, tau = robot.random(seed=0)
-    peer = MuJoCo(robot, two)
-    assert peer.call("rnea")(q, v, tau) == pytest.approx(robot.rnea(q, v, tau), rel=1e-9)
-    assert peer.call("aba")(q, v, tau) == pytest.approx(robot.aba(q, v, tau), rel=1e-9)
+    own = rg.load(**robot)
+    q, v, tau = own.random((1,), seed=0)
+    peer = MuJoCo(own, "iiwa14")
+    states = rg.interop.states(own, peer.model)
+    back = states.back(*(states.to(q, v)[:2]), None, peer.calls["rnea"](*(x[0] for x in peer.inputs("rnea", q, v, tau)))[None]).tau
+    assert back == pytest.approx(own.rnea(q, v, tau), rel=1e-9)
+    assert states.back(*(states.to(q, v)[:2]), peer.calls["aba"](*(x[0] for x in peer.inputs("aba", q, v, tau)))[None]).a == pytest.approx(
+        own.aba(q, v, tau), rel=1e-8
+    )
 
 
 def test_bench_says_which_peers_are_not_there(two, hasty, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
     monkeypatch.setitem(sys.modules, "mujoco", None)
     text = output(capsys, "bench", two, "--function", "rnea", "--batch", 8)
-    assert "without Pinocchio: Pinocchio is not installed: pip install pin" in text and "without MuJoCo" in text
+    assert "without Pinocchio: this needs Pinocchio: pip install pin" in text and "without MuJoCo" in text
     assert re.search(r"^rnea +[\d.e-]+$", text, re.M)
 
 
@@ -301,18 +322,51 @@ def test_bash_completes_commands_options_choices_robots_and_files(two, capsys, t
     assert completed(script, "rigidgrad completion z", tmp_path) == {"zsh"}
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_accept_their_script(shell, capsys, tmp_path):
-    script = output(capsys, "completion", shell)
-    assert all(name in script for name in COMMANDS) and "iiwa14" in script
+def script_for(shell, capsys, folder):
+    text = output(capsys, "completion", shell)
+    assert all(name in text for name in COMMANDS) and "iiwa14" in text
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell} (Debian: apt-get install {shell})")
-    (tmp_path / "script").write_text(script)
-    checked = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0 and checked.stderr == ""
-    if shell == "fish":
-        found = subprocess.run(
-            [shell, "-c", f"source {tmp_path / 'script'}; complete -C 'rigidgrad generate x --target '"],
-            capture_output=True, text=True, check=True, env=os.environ | {"HOME": str(tmp_path)},
-        )  # fmt: skip
-        assert {line.split("\t")[0] for line in found.stdout.splitlines()} == {"c", "cuda", "opencl", "verilog"}
+    (folder / "script").write_text(text)
+    return folder / "script"
+
+
+def test_fish_completes_choices_and_robots(two, capsys, tmp_path):
+    script = script_for("fish", capsys, tmp_path)
+    for line, expected in (
+        ("generate x --target ", {"c", "cuda", "opencl", "verilog"}),
+        ("info dou", {"double_integrator", "double_pendulum"}),
+    ):
+        command = ["fish", "-c", f"source {script}; complete -C 'rigidgrad {line}'"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"HOME": str(tmp_path)})
+        assert {row.split("\t")[0] for row in found.stdout.splitlines()} == expected and found.stderr == ""
+
+
+def test_zsh_completes_commands_choices_robots_and_files(two, capsys, tmp_path):
+    script = script_for("zsh", capsys, tmp_path)
+    import pty
+    import select
+    import time
+
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], os.environ | {"TERM": "dumb", "HOME": str(tmp_path)})
+
+    def typed(keys: str, *expected: str) -> str:
+        os.write(terminal, keys.encode())
+        seen, end = "", time.monotonic() + 30
+        while not all(word in seen for word in expected) and time.monotonic() < end:
+            if select.select([terminal], [], [], 0.1)[0]:
+                seen += os.read(terminal, 65536).decode(errors="replace")
+        assert all(word in seen for word in expected) and "bad option" not in seen, seen
+        return seen
+
+    try:
+        typed(f"autoload -U compinit; compinit -u -D; source {script}; LISTMAX=0; echo rea''dy\n", "ready")
+        typed("rigidgrad gen\t", "generate")
+        typed("two.urdf rnea --target \t", "cuda", "opencl", "verilog")
+        typed("\x15rigidgrad info \t", "double_pendulum", "two.urdf")
+    finally:
+        os.close(terminal)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

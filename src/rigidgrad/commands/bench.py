@@ -101,10 +101,9 @@ def _measured(robot: Robot, function: str, sizes: list[int], threads: int, peers
         kept = tuple(out) if isinstance(out, tuple) else out
         calls[str(n)] = partial(fast, *arrays, out=kept), n
     for peer in peers:
-        if call := peer.call(function):
-            q, *others = inputs(1)
-            state = [peer.positions(q)[0], *(x[0] for x in others)]
-            calls[peer.name] = partial(call, *state), 1
+        if function in peer.calls:
+            state = [x[0] for x in peer.inputs(function, *inputs(1))]
+            calls[peer.name] = partial(peer.calls[function], *state), 1
     repeats = {name: _calibrated(call) for name, (call, _) in calls.items()}
     best = dict.fromkeys(calls, math.inf)
     gc.disable()

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from rigidgrad.commands.terminal import add_output, add_robot, positive, progress, show, table
+from rigidgrad.errors import ModelWarning, RigidgradError
 
 if TYPE_CHECKING:
     from rigidgrad.commands.verification import Check
@@ -31,22 +32,31 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from rigidgrad.commands.verification import against_pinocchio, bodies, body_notes, identities, limit_notes
+    from rigidgrad.commands.verification import Check, against_pinocchio, bodies, body_notes, identities, limit_notes, measured_bodies
 
     robot, found = _loaded(arguments)
     found += body_notes(robot) + limit_notes(robot)
     with progress(arguments, f"checking {robot.name}", 3) as step:
-        step("dynamics and gradients")
-        found += identities(robot, arguments.states, arguments.seed)
-        step("against Pinocchio")
-        found += against_pinocchio(robot, arguments.robot, arguments.states, arguments.seed)
+        try:
+            step("dynamics and gradients")
+            found += identities(robot, arguments.states, arguments.seed)
+            step("against Pinocchio")
+            found += against_pinocchio(robot, arguments.robot, arguments.states, arguments.seed)
+        except RigidgradError as error:  # a mass matrix that is singular, say
+            found.append(Check("dynamics", False, about=str(error)))
     failed = sum(c.passed is False for c in found)
     rows = [("", "check", "found", "allowed", "about"), *((WORDS[c.passed], c.name, *c.numbers(), c.about) for c in found)]
     weights = table(bodies(robot), right=range(1, 7))
     passed, notes = sum(c.passed is True for c in found), sum(c.passed is None for c in found)
     last = f"{robot.name}: {passed} checks passed, {failed} failed, {notes} {'note' if notes == 1 else 'notes'}"
     foot = "masses in kg, centre of mass from the joint and radius of gyration in m, principal moments in kg m²; slack: how far the largest moment is below the sum of the others"
-    data = {"robot": robot.name, "passed": passed, "failed": failed, "checks": [c._asdict() for c in found]}
+    data = {
+        "robot": robot.name,
+        "passed": passed,
+        "failed": failed,
+        "checks": [c._asdict() for c in found],
+        "bodies": [b._asdict() for b in measured_bodies(robot)],
+    }
     show(arguments, data, "\n\n".join([weights, foot, table(rows, right=(2, 3)), last]))
     return 1 if failed else 0
 
@@ -54,7 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _loaded(arguments: argparse.Namespace) -> tuple[Robot, list[Check]]:
     """The robot, even if it makes no sense, and what loading it said."""
     from rigidgrad.commands.verification import Check
-    from rigidgrad.errors import ModelWarning
     from rigidgrad.robot import load
 
     with warnings.catch_warnings(record=True) as caught:

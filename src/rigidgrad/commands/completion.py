@@ -158,7 +158,8 @@ compdef _rigidgrad rigidgrad"""
 
 
 def _zsh_text(text: str) -> str:
-    return re.sub(r"[\[\]:'`$\\]", " ", text)
+    """Without what means something to zsh in a description."""
+    return re.sub(r"[`$\\]", "", text.translate(str.maketrans({"'": "’", "[": "(", "]": ")", ":": ","})))
 
 
 def _zsh_values(a: Argument) -> str:
@@ -166,7 +167,8 @@ def _zsh_values(a: Argument) -> str:
     if a.suffix is None:
         return words if a.words else " "
     files = f'_files -g "*{a.suffix}(-.)"' if a.suffix else "_files"
-    return f'_alternative "{a.name}:{a.name}:{words}" "files:file:{files.replace(chr(34), chr(92) + chr(34))}"' if a.words else files
+    # the blank before it: without further arguments
+    return f' _alternative "{a.name}:{a.name}:{words}" "files:file:{files.replace(chr(34), chr(92) + chr(34))}"' if a.words else files
 
 
 def fish(commands: list[Command]) -> str:

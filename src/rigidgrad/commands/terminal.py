@@ -33,7 +33,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def add_robot(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """A robot, and how it is loaded."""
-    said = f"a URDF file, or one of {', '.join(bundled())}"
+    said = f"a URDF or MJCF file, or one of {', '.join(bundled())}"
     if default is None:
         parser.add_argument("robot", help=said)
     else:
