@@ -159,7 +159,7 @@ compdef _rigidgrad rigidgrad"""
 
 def _zsh_text(text: str) -> str:
     """Without what means something to zsh in a description."""
-    return re.sub(r"[`$\\]", "", text.translate(str.maketrans({"'": "’", "[": "(", "]": ")", ":": ","})))
+    return re.sub(r"[`$\\]", "", text.translate(str.maketrans("'[]:", "’(),")))
 
 
 def _zsh_values(a: Argument) -> str:
