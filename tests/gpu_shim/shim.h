@@ -171,6 +171,7 @@ template <class F> static void shim_launch(int blocks, int threads, int order, F
 #define BID shim_block
 #define NBLK shim_blocks
 #define SYNC shim_barrier(__LINE__);
+#define SYNC_ALL shim_barrier(__LINE__);
 #define FIRST(thread) ((TID - (thread)) & (NTHR - 1))
 #define UNROLL
 #define ROLLED

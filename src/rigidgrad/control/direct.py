@@ -28,8 +28,8 @@ from rigidgrad.control.solution import Solution
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError, unknown_name
 
-_FIRST_PENALTY = 1e-2  # of the defects, as a share of the largest multiplier
-_NOTHING = 1e-10  # a cost smaller than this share of the first one counts as zero
+FIRST_PENALTY = 1e-2  # of the defects, as a share of the largest multiplier
+NOTHING = 1e-10  # a cost smaller than this share of the first one counts as zero
 _WORTH = 1e-2  # defects left by a step are closed if they weigh more than this share of the fall expected of it
 
 
@@ -41,6 +41,7 @@ class Direct:
     block_jacobi, alternating, overlapping, stair, symmetric_stair), the order of its `polynomial`, levels of cyclic reduction before them (`reductions`), `linear_tolerance`
     on η = rᵀΦ⁻¹r relative to its first value, and at most `linear_iterations` of them. `tolerance`: the relative fall of the merit function, as expected of a whole step, at which it stops.
     `violation`: how far constraints may be off in the end. Of `alphas` step sizes 1, ½, ¼, … the acceptable one with the "best" merit function is chosen, or the "largest".
+    `device="opencl"` or `"cuda"` solves on a GPU, in `dtype`, one problem or a batch (docs/gpu.md).
     """
 
     linear_solver: str = "riccati"
@@ -56,6 +57,8 @@ class Direct:
     accept: tuple[float, float] = (1e-2, 1e2)
     choose: str = "best"
     regularization: tuple[float, float] = (1e-9, 1e9)
+    dtype: str = "float64"
+    device: str | None = None
 
     def __post_init__(self) -> None:
         if self.linear_solver not in SOLVERS:
@@ -76,6 +79,16 @@ class Direct:
         if self.linear_iterations is not None and self.linear_iterations < 1:
             raise InputError(f"linear_iterations is 1 or more, not {self.linear_iterations!r}")
         self.linear_options()
+        if self.dtype not in ("float64", "float32") or (self.device is None and self.dtype == "float32"):
+            raise InputError(f"dtype is 'float64' or, on a device, 'float32'; not {self.dtype!r}")
+        if self.device is not None:
+            from rigidgrad.control.device import check_options
+
+            check_options(self)
+
+    @property
+    def step_sizes(self) -> np.ndarray:
+        return 2.0 ** -np.arange(self.alphas)
 
     def linear_options(self) -> Options:
         return Options(
@@ -83,6 +96,10 @@ class Direct:
         )
 
     def solve(self, problem: Problem) -> Solution:
+        if self.device is not None:
+            from rigidgrad.control.device import solve_on_device
+
+            return solve_on_device([problem], self)[0]
         return Run(problem, self).solve()
 
 
@@ -92,7 +109,7 @@ class Run:
     def __init__(self, problem: Problem, options: Direct):
         self.problem, self.options = problem.private_copy(), options
         s, N = problem.system, problem.steps
-        self.alphas = 2.0 ** -np.arange(options.alphas)
+        self.alphas = options.step_sizes
         self.linear = linear_solver(options.linear_solver, N, s.ndx, s.nu, options.linear_options())
         self.exact = options.linear_solver == "riccati"  # its states follow from its controls
         self.x, self.u = np.zeros((N + 1, s.nx)), np.zeros((N, s.nu))
@@ -177,7 +194,7 @@ class Run:
             while True:
                 step = self.timed("linear", self.step, lq, rho)
                 expected = self.expect(lq, step)
-                if abs(expected) <= tolerance * max(abs(self.J), _NOTHING * abs(self.history[0])) and step.solved:
+                if abs(expected) <= tolerance * max(abs(self.J), NOTHING * abs(self.history[0])) and step.solved:
                     if rho <= least:
                         return "converged"
                     if refused:
@@ -230,7 +247,7 @@ class Run:
     def make_consistent(self, lq: LQ, step: Step) -> None:
         """Multipliers with an error, of conjugate gradients or of rounding, break the linearised dynamics. The states that the controls lead to have none: they are taken where they promise more."""
         dx = lq.propagate(step.du)
-        mu = self.mu or _FIRST_PENALTY * float(np.abs(step.lam).max())
+        mu = self.mu or FIRST_PENALTY * float(np.abs(step.lam).max())
         if lq.value(dx, step.du) < lq.value(step.dx, step.du) + mu * np.abs(lq.defects(step.dx, step.du)).sum():
             step.dx = dx
 
@@ -245,7 +262,7 @@ class Run:
         # what the step takes off the defects: all of them, but for the error of conjugate gradients
         self.closing = float(np.abs(lq.d).sum() - np.abs(left).sum())
         if self.mu == 0.0:
-            self.mu = _FIRST_PENALTY * float(np.abs(step.lam).max())
+            self.mu = FIRST_PENALTY * float(np.abs(step.lam).max())
         if self.closing > 0:  # Nocedal and Wright 2006, (18.36)
             self.mu = max(self.mu, (self.slope + 0.5 * max(curve, 0.0)) / (0.5 * self.closing))
         return -(self.slope + 0.5 * curve) + self.mu * self.closing

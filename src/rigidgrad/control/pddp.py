@@ -26,6 +26,7 @@ from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.threads import default_crew, thread_count
 
+ARMIJO = 0.05  # where there are defects: of the fall that the slope promises, the part that a step must bring
 TELLING = 0.5  # a step at least so large tells, by how little the cost falls, that there is nothing left to gain
 
 
@@ -36,7 +37,8 @@ class PDDP:
     `blocks`: shooting blocks of both passes, or of each its own. `tolerance`: relative fall of the cost at which it stops. `violation`: how far constraints may be
     off in the end. Of the step sizes `alphas` (a number n of them means 1, ½, ¼, …) those are acceptable whose actual fall of the cost is within `accept` times the
     expected one, and whose defects are below `defect`; `choose` the "largest" of them, the "best", as the dissertation does, or "balanced": the largest until a
-    whole step is acceptable, then the best. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks.
+    whole step is acceptable, then the best. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks. `device="opencl"` or `"cuda"` solves on a GPU, all of it in `dtype`, one problem or
+    a batch (docs/gpu.md).
     """
 
     blocks: int = 1
@@ -53,6 +55,7 @@ class PDDP:
     second_order: bool = False
     dtype: str = "float64"
     threads: int = 1
+    device: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("blocks", "forward_blocks", "backward_blocks"):
@@ -70,7 +73,11 @@ class PDDP:
             raise InputError(f"dtype is 'float64' or 'float32', not {self.dtype!r}")
         if self.second_order and self.M_b > 1:
             raise InputError("second_order passes from knot to knot: use backward_blocks=1")
-        if self.dtype == "float32" and (self.M_f > 1 or self.second_order):
+        if self.device is not None:
+            from rigidgrad.control.device import check_options
+
+            check_options(self)
+        elif self.dtype == "float32" and (self.M_f > 1 or self.second_order):
             raise InputError("float32 works with forward_blocks=1 and second_order=False")
 
     @property
@@ -87,6 +94,10 @@ class PDDP:
 
     def solve(self, problem: Problem) -> Solution:
         """Buffers stay with the problem, for the next solve."""
+        if self.device is not None:
+            from rigidgrad.control.device import solve_on_device
+
+            return solve_on_device([problem], self)[0]
         key = (self, problem.guess_states is None)
         run = problem.workspaces.pop(key, None)  # out of the way of other threads meanwhile
         if run is None:
@@ -102,6 +113,8 @@ class Run:
     """A problem in the hands of this solver: buffers are made once, and solves may follow one another."""
 
     def __init__(self, problem: Problem, options: PDDP):
+        if options.device is not None:
+            raise InputError("this runs on the CPU: leave device out; rg.solve takes it")
         for blocks in (options.M_f, options.M_b):
             if blocks > problem.steps:
                 raise InputError(f"{blocks} blocks are more than the problem's {problem.steps} steps")
@@ -291,7 +304,7 @@ class Run:
             sums = np.abs(f.defects()).sum(axis=2)  # (alphas, defects)
             after = sums.sum(axis=1)
             falls = self.J - J + self.sigma * (before - after)
-            fine = (falls > _ARMIJO * self.alphas * (self.sigma * before - slope)) & (sums.max(axis=1) < self.options.defect)
+            fine = (falls > ARMIJO * self.alphas * (self.sigma * before - slope)) & (sums.max(axis=1) < self.options.defect)
         expected = self.sigma * before - slope - 0.5 * curve
         return self.choose(fine, J + self.sigma * after), self.J - J, expected
 
@@ -310,6 +323,3 @@ class Run:
         if self.forward.open:
             stats["defects"] = self.defects  # after each iteration, the largest
         return Solution.of(self.problem, status, self.x, self.u, self.backward.feedback, self.iterations, stats)
-
-
-_ARMIJO = 0.05  # of the fall that the slope promises, the part that a step must bring

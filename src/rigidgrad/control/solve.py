@@ -25,7 +25,7 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     """The solution of a problem, or of each of several; by iLQR unless a solver is given.
 
     Several problems are shared out to `threads` (all cores unless given), each with its own convergence. Those that differ in numbers alone (`problem.batch`)
-    run in lockstep.
+    run in lockstep, or, where the solver has a `device`, together on that.
     """
     chosen: Solver = PDDP() if solver is None else solver
     if not hasattr(chosen, "solve"):
@@ -33,6 +33,10 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     if isinstance(problem, Problem):
         return chosen.solve(problem)
     problems = _checked(problem)
+    if problems and getattr(chosen, "device", None) is not None:
+        from rigidgrad.control.device import solve_on_device
+
+        return solve_on_device(problems, chosen)
     workers = min(thread_count(threads), len(problems))
     if not isinstance(chosen, PDDP) or not supported(chosen):
         return default_crew(workers).map(chosen.solve, problems) if workers > 1 else [chosen.solve(p) for p in problems]

@@ -55,16 +55,23 @@ class OpenClDevice:
     def run_there(self, kernel: Any, inputs: Mapping[str, Any], kernel_shapes: Kernel, dtype: str) -> list[Any]:
         raise InputError("arrays on OpenCL devices are not taken: pass arrays on the host")
 
-    def load(self, kernel: Kernel, dtype: str) -> OpenClKernel:
+    def check_dtype(self, dtype: str) -> None:
         if dtype == "float64" and "cl_khr_fp64" not in self.device.extensions:
             raise InputError(f"{self.name} has no double precision: pass float32 arrays")
+
+    def build(self, source: str) -> Any:
+        """A compiled program."""
         options = []
         if "Portable Computing Language" in self.device.platform.name:
             # PoCL 3.1 (LLVM 14) optimises kernels with many barriers into wrong ones
             options.append("-cl-opt-disable")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the compiler, about its own headers
-            program = self.cl.Program(self.context, kernel.source("opencl", dtype)).build(options=options)
+            return self.cl.Program(self.context, source).build(options=options)
+
+    def load(self, kernel: Kernel, dtype: str) -> OpenClKernel:
+        self.check_dtype(dtype)
+        program = self.build(kernel.source("opencl", dtype))
         return OpenClKernel(self, kernel, getattr(program, kernel.entry))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -164,10 +164,13 @@ def render(f: ThreadFunction, prefix: str, ins: Names, outs: Names) -> str:
     return "\n".join([*tables, *parts, *text])
 
 
-def render_state(f: ThreadFunction, prefix: str, ins: Names, outs: Names) -> str:
-    """`{prefix}_state`: the function of one state for one thread, on pointers of its own; for the host too."""
+def render_state(f: ThreadFunction, prefix: str, ins: Names, outs: Names, in_global: Collection[str] = ()) -> str:
+    """`{prefix}_state`: the function of one state for one thread, on pointers of its own, but for inputs `in_global` memory; for the host too."""
     writer = _Writer(f.program, lambda key, k: f"{ins[key]}[{k}]", cut=f.cut, store=lambda key, k, x: f"{outs[key]}[{k}] = {x};")
-    arguments = ", ".join([f"const real *{ins[k]}" for k in f.program.inputs] + [f"real *{outs[k]}" for k in f.program.outputs])
+    arguments = ", ".join(
+        [f"{'GLOBAL ' if k in in_global else ''}const real *{ins[k]}" for k in f.program.inputs]
+        + [f"real *{outs[k]}" for k in f.program.outputs]
+    )
     segments = writer.segments()
     passed = ", ".join([*(ins[k] for k in f.program.inputs), *(outs[k] for k in f.program.outputs)])
     parts = []

@@ -33,6 +33,7 @@ template <class real, int n> struct rigidgrad_arena<real, n, false> {
 #define BID ((int)blockIdx.x)
 #define NBLK ((int)gridDim.x)
 #define SYNC __syncthreads();
+#define SYNC_ALL __syncthreads();
 #define FIRST(thread) ((TID - (thread)) & (NTHR - 1))
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("unroll 1")

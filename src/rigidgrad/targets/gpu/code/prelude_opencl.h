@@ -9,6 +9,8 @@ typedef float2 real2;
 #endif
 #define DEVICE static inline
 #define PART static __attribute__((noinline))
+#define BOTH DEVICE
+#define BOTH_PART PART
 #define KERNEL __kernel void
 #define THREADS(n) __attribute__((reqd_work_group_size(n, 1, 1)))
 #define GLOBAL __global
@@ -21,6 +23,8 @@ typedef float2 real2;
 #define BID ((int)get_group_id(0))
 #define NBLK ((int)get_num_groups(0))
 #define SYNC barrier(CLK_LOCAL_MEM_FENCE);
+/* for global memory too */
+#define SYNC_ALL barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 #define FIRST(thread) ((TID - (thread)) & (NTHR - 1))
 #define UNROLL
 #define ROLLED

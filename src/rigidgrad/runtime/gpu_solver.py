@@ -1,0 +1,163 @@
+"""Solvers on a device: kernels and arrays that stay there from launch to launch.
+
+A session loads sources, makes arrays of one dtype and launches kernels on them in order; only what is read comes back to the host.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from rigidgrad.errors import InputError
+from rigidgrad.program.program import Shape
+from rigidgrad.runtime.gpu import open_device
+from rigidgrad.runtime.gpu_cuda import STATIC_BYTES, CudaDevice, _allow, _bytes, compile_cubin
+from rigidgrad.runtime.gpu_opencl import OpenClDevice
+
+_MOST_BLOCKS = 65535
+
+
+class Numbers(Protocol):
+    """An array on a device."""
+
+    def read(self) -> np.ndarray: ...
+
+    def write(self, values: np.ndarray) -> None: ...
+
+
+class Session(Protocol):
+    """A device with kernels; `load` names them with the threads of a block and its bytes of shared memory."""
+
+    language: str
+
+    def load(self, source: str, entries: Mapping[str, tuple[int, int]]) -> None: ...
+
+    def array(self, *shape: int) -> Numbers:
+        """Zeros."""
+
+    def launch(self, entry: str, items: int, *arguments: Any) -> None:
+        """Runs a kernel in blocks of threads, one an item as far as there may be so many."""
+
+
+def open_session(name: str, dtype: str) -> Session:
+    """A session on "cuda" or "opencl"."""
+    device = _device(name)
+    return CudaSession(device, dtype) if name == "cuda" else OpenClSession(device, dtype)
+
+
+@lru_cache
+def _device(name: str) -> Any:
+    return open_device(name).device
+
+
+def _check_shared(device: Any, entries: Mapping[str, tuple[int, int]]) -> None:
+    limit = device.shared_limit()
+    for entry, (_, shared) in entries.items():
+        if shared > limit:
+            raise InputError(
+                f"{entry} needs {shared} bytes of shared memory a block for this robot and horizon, {device.name} has {limit}: "
+                "use dtype='float32', fewer steps, or the CPU (device=None)"
+            )
+
+
+class OpenClSession:
+    language = "opencl"
+
+    def __init__(self, device: OpenClDevice, dtype: str):
+        device.check_dtype(dtype)
+        self.device, self.dtype = device, np.dtype(dtype)
+        self._kernels: dict[str, tuple[Any, int]] = {}
+
+    def load(self, source: str, entries: Mapping[str, tuple[int, int]]) -> None:
+        _check_shared(self.device, entries)
+        program = self.device.build(source)
+        self._kernels |= {entry: (getattr(program, entry), threads) for entry, (threads, _) in entries.items()}
+
+    def array(self, *shape: int) -> OpenClNumbers:
+        return OpenClNumbers(self.device, shape, self.dtype)
+
+    def launch(self, entry: str, items: int, *arguments: Any) -> None:
+        kernel, threads = self._kernels[entry]
+        passed = [x.buffer if isinstance(x, OpenClNumbers) else np.int32(x) for x in arguments]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pyopencl, about kernels with many arguments
+            kernel(self.device.queue, (min(items, _MOST_BLOCKS) * threads,), (threads,), *passed)
+
+
+class OpenClNumbers:
+    def __init__(self, device: OpenClDevice, shape: Shape, dtype: np.dtype):
+        self._device, self.shape, self._dtype = device, shape, dtype
+        self._bytes = max(math.prod(shape), 1) * dtype.itemsize
+        cl = device.cl
+        self.buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, self._bytes)
+        cl.enqueue_fill_buffer(device.queue, self.buffer, np.zeros(1, dtype), 0, self._bytes)
+
+    def read(self) -> np.ndarray:
+        values = np.empty(self.shape, self._dtype)
+        self._device.cl.enqueue_copy(self._device.queue, values, self.buffer)
+        return values
+
+    def write(self, values: np.ndarray) -> None:
+        self._device.cl.enqueue_copy(self._device.queue, self.buffer, np.ascontiguousarray(values.reshape(self.shape), self._dtype))
+
+
+class CudaSession:
+    language = "cuda"
+
+    def __init__(self, device: CudaDevice, dtype: str):
+        self.device, self.dtype = device, np.dtype(dtype)
+        self.stream = device.streams[0]
+        self._kernels: dict[str, tuple[Any, Any, int]] = {}
+
+    def load(self, source: str, entries: Mapping[str, tuple[int, int]]) -> None:
+        _check_shared(self.device, entries)
+        self.device.device.set_current()
+        code = compile_cubin(source, f"sm_{self.device.device.arch}")
+        for entry, (threads, shared) in entries.items():
+            kernel, dynamic = code.get_kernel(entry), shared if shared > STATIC_BYTES else 0
+            if dynamic:
+                _allow(kernel, dynamic, self.device.device)
+            self._kernels[entry] = kernel, threads, dynamic
+
+    def array(self, *shape: int) -> CudaNumbers:
+        return CudaNumbers(self.device, self.stream, shape, self.dtype)
+
+    def launch(self, entry: str, items: int, *arguments: Any) -> None:
+        kernel, threads, dynamic = self._kernels[entry]
+        self.device.device.set_current()
+        config = self.device.core.LaunchConfig(grid=min(items, _MOST_BLOCKS), block=threads, shmem_size=dynamic)
+        passed = [int(x.buffer.handle) if isinstance(x, CudaNumbers) else np.int32(x) for x in arguments]
+        self.device.core.launch(self.stream, config, kernel, *passed)
+
+
+class CudaNumbers:
+    """Pinned memory is made when first read or written."""
+
+    def __init__(self, device: CudaDevice, stream: Any, shape: Shape, dtype: np.dtype):
+        self._device, self._stream, self.shape, self._dtype = device, stream, shape, dtype
+        self._size = max(math.prod(shape), 1) * dtype.itemsize
+        self._pinned: Any = None
+        device.device.set_current()
+        self.buffer = device.device.allocate(self._size, stream=stream)
+        self.buffer.fill(0, stream=stream)
+
+    def _host(self) -> np.ndarray:
+        if self._pinned is None:
+            self._pinned = self._device.pinned.allocate(self._size)
+        return _bytes(self._pinned, self._size).view(self._dtype)[: math.prod(self.shape)].reshape(self.shape)
+
+    def read(self) -> np.ndarray:
+        host = self._host()
+        self.buffer.copy_to(self._pinned, stream=self._stream)
+        self._stream.sync()
+        return host.copy()
+
+    def write(self, values: np.ndarray) -> None:
+        self._stream.sync()  # a copy that is still under way reads what is written here
+        self._host()[...] = values.reshape(self.shape)
+        self.buffer.copy_from(self._pinned, stream=self._stream)

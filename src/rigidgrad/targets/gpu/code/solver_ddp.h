@@ -1,0 +1,316 @@
+/* Parallel differential dynamic programming (Plancher 2022, Algorithm 2). */
+#define VALUE (NX * (NX + 1)) /* a cost-to-go: V_xx, then V_x */
+#define GAINS (NU * (NX + 1)) /* of a knot: rows of K, each with its kappa behind */
+#define CLOSED (NX * (NX + 1)) /* of a knot: rows of A + B K, each with its number of d + B kappa behind */
+
+/* The backward pass over a block of knots by a block of threads (2.7-2.9, 4.3-4.5). Blocks begin with the cost-to-go `end` that the iteration before left there; the
+   first time a problem is one block, and hands it through. Also what makes the consensus sweep short: A + B K and d + B kappa. */
+KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBAL const real *control, GLOBAL const real *F, GLOBAL const real *g,
+                                      GLOBAL const real *H, GLOBAL const real *gap, GLOBAL const real *end, GLOBAL real *start, GLOBAL real *gains,
+                                      GLOBAL real *closed, GLOBAL real *fine) {
+  ARENA(s, BACKWARD_NUMBERS);
+  LOCAL real *V = s, *Q = s + VALUE, *U = Q + NU * (NZ + 1), *W = U + NU * (NZ + 1), *K = W, *Z = W + GAINS; /* K and Z follow W in time */
+  for (int item = BID; item < problems * blocks; item += NBLK) {
+    const int problem = item / blocks, block = item % blocks;
+    GLOBAL const real *c = control + problem * CONTROLS;
+    const int fresh = c[FRESH] != 0;
+    if ((int)c[STATUS] != RUNNING || (fresh && block != blocks - 1)) continue;
+    const real rho = c[RHO];
+    const int first = fresh ? 0 : block_start(steps, blocks, block), last = block_start(steps, blocks, block + 1), knots = steps + 1;
+    if (block == blocks - 1) {
+      const size_t row = (size_t)problem * knots + steps;
+      for (int t = TID; t < VALUE; t += NTHR) st(V, t, t < NX * NX ? H[row * NZ * NZ + (t / NX) * NZ + t % NX] : g[row * NZ + t - NX * NX]);
+    } else {
+      for (int t = TID; t < VALUE; t += NTHR) st(V, t, end[(size_t)item * VALUE + t]);
+    }
+    SYNC
+    int ok = 1, before = block;
+    for (int k = last - 1; k >= first && ok; --k) {
+      const size_t row = (size_t)problem * knots + k;
+      GLOBAL const real *f = F + row * NX * NZ, *d = gap + row * NX;
+      /* W = V [A B], and V_x + V d behind */
+      for (int t = TID; t < NX * (NZ + 1); t += NTHR) {
+        const int i = t / (NZ + 1), j = t % (NZ + 1);
+        real y = j < NZ ? (real)0 : ld(V, NX * NX + i);
+        for (int l = 0; l < NX; ++l) y = FMA(ld(V, i * NX + l), j < NZ ? f[l * NZ + j] : d[l], y);
+        st(W, t, y);
+      }
+      SYNC
+      /* Q's rows of the control, regularised in U; what is left, Q_xx and Q_x, in place of V */
+      for (int t = TID; t < NZ * (NZ + 1); t += NTHR) {
+        const int i = t / (NZ + 1), j = t % (NZ + 1);
+        if (i < NX && j < NZ && (j < i || j >= NX)) continue;
+        real y = j < NZ ? H[row * NZ * NZ + i * NZ + j] : g[row * NZ + i], more = 0;
+        for (int l = 0; l < NX; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + j), y);
+        if (i < NX) {
+          st(V, j < NZ ? i * NX + j : NX * NX + i, y);
+          if (j < NX && j != i) st(V, j * NX + i, y);
+        } else {
+          if (rho > 0 && j < NZ)
+            for (int l = 0; l < NX; ++l) more = FMA(f[l * NZ + i], f[l * NZ + j], more);
+          st(Q, (i - NX) * (NZ + 1) + j, y);
+          st(U, (i - NX) * (NZ + 1) + j, FMA(rho, more, y));
+        }
+      }
+      SYNC
+      /* Gauss-Jordan without touching a pivot's own column: then nobody writes what others read */
+      for (int j = 0; j < NU; ++j) {
+        const real pivot = ld(U, j * (NZ + 1) + NX + j);
+        if (!(pivot > SINGULAR * magnitude(ld(Q, j * (NZ + 1) + NX + j)))) ok = 0;
+        for (int t = TID; t < NU * (NZ + 1); t += NTHR) {
+          const int i = t / (NZ + 1), l = t % (NZ + 1);
+          if (i != j && (l < NX || l > NX + j)) st(U, t, FMA(-ld(U, i * (NZ + 1) + NX + j) / pivot, ld(U, j * (NZ + 1) + l), ld(U, t)));
+        }
+        SYNC
+      }
+      for (int t = TID; t < GAINS; t += NTHR) {
+        const int i = t / (NX + 1), j = t % (NX + 1);
+        const real y = -ld(U, i * (NZ + 1) + (j < NX ? j : NZ)) / ld(U, i * (NZ + 1) + NX + i);
+        st(K, t, y);
+        gains[row * GAINS + t] = y;
+      }
+      SYNC
+      for (int t = TID; t < GAINS; t += NTHR) {
+        const int i = t / (NX + 1), j = t % (NX + 1);
+        real y = ld(Q, i * (NZ + 1) + (j < NX ? j : NZ));
+        for (int a = 0; a < NU; ++a) y = FMA(ld(Q, i * (NZ + 1) + NX + a), ld(K, a * (NX + 1) + j), y);
+        st(Z, t, y);
+      }
+      for (int t = TID; t < CLOSED; t += NTHR) {
+        const int i = t / (NX + 1), j = t % (NX + 1);
+        real y = j < NX ? f[i * NZ + j] : d[i];
+        for (int a = 0; a < NU; ++a) y = FMA(f[i * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
+        closed[row * CLOSED + t] = y;
+      }
+      SYNC
+      /* V_xx and V_x from the unregularised Q */
+      for (int t = TID; t < VALUE; t += NTHR) {
+        const int vector = t >= NX * NX, i = vector ? t - NX * NX : t / NX, j = vector ? NX : t % NX;
+        if (j < i) continue;
+        real y = ld(V, t);
+        for (int a = 0; a < NU; ++a) {
+          y = FMA(ld(K, a * (NX + 1) + i), ld(Z, a * (NX + 1) + j), y);
+          y = FMA(ld(Q, a * (NZ + 1) + i), ld(K, a * (NX + 1) + j), y);
+        }
+        st(V, t, y);
+        if (!vector && i != j) st(V, j * NX + i, y);
+      }
+      SYNC
+      if (k == block_start(steps, blocks, before)) {
+        for (int t = TID; t < VALUE; t += NTHR) start[((size_t)problem * blocks + before) * VALUE + t] = ld(V, t);
+        --before;
+      }
+    }
+    for (int b = TID; b < blocks; b += NTHR)
+      if (b == block || fresh) fine[problem * blocks + b] = (real)ok;
+  }
+}
+
+/* The step of a whole alpha by the linearised dynamics, a block of threads a problem: rows [dx du] of all knots (4.7). A step of alpha is alpha times that. */
+KERNEL THREADS(GROUP) solver_consensus(int problems, int steps, int blocks, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *gains,
+                                       GLOBAL const real *closed, GLOBAL real *step) {
+  ARENA(s, 2 * NX);
+  for (int problem = BID; problem < problems; problem += NBLK) {
+    if (!takes_part(control, fine, blocks, problem)) continue;
+    for (int t = TID; t < NX; t += NTHR) st(s, t, (real)0);
+    SYNC
+    for (int k = 0; k <= steps; ++k) {
+      const size_t row = (size_t)problem * (steps + 1) + k;
+      LOCAL real *now = s + (k % 2) * NX, *next = s + NX - (k % 2) * NX;
+      for (int t = TID; t < NZ + NX; t += NTHR) {
+        if (t < NX) {
+          step[row * NZ + t] = ld(now, t);
+        } else if (k == steps) {
+          if (t < NZ) step[row * NZ + t] = 0;
+        } else {
+          GLOBAL const real *m = t < NZ ? gains + row * GAINS + (t - NX) * (NX + 1) : closed + row * CLOSED + (t - NZ) * (NX + 1);
+          real y = m[NX];
+          for (int j = 0; j < NX; ++j) y = FMA(m[j], ld(now, j), y);
+          if (t < NZ)
+            step[row * NZ + t] = y;
+          else
+            st(next, t - NZ, y);
+        }
+      }
+      SYNC
+    }
+  }
+}
+
+/* Simulates blocks of knots, each with each step size, a thread each. X, U: the trajectories; C: what they cost; D: by how much they miss the next block. */
+KERNEL THREADS(ROLL_GROUP) solver_roll_out(int problems, int steps, int shooting, int blocks, int count, int stride, GLOBAL const real *control,
+                                           GLOBAL const real *fine, GLOBAL const real *alphas, GLOBAL const real *h, GLOBAL const real *parameters,
+                                           GLOBAL const real *x, GLOBAL const real *u, GLOBAL const real *gains, GLOBAL const real *step,
+                                           GLOBAL real *X, GLOBAL real *U, GLOBAL real *C, GLOBAL real *D) {
+  for (int t = BID * NTHR + TID; t < problems * count * shooting; t += NBLK * NTHR) {
+    const int block = t % shooting, a = t / shooting % count, problem = t / (shooting * count), knots = steps + 1;
+    if (!takes_part(control, fine, blocks, problem)) continue;
+    const int first = block_start(steps, shooting, block), last = block_start(steps, shooting, block + 1);
+    const real alpha = alphas[a];
+    const size_t origin = (size_t)problem * knots, rows = ((size_t)problem * stride + a) * knots, own = ((size_t)problem * stride + a) * shooting + block;
+    real now[NX], next[NX], control_now[NU], cost[1], total = 0;
+    for (int i = 0; i < NX; ++i) now[i] = FMA(alpha, step[(origin + first) * NZ + i], x[(origin + first) * NX + i]);
+    for (int k = first; k < last; ++k) {
+      const size_t row = origin + k;
+      for (int j = 0; j < NU; ++j) {
+        GLOBAL const real *m = gains + row * GAINS + j * (NX + 1);
+        real y = FMA(alpha, m[NX], u[row * NU + j]);
+        for (int i = 0; i < NX; ++i) y = FMA(m[i], now[i] - x[row * NX + i], y);
+        control_now[j] = y;
+        U[(rows + k) * NU + j] = y;
+      }
+      for (int i = 0; i < NX; ++i) X[(rows + k) * NX + i] = now[i];
+      const real dt = h[row];
+      knot_state(now, control_now, &dt, parameters + row * NP, next, cost);
+      total += cost[0];
+      for (int i = 0; i < NX; ++i) now[i] = next[i];
+    }
+    if (last == steps) { /* the last knot has no control */
+      const real dt = h[origin + steps];
+      for (int j = 0; j < NU; ++j) U[(rows + steps) * NU + j] = control_now[j] = 0;
+      knot_state(now, control_now, &dt, parameters + (origin + steps) * NP, next, cost);
+      total += cost[0];
+      for (int i = 0; i < NX; ++i) X[(rows + steps) * NX + i] = now[i];
+    }
+    for (int i = 0; i < NX; ++i)
+      D[own * NX + i] = last == steps ? (real)0 : now[i] - FMA(alpha, step[(origin + last) * NZ + i], x[(origin + last) * NX + i]);
+    C[own] = total;
+  }
+}
+
+/* Chooses a step size and takes that trajectory, or raises the regularisation, a block of threads a problem. The expected fall is that of the quadratic model along the
+   step; where there are defects, J + sigma |d| decides (2.11, 2.12). The cost-to-go at the start of each block goes to the end of the block before, re-centred (4.3). */
+KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int blocks, int count, int stride, GLOBAL const real *options,
+                                    GLOBAL const real *alphas, GLOBAL const real *fine, GLOBAL const real *g, GLOBAL const real *H, GLOBAL const real *step,
+                                    GLOBAL const real *X, GLOBAL const real *U, GLOBAL const real *C, GLOBAL const real *D, GLOBAL const real *start,
+                                    GLOBAL real *control, GLOBAL real *x, GLOBAL real *u, GLOBAL real *gap, GLOBAL real *end) {
+  ARENA(s, SELECT_NUMBERS);
+  LOCAL real *tried = s + GROUP + GROUP / 8, *sums = tried + 2 * STEP_SIZES, *word = sums + 3 * STEP_SIZES;
+  for (int problem = BID; problem < problems; problem += NBLK) {
+    GLOBAL real *c = control + problem * CONTROLS;
+    const int status = (int)c[STATUS], knots = steps + 1;
+    if (status > RUNNING) continue;
+    const int ready = takes_part(control, fine, blocks, problem);
+    const size_t origin = (size_t)problem * knots;
+    real slope = 0, curve = 0, open = 0;
+    if (ready && status == RUNNING)
+      for (int k = TID; k < knots; k += NTHR) {
+        GLOBAL const real *z = step + (origin + k) * NZ, *q = H + (origin + k) * NZ * NZ;
+        for (int i = 0; i < NZ; ++i) {
+          real y = 0;
+          for (int j = 0; j < NZ; ++j) y = FMA(q[i * NZ + j], z[j], y);
+          slope = FMA(g[(origin + k) * NZ + i], z[i], slope);
+          curve = FMA(y, z[i], curve);
+        }
+        for (int i = 0; i < NX; ++i) open += magnitude(gap[(origin + k) * NX + i]);
+      }
+    slope = group_reduce(s, slope, 0);
+    curve = group_reduce(s, curve, 0);
+    open = group_reduce(s, open, 0);
+    for (int a = TID; a < count; a += NTHR) {
+      real J = 0, left = 0, worst = 0;
+      for (int b = 0; b < shooting; ++b) {
+        const size_t own = ((size_t)problem * stride + a) * shooting + b;
+        real d = 0;
+        for (int i = 0; i < NX; ++i) d += magnitude(D[own * NX + i]);
+        J += C[own];
+        left += d;
+        worst = d > worst ? d : worst;
+      }
+      st(sums, 3 * a, J);
+      st(sums, 3 * a + 1, left);
+      st(sums, 3 * a + 2, worst);
+    }
+    SYNC
+    if (TID == 0) {
+      /* word: the step size taken or -1; whether the cost-to-go is handed over */
+      int chosen = -1, handed = 0;
+      const real before = c[COST], low = options[RHO_LOW], high = options[RHO_HIGH];
+      const int whole = (int)options[WHOLE];
+      real rho = c[RHO];
+      int now = RUNNING;
+      if (status == BEGIN) {
+        chosen = 0;
+        c[COST] = ld(sums, 0);
+        if (!FINITE(ld(sums, 0))) now = DIVERGED;
+      } else {
+        if (c[AGAIN] == 0) c[ITERATIONS_DONE] += 1;
+        c[AGAIN] = 1;
+        if (!ready || !FINITE(slope) || !FINITE(curve)) {
+          rho = raised(rho, low);
+          if (rho > high) now = TROUBLE;
+          if (c[LAST_TRY] != 0) now = STALLED;
+        } else {
+          real sigma = c[SIGMA];
+          c[FRESH] = 0;
+          handed = 1;
+          if (open > 0) {
+            const real needed = (slope + (real)0.5 * (curve > 0 ? curve : (real)0)) / ((real)0.5 * open);
+            sigma = needed > sigma ? needed : sigma;
+          }
+          for (int a = 0; a < count; ++a) {
+            const real alpha = alphas[a], fall = before - ld(sums, 3 * a) + sigma * (open - ld(sums, 3 * a + 1));
+            const real z = fall / -(alpha * slope + (real)0.5 * alpha * alpha * curve);
+            const int good = shooting > 1 ? fall > options[ARMIJO] * alpha * (sigma * open - slope) && ld(sums, 3 * a + 2) < options[DEFECT]
+                                          : z > options[ACCEPT_LOW] && z < options[ACCEPT_HIGH];
+            st(tried, 2 * a, ld(sums, 3 * a) + sigma * ld(sums, 3 * a + 1));
+            st(tried, 2 * a + 1, (real)good);
+          }
+          const real expected = sigma * open - slope - (real)0.5 * curve;
+          const int how = (int)options[CHOOSE];
+          chosen = choose(tried, count, how == BEST || (how == BALANCED && ld(tried, 2 * whole + 1) != 0));
+          real small = options[TOLERANCE] * magnitude(before);
+          small = small < c[NEGLIGIBLE] ? c[NEGLIGIBLE] : small;
+          c[SIGMA] = sigma;
+          if (chosen < 0 && expected > small) {
+            rho = raised(rho, low);
+            if (rho > high || c[LAST_TRY] != 0) now = STALLED;
+          } else if (chosen < 0) { /* so small a step may be due to the regularisation: once more without */
+            if (rho == 0) now = CONVERGED;
+            rho = 0;
+            c[LAST_TRY] = 1;
+          } else {
+            const real J = ld(sums, 3 * chosen), fall = before - J;
+            small = options[TOLERANCE] * magnitude(J);
+            small = small < c[NEGLIGIBLE] ? c[NEGLIGIBLE] : small;
+            const int telling = rho <= low && (expected <= small || (magnitude(fall) <= small && alphas[chosen] >= options[TELLING]));
+            c[COST] = J;
+            c[AGAIN] = c[LAST_TRY] = 0;
+            c[ALPHA] = alphas[chosen];
+            c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 2);
+            rho = lowered(rho, low);
+            if (telling && sigma * ld(sums, 3 * chosen + 1) <= (real)10 * small)
+              now = CONVERGED;
+            else if (c[ITERATIONS_DONE] >= options[MOST])
+              now = ITERATIONS;
+          }
+        }
+      }
+      c[RHO] = rho;
+      c[STATUS] = (real)now;
+      st(word, 0, (real)chosen);
+      st(word, 1, (real)handed);
+    }
+    SYNC
+    const int chosen = (int)ld(word, 0), handed = (int)ld(word, 1);
+    const size_t rows = ((size_t)problem * stride + (chosen < 0 ? 0 : chosen)) * knots;
+    if (handed)
+      for (int t = TID; t < (blocks - 1) * VALUE; t += NTHR) {
+        const int b = t / VALUE, i = t % VALUE, k = block_start(steps, blocks, b + 1);
+        GLOBAL const real *v = start + ((size_t)problem * blocks + b + 1) * VALUE;
+        real y = v[i];
+        if (i >= NX * NX && chosen >= 0)
+          for (int j = 0; j < NX; ++j) y = FMA(v[(i - NX * NX) * NX + j], X[(rows + k) * NX + j] - x[(origin + k) * NX + j], y);
+        end[((size_t)problem * blocks + b) * VALUE + i] = y;
+      }
+    SYNC_ALL /* everyone has seen the trajectory that was */
+    if (chosen >= 0) {
+      for (int t = TID; t < knots * NX; t += NTHR) x[origin * NX + t] = X[rows * NX + t];
+      for (int t = TID; t < knots * NU; t += NTHR) u[origin * NU + t] = U[rows * NU + t];
+      for (int t = TID; t < shooting * NX; t += NTHR) {
+        const int b = t / NX, k = block_start(steps, shooting, b + 1) - 1;
+        gap[(origin + k) * NX + t % NX] = D[((size_t)problem * stride + chosen) * shooting * NX + t];
+      }
+    }
+  }
+}

@@ -1,0 +1,327 @@
+/* Direct optimisation of states and controls together (Plancher 2022, Algorithms 6 and 7). The conjugate gradients are in a file of their own. */
+#define SQUARE (NX * NX)
+
+/* One pivot of the inversion of a symmetric positive definite matrix by Gauss and Jordan, from a to b. */
+DEVICE void pivot_step(LOCAL const real *a, LOCAL real *b, int n, int pivot) {
+  const real r = (real)1 / ld(a, pivot * n + pivot);
+  for (int t = TID; t < n * n; t += NTHR) {
+    const int i = t / n, j = t % n;
+    real y = ld(a, pivot * n + j) * r;
+    if (i == pivot)
+      y = j == pivot ? r : y;
+    else
+      y = j == pivot ? -ld(a, i * n + pivot) * r : FMA(-ld(a, i * n + pivot), y, ld(a, t));
+    st(b, t, y);
+  }
+}
+
+/* What is known of the Schur complement S = C G^-1 C' at knot k, a block of threads a knot (6.5, 6.6, with one sign throughout): the inverse of its diagonal block
+   theta_k = A Q^-1 A' + B R^-1 B' + Q_k^-1, with A, B, Q, R of the knot before; [A Q^-1  B R^-1]', whose first rows are -phi_k'; Q_k^-1 and R^-1; and the defect d.
+   Q^-1 is computed by both knots that need it, as in Algorithm 6. */
+KERNEL THREADS(GROUP) solver_schur(int problems, int knots, GLOBAL const real *control, GLOBAL const real *origin, GLOBAL const real *x,
+                                   GLOBAL const real *next, GLOBAL const real *F, GLOBAL const real *H, GLOBAL real *d, GLOBAL real *inverse,
+                                   GLOBAL real *before, GLOBAL real *Q_inverse, GLOBAL real *R_inverse, GLOBAL real *fine) {
+  ARENA(s, SCHUR_NUMBERS);
+  LOCAL real *here = s, *there = s + 2 * SQUARE, *R = there + 2 * SQUARE, *T = R + 2 * NU * NU, *TB = T + SQUARE;
+  for (int item = BID; item < problems * knots; item += NBLK) {
+    const int problem = item / knots, k = item % knots;
+    if ((int)control[problem * CONTROLS + STATUS] != RUNNING) continue;
+    const real rho = control[problem * CONTROLS + RHO];
+    const size_t row = item, last = k ? row - 1 : row; /* the first knot has none before: it computes with itself and leaves that out */
+    GLOBAL const real *f = F + last * NX * NZ, *h = H + row * NZ * NZ, *h_last = H + last * NZ * NZ;
+    for (int t = TID; t < SQUARE; t += NTHR) {
+      const int i = t / NX, j = t % NX;
+      st(here, t, h[i * NZ + j] + (i == j ? rho : (real)0));
+      st(there, t, h_last[i * NZ + j] + (i == j ? rho : (real)0));
+    }
+    for (int t = TID; t < NU * NU; t += NTHR) {
+      const int i = t / NU, j = t % NU;
+      st(R, t, h_last[(NX + i) * NZ + NX + j] + (i == j ? rho : (real)0));
+    }
+    SYNC
+    int ok = 1;
+    for (int p = 0; p < (NX > NU ? NX : NU); ++p) {
+      const int from = p % 2, to = 1 - from;
+      if (p < NX) {
+        ok = ok && ld(here, from * SQUARE + p * NX + p) > SINGULAR * magnitude(h[p * NZ + p] + rho);
+        ok = ok && ld(there, from * SQUARE + p * NX + p) > SINGULAR * magnitude(h_last[p * NZ + p] + rho);
+        pivot_step(here + from * SQUARE, here + to * SQUARE, NX, p);
+        pivot_step(there + from * SQUARE, there + to * SQUARE, NX, p);
+      }
+      if (p < NU) {
+        ok = ok && ld(R, from * NU * NU + p * NU + p) > SINGULAR * magnitude(h_last[(NX + p) * NZ + NX + p] + rho);
+        pivot_step(R + from * NU * NU, R + to * NU * NU, NU, p);
+      }
+      SYNC
+    }
+    LOCAL const real *Qi = here + (NX % 2) * SQUARE, *Qi_last = there + (NX % 2) * SQUARE, *Ri = R + (NU % 2) * NU * NU;
+    for (int t = TID; t < NX * NZ; t += NTHR) {
+      const int i = t / NZ, j = t % NZ;
+      real y = 0;
+      if (j < NX) {
+        for (int l = 0; l < NX; ++l) y = FMA(f[i * NZ + l], ld(Qi_last, l * NX + j), y);
+        st(T, i * NX + j, y);
+      } else {
+        for (int l = 0; l < NU; ++l) y = FMA(f[i * NZ + NX + l], ld(Ri, l * NU + j - NX), y);
+        st(TB, i * NU + j - NX, y);
+      }
+      before[(row * NZ + j) * NX + i] = y;
+    }
+    for (int t = TID; t < SQUARE; t += NTHR) Q_inverse[row * SQUARE + t] = ld(Qi, t);
+    if (k)
+      for (int t = TID; t < NU * NU; t += NTHR) R_inverse[last * NU * NU + t] = ld(Ri, t);
+    SYNC
+    for (int t = TID; t < SQUARE; t += NTHR) {
+      const int i = t / NX, j = t % NX;
+      if (i <= j) {
+        real y = (real)0.5 * (ld(Qi, i * NX + j) + ld(Qi, j * NX + i));
+        if (k) {
+          for (int l = 0; l < NX; ++l) y = FMA(ld(T, i * NX + l), f[j * NZ + l], y);
+          for (int l = 0; l < NU; ++l) y = FMA(ld(TB, i * NU + l), f[j * NZ + NX + l], y);
+        }
+        st(there, i * NX + j, y); /* the knot before is done with */
+        if (i != j) st(there, j * NX + i, y);
+      }
+    }
+    for (int i = TID; i < NX; i += NTHR) d[row * NX + i] = (k ? next[last * NX + i] : origin[problem * NX + i]) - x[row * NX + i];
+    SYNC
+    for (int p = 0; p < NX; ++p) {
+      ok = ok && ld(there, p % 2 * SQUARE + p * NX + p) > 0;
+      pivot_step(there + p % 2 * SQUARE, there + (1 - p % 2) * SQUARE, NX, p);
+      SYNC
+    }
+    LOCAL const real *theta_inverse = there + NX % 2 * SQUARE;
+    for (int t = TID; t < SQUARE; t += NTHR)
+      inverse[row * SQUARE + t] = (real)0.5 * (ld(theta_inverse, t) + ld(theta_inverse, t % NX * NX + t / NX));
+    if (TID == 0) fine[item] = (real)ok;
+    SYNC
+  }
+}
+
+/* The blocks beside the diagonal of the symmetric stair, -theta_k^-1 phi_k theta_{k-1}^-1, a block of threads a knot (6.8). */
+KERNEL THREADS(GROUP) solver_stair(int problems, int knots, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *before,
+                                   GLOBAL const real *inverse, GLOBAL real *beside, GLOBAL real *beside_t) {
+  ARENA(s, SQUARE);
+  for (int item = BID; item < problems * knots; item += NBLK) {
+    if (item % knots == 0 || !takes_part(control, fine, knots, item / knots)) continue;
+    GLOBAL const real *m = before + (size_t)item * NZ * NX, *now = inverse + (size_t)item * SQUARE, *last = now - SQUARE;
+    for (int t = TID; t < SQUARE; t += NTHR) {
+      real y = 0;
+      for (int l = 0; l < NX; ++l) y = FMA(m[l * NX + t / NX], last[l * NX + t % NX], y);
+      st(s, t, y);
+    }
+    SYNC
+    for (int t = TID; t < SQUARE; t += NTHR) {
+      const int i = t / NX, j = t % NX;
+      real y = 0;
+      for (int l = 0; l < NX; ++l) y = FMA(now[i * NX + l], ld(s, l * NX + j), y);
+      beside[(size_t)item * SQUARE + t] = beside_t[(size_t)item * SQUARE + j * NX + i] = y;
+    }
+    SYNC
+  }
+}
+
+/* The step [dx du] of a knot from the change of the multipliers and the gradient that was left, G^-1 (C' delta - reduced), a block of threads a knot. */
+KERNEL THREADS(SMALL_GROUP) solver_recover(int problems, int knots, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *F,
+                                           GLOBAL const real *reduced, GLOBAL const real *Q_inverse, GLOBAL const real *R_inverse,
+                                           GLOBAL const real *delta, GLOBAL real *step) {
+  ARENA(s, NZ);
+  for (int item = BID; item < problems * knots; item += NBLK) {
+    if (!takes_part(control, fine, knots, item / knots)) continue;
+    const size_t row = item;
+    const int end = item % knots == knots - 1;
+    for (int j = TID; j < NZ; j += NTHR) {
+      real y = (j < NX ? delta[row * NX + j] : (real)0) - reduced[row * NZ + j];
+      if (!end)
+        for (int l = 0; l < NX; ++l) y = FMA(-F[(row * NX + l) * NZ + j], delta[(row + 1) * NX + l], y);
+      st(s, j, y);
+    }
+    SYNC
+    for (int i = TID; i < NZ; i += NTHR) {
+      real y = 0;
+      if (i < NX)
+        for (int l = 0; l < NX; ++l) y = FMA(Q_inverse[(row * NX + i) * NX + l], ld(s, l), y);
+      else if (!end)
+        for (int l = 0; l < NU; ++l) y = FMA(R_inverse[(row * NU + i - NX) * NU + l], ld(s, NX + l), y);
+      step[row * NZ + i] = y;
+    }
+    SYNC
+  }
+}
+
+/* The states of the step that its controls lead to, a block of threads a problem: with the multipliers' rounding they break the linearised dynamics, with this they do not. */
+KERNEL THREADS(SMALL_GROUP) solver_propagate(int problems, int knots, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *F,
+                                             GLOBAL const real *d, GLOBAL real *step) {
+  ARENA(s, 2 * NX);
+  for (int problem = BID; problem < problems; problem += NBLK) {
+    if (!takes_part(control, fine, knots, problem)) continue;
+    const size_t origin = (size_t)problem * knots;
+    for (int t = TID; t < NX; t += NTHR) st(s, t, d[origin * NX + t]);
+    SYNC
+    for (int k = 0; k < knots; ++k) {
+      const size_t row = origin + k;
+      LOCAL real *now = s + (k % 2) * NX, *next = s + NX - (k % 2) * NX;
+      for (int i = TID; i < NX; i += NTHR) {
+        step[row * NZ + i] = ld(now, i);
+        if (k < knots - 1) {
+          real y = d[(row + 1) * NX + i];
+          for (int j = 0; j < NZ; ++j) y = FMA(F[(row * NX + i) * NZ + j], j < NX ? ld(now, j) : step[row * NZ + j], y);
+          st(next, i, y);
+        }
+      }
+      SYNC
+    }
+  }
+}
+
+/* The cost C and the defect D = |f(x, u) - x'| of every knot with every step size, a thread each (Algorithm 7). */
+KERNEL THREADS(ROLL_GROUP) solver_search(int problems, int knots, int count, int stride, GLOBAL const real *control, GLOBAL const real *fine,
+                                         GLOBAL const real *alphas, GLOBAL const real *h, GLOBAL const real *parameters, GLOBAL const real *origin,
+                                         GLOBAL const real *x, GLOBAL const real *u, GLOBAL const real *step, GLOBAL real *C, GLOBAL real *D) {
+  for (int t = BID * NTHR + TID; t < problems * count * knots; t += NBLK * NTHR) {
+    const int k = t % knots, a = t / knots % count, problem = t / (knots * count);
+    if (!takes_part(control, fine, knots, problem)) continue;
+    const size_t row = (size_t)problem * knots + k, own = ((size_t)problem * stride + a) * knots + k;
+    const real alpha = alphas[a], dt = h[row];
+    real now[NX], control_now[NU], next[NX], cost[1], defect = 0;
+    for (int i = 0; i < NX; ++i) now[i] = FMA(alpha, step[row * NZ + i], x[row * NX + i]);
+    for (int j = 0; j < NU; ++j) control_now[j] = FMA(alpha, step[row * NZ + NX + j], u[row * NU + j]);
+    knot_state(now, control_now, &dt, parameters + row * NP, next, cost);
+    if (k == 0)
+      for (int i = 0; i < NX; ++i) defect += magnitude(origin[problem * NX + i] - now[i]);
+    if (k < knots - 1)
+      for (int i = 0; i < NX; ++i) defect += magnitude(next[i] - FMA(alpha, step[(row + 1) * NZ + i], x[(row + 1) * NX + i]));
+    C[own] = cost[0];
+    D[own] = defect;
+  }
+}
+
+/* Chooses a step size by J + mu |d| (2.11, 2.12, 6.9) and takes the step, or raises the regularisation, a block of threads a problem. */
+KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int stride, GLOBAL const real *options, GLOBAL const real *alphas,
+                                   GLOBAL const real *fine, GLOBAL const real *F, GLOBAL const real *g, GLOBAL const real *H, GLOBAL const real *d,
+                                   GLOBAL const real *lambda, GLOBAL const real *step, GLOBAL const real *C, GLOBAL const real *D, GLOBAL real *control,
+                                   GLOBAL real *x, GLOBAL real *u) {
+  ARENA(s, SELECT_NUMBERS);
+  LOCAL real *tried = s + GROUP + GROUP / 8, *sums = tried + 2 * STEP_SIZES, *word = sums + 3 * STEP_SIZES;
+  for (int problem = BID; problem < problems; problem += NBLK) {
+    GLOBAL real *c = control + problem * CONTROLS;
+    const int status = (int)c[STATUS];
+    if (status > RUNNING) continue;
+    const int ready = takes_part(control, fine, knots, problem);
+    const size_t origin = (size_t)problem * knots;
+    real slope = 0, curve = 0, open = 0, left = 0, size = 0, multiplier = 0;
+    if (ready && status == RUNNING)
+      for (int k = TID; k < knots; k += NTHR) {
+        const size_t row = origin + k;
+        GLOBAL const real *z = step + row * NZ;
+        for (int i = 0; i < NZ; ++i) {
+          real y = 0;
+          for (int j = 0; j < NZ; ++j) y = FMA(H[(row * NZ + i) * NZ + j], z[j], y);
+          slope = FMA(g[row * NZ + i], z[i], slope);
+          curve = FMA(y, z[i], curve);
+        }
+        for (int i = 0; i < NX; ++i) {
+          real y = d[row * NX + i] - z[i];
+          if (k)
+            for (int j = 0; j < NZ; ++j) y = FMA(F[((row - 1) * NX + i) * NZ + j], step[(row - 1) * NZ + j], y);
+          open += magnitude(d[row * NX + i]);
+          left += magnitude(y);
+          size += magnitude(x[row * NX + i]);
+          multiplier = magnitude(lambda[row * NX + i]) > multiplier ? magnitude(lambda[row * NX + i]) : multiplier;
+        }
+      }
+    slope = group_reduce(s, slope, 0);
+    curve = group_reduce(s, curve, 0);
+    open = group_reduce(s, open, 0);
+    left = group_reduce(s, left, 0);
+    size = group_reduce(s, size, 0);
+    multiplier = group_reduce(s, multiplier, 1);
+    for (int a = TID; a < count; a += NTHR) {
+      real J = 0, defect = 0;
+      for (int k = 0; k < knots; ++k) {
+        J += C[((size_t)problem * stride + a) * knots + k];
+        defect += D[((size_t)problem * stride + a) * knots + k];
+      }
+      st(sums, 3 * a, J);
+      st(sums, 3 * a + 1, defect);
+    }
+    SYNC
+    if (TID == 0) {
+      int chosen = -1, now = RUNNING;
+      real rho = c[RHO];
+      const real before = c[COST], low = options[RHO_LOW], high = options[RHO_HIGH];
+      if (status == BEGIN) {
+        c[COST] = c[FIRST_COST] = ld(sums, 0);
+        c[LARGEST_DEFECT] = ld(sums, 1);
+        if (!FINITE(ld(sums, 0)) || !FINITE(ld(sums, 1))) now = DIVERGED;
+      } else {
+        if (c[AGAIN] == 0) {
+          c[ITERATIONS_DONE] += 1;
+          c[LEAST] = c[REFUSED] = 0;
+        }
+        c[AGAIN] = 1;
+        if (!ready || !FINITE(slope) || !FINITE(curve) || !FINITE(left)) {
+          rho = raised(rho, low);
+          c[LEAST] = rho;
+          if (rho > high) now = STALLED;
+        } else {
+          const real closing = open - left, rounding = options[ROUNDING] * size; /* defects are differences of states */
+          real mu = c[SIGMA];
+          if (mu == 0) mu = options[FIRST_PENALTY] * multiplier;
+          if (closing > rounding) {
+            const real needed = (slope + (real)0.5 * (curve > 0 ? curve : (real)0)) / ((real)0.5 * closing);
+            mu = needed > mu ? needed : mu;
+          }
+          c[SIGMA] = mu;
+          const real expected = mu * closing - slope - (real)0.5 * curve;
+          real scale = magnitude(before), least = options[NOTHING] * magnitude(c[FIRST_COST]);
+          scale = scale < least ? least : scale;
+          if (magnitude(expected) <= options[TOLERANCE] * scale + mu * rounding && c[SOLVED] != 0) {
+            if (rho <= c[LEAST])
+              now = CONVERGED;
+            else if (c[REFUSED] != 0)
+              now = STALLED;
+            else
+              rho = 0; /* with a regularisation from iterations before, a small step proves nothing */
+          } else {
+            for (int a = 0; a < count; ++a) {
+              const real merit = ld(sums, 3 * a) + mu * ld(sums, 3 * a + 1);
+              const real z = (merit - before - mu * open) / (alphas[a] * (slope - mu * closing));
+              st(tried, 2 * a, merit);
+              st(tried, 2 * a + 1, (real)(z >= options[ACCEPT_LOW] && z <= options[ACCEPT_HIGH]));
+            }
+            if (expected > 0) chosen = choose(tried, count, (int)options[CHOOSE] == BEST);
+            if (chosen < 0) {
+              rho = raised(rho, low);
+              c[REFUSED] = 1;
+              if (rho > high) now = STALLED;
+            } else {
+              c[COST] = ld(sums, 3 * chosen);
+              c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 1);
+              c[ALPHA] = alphas[chosen];
+              c[AGAIN] = 0;
+              rho = lowered(rho, low);
+              if (c[ITERATIONS_DONE] >= options[MOST]) now = ITERATIONS;
+            }
+          }
+        }
+      }
+      c[RHO] = rho;
+      c[STATUS] = (real)now;
+      st(word, 0, (real)chosen);
+    }
+    SYNC
+    const int chosen = (int)ld(word, 0);
+    if (chosen >= 0) {
+      const real alpha = alphas[chosen];
+      for (int t = TID; t < knots * NZ; t += NTHR) {
+        const int k = t / NZ, i = t % NZ;
+        const real y = alpha * step[(origin + k) * NZ + i];
+        if (i < NX)
+          x[(origin + k) * NX + i] += y;
+        else if (k < knots - 1)
+          u[(origin + k) * NU + i - NX] += y;
+      }
+    }
+  }
+}

@@ -1,0 +1,135 @@
+"""Kernels of the solvers: dynamics and costs from a problem's recorded Programs, the rest from `code/solver*.h`, in terms of sizes alone.
+
+`expand` is a thread a knot; `solver_roll_out` and `solver_search` call the knot's step and cost, a thread a simulation. Small dense matrices (the Riccati sweep, the
+Schur complement, conjugate gradients) are the work of whole blocks of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from rigidgrad.program.program import Program
+from rigidgrad.targets.gpu import block_code, thread
+from rigidgrad.targets.gpu.kernel import Kernel, prelude
+from rigidgrad.targets.gpu.text import argument_names
+from rigidgrad.targets.gpu.thread import ThreadFunction
+
+GROUP, ROLL_GROUP, SMALL_GROUP = 128, 32, 32  # threads of a block: of matrices, of simulations, of a knot's step
+STEP_SIZES = 32  # at most
+STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble")
+CHOICES = ("largest", "best", "balanced")
+# what a problem keeps on the device from kernel to kernel
+CONTROL = (
+    *("status", "cost", "rho", "sigma", "iterations_done", "fresh", "again", "last_try", "alpha", "largest_defect", "negligible"),
+    *("first_cost", "least", "refused", "solved", "linear_iterations"),
+)
+# what is the same for all problems
+OPTIONS = (
+    *("tolerance", "accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "most"),
+    *("rounding", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance"),
+)
+# parts of the code by kernel; the rest is common
+_DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
+_DIRECT = ("solver_schur", "solver_stair", "solver_recover", "solver_propagate", "solver_search", "solver_judge")
+_SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller share of its diagonal entry is rounding
+
+
+@dataclass(frozen=True)
+class SolverKernels:
+    """The kernels for problems whose knots have these Programs: `expand` (x, u, h, p) → (next, F, g, H), `knot` (x, u, h, p) → (next, cost)."""
+
+    expand: Program
+    knot: Program
+
+    @property
+    def nx(self) -> int:
+        return math.prod(self.knot.inputs["x"])
+
+    @property
+    def nu(self) -> int:
+        return math.prod(self.knot.inputs["u"])
+
+    @property
+    def parameters(self) -> int:
+        return math.prod(self.knot.inputs["p"])
+
+    @property
+    def couples(self) -> bool:
+        """Whether costs couple states and controls."""
+        rows = self.nx + self.nu
+        marks = self.expand.pattern()["H"]
+        return any(marks[i * rows + j] for i in range(self.nx) for j in range(self.nx, rows))
+
+    @cached_property
+    def _thread(self) -> ThreadFunction:
+        return ThreadFunction("expand", self.expand)
+
+    @cached_property
+    def expansion(self) -> Kernel:
+        return Kernel("expand", self._thread)
+
+    def threads(self, entry: str) -> int:
+        """Of a block of that kernel."""
+        if entry == self.expansion.entry:
+            return self.expansion.threads
+        return {
+            "solver_roll_out": ROLL_GROUP,
+            "solver_search": ROLL_GROUP,
+            "solver_recover": SMALL_GROUP,
+            "solver_propagate": SMALL_GROUP,
+        }.get(entry, GROUP)
+
+    def shared_numbers(self, entry: str, knots: int) -> int:
+        """Places of shared memory that a block of that kernel needs."""
+        n, m = self.nx, self.nu
+        z, reduce = n + m, GROUP + GROUP // 8
+        select = reduce + 5 * STEP_SIZES + 2
+        sizes = {
+            self.expansion.entry: self._thread.shared_numbers,
+            "solver_backward": n * (n + 1) + 2 * m * (z + 1) + max(n * (z + 1), 2 * m * (n + 1)),
+            "solver_consensus": 2 * n,
+            "solver_select": select,
+            "solver_schur": 5 * n * n + 2 * m * m + n * m,
+            "solver_stair": n * n,
+            "solver_recover": z,
+            "solver_propagate": 2 * n,
+            "solver_judge": select,
+            "solver_pcg": knots * (2 * n + z) + reduce,
+        }
+        return sizes.get(entry, 0)
+
+    def entries(self, direct: bool) -> tuple[str, ...]:
+        """Names of the kernels of `source`."""
+        return (self.expansion.entry, *_DDP, *(_DIRECT if direct else ()))
+
+    def source(self, language: str, dtype: str, direct: bool) -> str:
+        """All kernels but the conjugate gradients, for trajectories of any length."""
+        step = ThreadFunction("knot", self.knot)
+        ins, outs = argument_names(step.inputs, step.outputs)
+        parts = [
+            *self._beginning(language, dtype, 0),
+            self.expansion.text(),
+            thread.render_state(step, "knot", ins, outs, in_global=("p",)),
+            *(_code(name) for name in ("solver_ddp", *(["solver_direct"] if direct else []))),
+        ]
+        return "\n".join([*parts, ""])
+
+    def gradients_source(self, language: str, dtype: str, knots: int) -> str:
+        """The conjugate gradients, for trajectories of this length."""
+        return "\n".join([*self._beginning(language, dtype, knots), _code("solver_pcg"), ""])
+
+    def _beginning(self, language: str, dtype: str, knots: int) -> list[str]:
+        sizes = {"NX": self.nx, "NU": self.nu, "NZ": self.nx + self.nu, "NP": self.parameters, "KNOTS": knots}
+        groups = {"GROUP": GROUP, "ROLL_GROUP": ROLL_GROUP, "SMALL_GROUP": SMALL_GROUP, "STEP_SIZES": STEP_SIZES}
+        numbers = {f"{k.upper()}_NUMBERS": self.shared_numbers(f"solver_{k}", knots) for k in ("backward", "select", "schur", "pcg")}
+        defined = sizes | groups | numbers | {"CONTROLS": len(CONTROL)}
+        for words in (STATUS, CONTROL, OPTIONS, CHOICES):
+            defined |= {word.upper(): i for i, word in enumerate(words)}
+        lines = [f"#define {k} {v}" for k, v in defined.items()] + [f"#define SINGULAR ((real){_SINGULAR[dtype]!r})"]
+        return [prelude(language, dtype), "\n".join(lines), _code("solver")]
+
+
+def _code(name: str) -> str:
+    return (block_code.CODE / f"{name}.h").read_text(encoding="utf-8")

@@ -1,0 +1,323 @@
+"""Solvers on a device: the CPU's optimum by PoCL and by the CUDA shim, batches, no races, and the checker finds barriers that are taken away."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from gpu_shim.cuda_device import ShimDevice
+from gpu_shim.runner import CXX
+from test_control import p1
+
+import rigidgrad as rg
+from rigidgrad import errors
+from rigidgrad.control import device_run
+from rigidgrad.control.system import CustomSystem
+from rigidgrad.runtime import gpu_solver
+from rigidgrad.targets.gpu import block_code
+
+try:
+    import pyopencl as cl
+
+    OPENCL = bool([d for p in cl.get_platforms() for d in p.get_devices()])
+except Exception:  # not installed, or no platform
+    OPENCL = False
+NVCC = shutil.which("nvcc")
+needs_opencl = pytest.mark.skipif(not OPENCL, reason="no OpenCL device: pip install pyopencl, apt-get install pocl-opencl-icd")
+needs_shim = pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")
+
+OPTIMUM = 23.234346  # of P1, as Crocoddyl and aligator find it
+ACCURACY = {"float64": 1e-6, "float32": 1e-5}  # relatively, of the cost
+# enough for that, so that the tests are short
+ARM = {"pddp": {}, "direct": {"tolerance": 1e-6, "linear_tolerance": 1e-12}}
+
+
+def pddp(**options):
+    return rg.PDDP(**{"blocks": 2} | options)
+
+
+def direct(**options):
+    return rg.Direct(linear_solver="pcg", preconditioner="symmetric_stair", **options)
+
+
+SOLVERS = {"pddp": pddp, "direct": direct}
+
+
+def swing(steps=20, start=(0.0, 0.0), **options):
+    """A double pendulum to a pose."""
+    costs = [rg.costs.State(np.r_[1.0, -0.5, 0, 0], weight=0.1, final=100.0), rg.costs.Effort(1e-3)]
+    return rg.Problem(rg.load("double_pendulum"), start=np.r_[start, 0, 0], steps=steps, dt=0.03, costs=costs, **options)
+
+
+def reach():
+    """The end of a pendulum to a place: a cost that is not quadratic, and curved in few directions."""
+    costs = [
+        rg.costs.Reach("lower_rod", (1.2, 0.0, -1.2), offset=(0, 0, -1), weight=1.0, final=500.0),
+        rg.costs.State(np.zeros(4), weight=0.01, final=0.1),
+        rg.costs.Effort(1e-3),
+    ]
+    return rg.Problem(rg.load("double_pendulum"), start=np.zeros(4), steps=15, dt=0.04, costs=costs)
+
+
+@pytest.fixture
+def shim(tmp_path_factory, monkeypatch):
+    """Opens the shim in place of a CUDA device."""
+    folder = tmp_path_factory.getbasetemp() / "solvers"
+    folder.mkdir(exist_ok=True)
+
+    def use(order=0, change=lambda text: text, blocks=65535, effort="-O0"):
+        device = ShimDevice(folder, order, change, effort)
+        monkeypatch.setattr(device_run, "_sessions", type(device_run._sessions)())
+        monkeypatch.setattr(gpu_solver, "_device", lambda name: device)
+        monkeypatch.setattr(gpu_solver, "compile_cubin", device.compile_cubin)
+        monkeypatch.setattr(gpu_solver, "_MOST_BLOCKS", blocks)
+        return device
+
+    return use
+
+
+def check_feasible(problem, solution, tolerance):
+    after, _ = problem.evaluate(solution.x, solution.u)
+    np.testing.assert_allclose(after, solution.x[1:], rtol=0, atol=tolerance * max(1.0, abs(solution.x).max()))
+    np.testing.assert_allclose(solution.x[0], problem.start, rtol=1e-6)
+
+
+# --- the same optimum as on the CPU -------------------------------------------------------------------------------------------------------
+
+
+@needs_opencl
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("which", SOLVERS)
+def test_pocl_finds_the_optimum_of_the_arm(which, dtype):
+    problem = p1()
+    solution = rg.solve(problem, SOLVERS[which](device="opencl", dtype=dtype, **ARM[which]))
+    assert solution.converged, solution
+    assert abs(solution.cost - OPTIMUM) <= ACCURACY[dtype] * OPTIMUM
+    check_feasible(problem, solution, 1e-10 if dtype == "float64" else 1e-5)
+    if which == "pddp":
+        assert solution.stats["history"][0] == pytest.approx(rg.solve(problem, rg.PDDP(iterations=0)).cost, rel=1e-5)
+
+
+@needs_shim
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("which", SOLVERS)
+def test_the_shim_finds_the_optimum_of_the_arm_without_races(shim, which, dtype):
+    device = shim(effort="-O1")
+    solution = rg.solve(p1(), SOLVERS[which](device="cuda", dtype=dtype, **ARM[which]))
+    assert device.report.clean, device.report
+    assert solution.converged, solution
+    assert abs(solution.cost - OPTIMUM) <= ACCURACY[dtype] * OPTIMUM
+
+
+@needs_shim
+@pytest.mark.parametrize("options", [{}, {"blocks": 3}, {"forward_blocks": 5}, {"backward_blocks": 2}, {"blocks": 20}], ids=str)
+def test_shooting_blocks_agree_with_the_cpu(shim, options):
+    device = shim()
+    problem = swing()
+    solution = rg.solve(problem, rg.PDDP(device="cuda", **options))
+    cpu = rg.solve(problem, rg.PDDP(**options))
+    assert device.report.clean and solution.converged
+    check_feasible(problem, solution, 1e-12)
+    exact = options.get("blocks", options.get("backward_blocks", 1)) == 1
+    assert solution.cost == pytest.approx(rg.solve(problem).cost, rel=1e-8 if exact else 1e-6)
+    if not options:  # step by step the same
+        np.testing.assert_allclose(solution.stats["history"], cpu.stats["history"], rtol=1e-9)
+        assert solution.stats["steps"] == cpu.stats["steps"] and solution.iterations == cpu.iterations
+        np.testing.assert_allclose(solution.gains, cpu.gains, atol=1e-8)
+
+
+@needs_opencl
+@pytest.mark.parametrize("which", SOLVERS)
+def test_a_point_reaches_its_place(which):
+    problem = reach()
+    cpu, solution = rg.solve(problem), rg.solve(problem, SOLVERS[which](device="opencl"))
+    assert solution.converged and solution.cost == pytest.approx(cpu.cost, rel=1e-5)
+
+
+@needs_shim
+@pytest.mark.parametrize("which", SOLVERS)
+def test_the_order_of_threads_changes_no_bit(shim, which):
+    found = []
+    for order in (0, 1):
+        device = shim(order)
+        found.append(rg.solve(swing(), SOLVERS[which](device="cuda")))
+        assert device.report.clean
+    assert all(np.array_equal(getattr(found[0], name), getattr(found[1], name)) for name in ("x", "u", "gains"))
+
+
+# --- batches --------------------------------------------------------------------------------------------------------------------------------
+
+
+@needs_shim
+@pytest.mark.parametrize("blocks", [65535, 1])
+@pytest.mark.parametrize("which", SOLVERS)
+def test_a_batch_is_its_problems_one_by_one(shim, which, blocks):
+    device = shim(blocks=blocks)  # with one block of threads, it takes all problems in turn
+    problem, solver = swing(), SOLVERS[which](device="cuda")
+    starts = np.random.default_rng(2).uniform(-1, 1, (3, 2))
+    problems = problem.batch(start=np.c_[starts, np.zeros((3, 2))])
+    # another length, another dt, and one that cannot begin
+    problems += [swing(steps=7), swing(guess=np.full((20, 2), 1e200))]
+    problems[0].update(dt=0.02)
+    together = rg.solve(problems, solver)
+    assert device.report.clean, device.report
+    for one, solution in zip(problems, together, strict=True):
+        alone = rg.solve(one, solver)
+        assert solution.status == alone.status and solution.iterations == alone.iterations
+        np.testing.assert_array_equal(solution.x, alone.x)
+        np.testing.assert_array_equal(solution.gains, alone.gains)
+    assert [s.status for s in together[:4]] == ["converged"] * 4
+    assert together[4].status == ("diverged" if which == "pddp" else rg.solve(problems[4], direct()).status)
+
+
+@needs_opencl
+def test_a_batch_on_pocl():
+    problems = swing().batch(start=np.c_[np.random.default_rng(3).uniform(-1, 1, (5, 2)), np.zeros((5, 2))])
+    for solver in (pddp(device="opencl"), direct(device="opencl")):
+        for ours, cpu in zip(rg.solve(problems, solver), rg.solve(problems), strict=True):
+            assert ours.converged and ours.cost == pytest.approx(cpu.cost, rel=1e-6)
+
+
+# --- what ends a solve ----------------------------------------------------------------------------------------------------------------------
+
+
+@needs_shim
+@pytest.mark.parametrize("which", SOLVERS)
+def test_limits_of_iterations(shim, which):
+    shim()
+    problem, make = swing(), SOLVERS[which]
+    for most in (0, 1, 2):
+        solution = rg.solve(problem, make(device="cuda", iterations=most))
+        assert solution.status == "iterations" and solution.iterations == most
+        check_feasible(problem, solution, 1e-12)
+    costs = [rg.solve(problem, make(device="cuda", iterations=most)).cost for most in (0, 1, 2, 3)]
+    assert costs == sorted(costs, reverse=True)
+
+
+@needs_shim
+def test_a_control_that_costs_nothing_is_said_to_be_singular(shim):
+    shim()
+    system = CustomSystem(lambda x, u: (u[0],), nx=1, nu=2)  # the second control does nothing
+    problem = rg.Problem(system, start=[0.0], steps=5, dt=0.1, costs=[rg.costs.State([1.0], weight=1.0), rg.costs.Effort([1.0, 0.0])])
+    assert rg.solve(problem).status == "singular" == rg.solve(problem, rg.PDDP(device="cuda")).status
+    useful = rg.Problem(system, start=[0.0], steps=5, dt=0.1, costs=[rg.costs.State([1.0], weight=1.0), rg.costs.Effort([1.0, 0.1])])
+    assert rg.solve(useful, rg.PDDP(device="cuda")).cost == pytest.approx(rg.solve(useful).cost, rel=1e-12)
+
+
+@needs_shim
+def test_a_guess_of_states_is_taken_by_the_direct_method(shim):
+    shim()
+    x = np.linspace(np.zeros(4), np.r_[1.0, -0.5, 0, 0], 21)
+    problem = swing(guess=(x, np.zeros((20, 2))))
+    solution = rg.solve(problem, direct(device="cuda"))
+    assert solution.converged and solution.cost == pytest.approx(rg.solve(swing()).cost, rel=1e-7)
+    with pytest.raises(errors.InputError, match="guess of states"):
+        rg.solve(problem, rg.PDDP(device="cuda"))
+
+
+# --- the checker finds what it must ---------------------------------------------------------------------------------------------------------
+
+BARRIERS = re.compile(r"^ +SYNC(_ALL)?\b", re.M)
+# file of the code, number of the barrier in it
+REMOVED = [
+    ("solver_ddp", 1),  # before the products with V
+    ("solver_ddp", 8),  # along the consensus sweep
+    ("solver_direct", 1),  # between pivots
+    ("solver_pcg", 2),  # before the search direction is multiplied
+    ("solver_pcg", 3),  # before the residual is preconditioned
+    ("solver", 0),  # in a sum
+]
+
+
+def without_barrier(name, number):
+    code = (block_code.CODE / f"{name}.h").read_text()
+    place = list(BARRIERS.finditer(code))[number]
+    changed = code[: place.start()] + code[place.end() :]
+
+    def change(text):
+        return text.replace(code, changed)
+
+    return change
+
+
+@needs_shim
+@pytest.mark.parametrize(("name", "number"), REMOVED)
+def test_a_barrier_that_is_taken_away_is_missed(shim, name, number):
+    which = "direct" if name in ("solver_direct", "solver_pcg") else "pddp"
+    for change, clean in ((lambda text: text, True), (without_barrier(name, number), False)):
+        device = shim(1, change, blocks=1)
+        rg.solve(
+            swing(steps=6).batch(start=np.eye(4)[:2]),
+            SOLVERS[which](device="cuda", iterations=2),
+        )
+        assert device.report.clean == clean, device.report
+
+
+# --- compilers ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not NVCC, reason="nvcc is not installed")
+@pytest.mark.parametrize(("arch", "dtype"), [("sm_80", "float32"), ("sm_120", "float64")])
+def test_nvcc_takes_the_kernels_without_warnings(tmp_path, arch, dtype):
+    kernels = device_run.solver_kernels(swing().programs)
+    for name, text in (("solver", kernels.source("cuda", dtype, True)), ("pcg", kernels.gradients_source("cuda", dtype, 64))):
+        source = tmp_path / f"{name}.cu"
+        source.write_text(text)
+        command = [NVCC, "-cubin", "-arch", arch, "-std=c++17", "-Xptxas", "-v", "-o", tmp_path / "x.cubin", source]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr[:2000]
+        entries = kernels.entries(True) if name == "solver" else ("solver_pcg",)
+        assert set(re.findall(r"Compiling entry function '(\w+)'", done.stderr)) == set(entries)
+
+
+def test_shared_memory_is_what_the_code_asks_for():
+    """ARENA's sizes, as the compiler sees them, are those that the host counts with."""
+    kernels = device_run.solver_kernels(swing().programs)
+    text = kernels.source("opencl", "float64", True) + kernels.gradients_source("opencl", "float64", 21)
+    sizes = {"NX": kernels.nx, "NZ": kernels.nx + kernels.nu, "SQUARE": kernels.nx**2}
+    sizes |= {k: int(v) for k, v in re.findall(r"#define (\w+_NUMBERS) (\d+)", text) if int(v)}
+    found = re.findall(r"KERNEL THREADS\(\w+\) (\w+)\([^{]*\{\s*ARENA\(\w+, ([^)]+)\)", text)
+    assert len(found) == 10  # the roll-outs have none
+    for entry, size in found:
+        assert eval(size, {}, sizes) == kernels.shared_numbers(entry, 21), entry
+
+
+# --- what is not there ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_device_does_not_solve_is_said():
+    with pytest.raises(errors.InputError, match="'cuda' or 'opencl'"):
+        rg.PDDP(device="tpu")
+    with pytest.raises(errors.InputError, match="second_order"):
+        rg.PDDP(device="cuda", second_order=True)
+    with pytest.raises(errors.InputError, match="at most 32 step sizes"):
+        rg.PDDP(device="cuda", alphas=33)
+    with pytest.raises(errors.InputError, match="symmetric_stair"):
+        rg.Direct(device="cuda")
+    with pytest.raises(errors.InputError, match="on a device, 'float32'"):
+        rg.Direct(dtype="float32")
+    robot = rg.load("double_pendulum")
+    with pytest.raises(errors.InputError, match="without limits"):
+        rg.solve(swing(limits=rg.Limits(torque=1.0)), rg.PDDP(device="opencl"))
+    floating = rg.load("hyq", floating_base=True)
+    x = np.r_[floating.neutral(), np.zeros(floating.nv)]
+    problem = rg.Problem(floating, start=x, steps=3, dt=0.01, costs=[rg.costs.State(x, weight=1.0), rg.costs.Effort(1.0)])
+    with pytest.raises(errors.InputError, match="fixed base"):
+        rg.solve(problem, rg.PDDP(device="opencl"))
+    with pytest.raises(errors.InputError, match="leave device out"):
+        rg.MPC(swing(), rg.PDDP(device="opencl"), period=0.01)
+    with pytest.raises(errors.InputError, match="more than the problem's 20 steps"):
+        rg.solve(swing(), rg.PDDP(device="opencl", blocks=21))
+    held = rg.Problem(robot, start=np.zeros(4), steps=3, dt=0.01, costs=[rg.costs.Effort(1.0, reference="gravity")])
+    with pytest.raises(errors.InputError, match="couple"):
+        rg.solve(held, direct(device="opencl"))
+
+
+@needs_shim
+def test_too_little_shared_memory_is_said(shim, monkeypatch):
+    monkeypatch.setattr(shim(), "shared_limit", lambda: 1000)
+    with pytest.raises(errors.InputError, match="bytes of shared memory"):
+        rg.solve(swing(), rg.PDDP(device="cuda"))
