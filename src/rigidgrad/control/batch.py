@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from rigidgrad.control.augmented import Outer
-from rigidgrad.control.pddp import PDDP, TELLING
+from rigidgrad.control.pddp import FIRST, PDDP, TELLING, Search
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import keep_to_touched, trouble
 from rigidgrad.control.solution import Solution
@@ -34,16 +33,17 @@ class Lockstep:
 
     def __init__(self, problem: Problem, options: PDDP, threads: int, count: int):
         self.options, self.programs, self.steps = options, problem.programs, problem.steps
+        self.threads = max(1, threads)
         self.crew: Crew | None = default_crew(threads) if threads > 1 else None
-        S = self.slots = max(1, min(count, _SLOTS * max(1, threads)))
+        S = self.slots = max(1, min(count, _SLOTS * self.threads))
         s, knots = problem.system, problem.steps + 1
-        self.layout = o = replace(problem.programs.layout, dtype=options.dtype)
+        self.layout = o = problem.programs.layout_in(options.dtype)
         self.dtype = np.dtype(options.dtype)
         self.problems = [problem.private_copy() for _ in range(S)]
         self.p = np.zeros((S, knots, problem.p.shape[1]))
         for slot, own in enumerate(self.problems):
             own.p = self.p[slot]
-        self.expansion = problem.programs.expansion(options.dtype, max(1, threads))
+        self.expansion = problem.programs.expansion(options.dtype, self.threads)
         self.final_expansion = problem.programs.final_expansion(options.dtype)
         # every row has a knot more than there are controls, so that states and controls of all slots are rows of one array
         self.x, self.u, self.h = np.zeros((S, knots, s.nx)), np.zeros((S, knots, s.nu)), np.zeros((S, knots, 1))
@@ -55,8 +55,7 @@ class Lockstep:
         self.expanded = tuple(np.zeros((S, knots, *shape), self.dtype) for shape in shapes)
         self.end = np.zeros((S, o.n + 1, o.state_columns), self.dtype)
         self.numbers, self.results = np.zeros((S, 2)), np.zeros((S, 3))
-        self.alphas = options.step_sizes
-        self.whole = int(np.argmin(np.abs(self.alphas - 1.0)))
+        self.alphas, self.choice = options.step_sizes, Search(options)
         self._bind_backward()
         self._bind_forward()
         self.J, self.rho, self.negligible = np.zeros(S), np.zeros(S), np.zeros(S)
@@ -168,6 +167,7 @@ class Lockstep:
             self.which,
             self.rounds,
             self.again,
+            self.last_try,
         ):
             array[target] = array[source]
         self.X[:, target, 0] = self.X[:, source, 0]
@@ -177,78 +177,62 @@ class Lockstep:
 
     def _begin(self, slots: Sequence[int] | range) -> None:
         """Simulates first guesses: slots just loaded have no gains yet."""
-        costs = self._roll_out()
+        self._roll_out(0, FIRST, list(slots))
+        costs = self._costs()
         for slot in slots:
             self.rounds[slot], self.again[slot] = 0, False
-            self.J[slot], self.rho[slot] = costs[slot, self.whole].sum(), 0.0
-            self._take(np.array([slot]), np.array([self.whole]))
-            self.histories[slot] = [float(costs[slot, self.whole, 0])]
+            self.J[slot], self.rho[slot] = costs[slot, 0].sum(), 0.0
+            self._take(slot, 0)
+            self.histories[slot] = [float(costs[slot, 0, 0])]
             self.outer[slot].begin()
 
-    def _roll_out(self) -> np.ndarray:
+    def _roll_out(self, tried: int, upto: int, slots: list[int]) -> None:
+        """Simulates step sizes from `tried` to `upto` of some slots in use."""
+        most = len(slots) * self.threads > self.count or len(slots) == self.count  # all of them on all threads take no longer
+        for part in range(-(-tried // self.W), min(-(-upto // self.W), len(self.sweeps))):
+            for bound, crew in ((self.sweeps[part], self.crew), (self.finals[part], None)):
+                if most:
+                    bound.run(crew, self.count)
+                else:
+                    for slot in slots:
+                        bound.run_group(slot)
+
+    def _costs(self) -> np.ndarray:
         """(slots, alphas, 2): costs and penalties."""
-        for sweep in self.sweeps:
-            sweep.run(self.crew, self.count)
-        for final in self.finals:
-            final.run(None, self.count)
         both = self.totals[:, :, 0].transpose(1, 0, 3, 2)  # (slots, parts, W, 2)
         return both.reshape(self.slots, -1, 2)[:, : len(self.alphas)]
 
-    def _take(self, slots: np.ndarray, lanes: np.ndarray) -> None:
-        part, lane = np.divmod(lanes, self.W)
-        self.x[slots] = self.X[part, slots, :, :, lane]
-        self.u[slots, :-1] = self.U[part, slots, :, :, lane]
+    def _take(self, slot: int, which: int) -> None:
+        part, lane = divmod(which, self.W)
+        self.x[slot] = self.X[part, slot, :, :, lane]
+        self.u[slot, :-1] = self.U[part, slot, :, :, lane]
 
     def _round(self) -> dict[int, str]:
         """One iteration of every slot in use; what ended and how."""
-        n, o = self.count, self.options
-        low, high = o.regularization
+        n = self.count
         self._expand(n)
         self.numbers[:n, 0] = self.rho[:n]
         self.backward.run(self.crew, n)
-        slope, curve, fine = self.results[:n].T
-        merit = self._roll_out()[:n].sum(axis=2)
-        alphas = self.alphas
-        expected = -(alphas * slope[:, None] + alphas**2 * (0.5 * curve[:, None]))
-        falls = self.J[:n, None] - merit
-        with np.errstate(all="ignore"):
-            z = falls / expected
-        usable = (fine == 1.0) & np.isfinite(slope)
-        good = (z > o.accept[0]) & (z < o.accept[1]) & usable[:, None]
-        first, best = np.argmax(good, axis=1), np.argmin(np.where(good, merit, np.inf), axis=1)
-        chosen = {"largest": first, "best": best, "balanced": np.where(good[:, self.whole], best, first)}[o.choose]
-        accepted = good.any(axis=1)
-        moved = np.nonzero(accepted)[0]
-        if len(moved):
-            self._take(moved, chosen[moved])
-        self.rounds[:n] += ~self.again[:n]
-        self.again[:n] = ~accepted
+        results, J = self.results[:n].tolist(), self.J[:n].tolist()
+        usable = [fine == 1.0 and math.isfinite(slope) for slope, _, fine in results]
+        taken: list[tuple[int, float] | None] = [None] * n  # which step size, and by how much the cost falls with it
+        tried, waiting = 0, [slot for slot in range(n) if usable[slot]]
+        for upto in self.choice.turns:
+            self._roll_out(tried, upto, waiting)
+            costs = self._costs().sum(axis=2).tolist()
+            for slot in waiting:
+                which = self.choice.pick(J[slot], costs[slot][:upto], *results[slot][:2])
+                if which is not None:
+                    taken[slot] = which, J[slot] - costs[slot][which]
+                    self._take(slot, which)
+            waiting = [slot for slot in waiting if taken[slot] is None]
+            tried = upto
+            if not waiting:
+                break
         ended: dict[int, str] = {}
         for slot in range(n):
-            tolerance = max(self.outer[slot].tolerance * abs(self.J[slot]), self.negligible[slot])
-            status = ""
-            if accepted[slot]:
-                fall = float(falls[slot, chosen[slot]])
-                self.J[slot] -= fall
-                self.histories[slot].append(float(self.J[slot]))
-                little = expected[slot, self.whole] <= tolerance or (fall <= tolerance and alphas[chosen[slot]] >= TELLING)
-                status = "converged" if little and self.rho[slot] <= low else ""
-                self.rho[slot], self.last_try[slot] = 0.0 if self.rho[slot] <= low else self.rho[slot] / 10.0, False
-            elif usable[slot] and expected[slot, self.whole] <= tolerance:
-                if self.rho[slot] == 0.0:
-                    status = "converged"
-                else:  # so small a step may be due to the regularisation: once more without
-                    self.rho[slot], self.last_try[slot] = 0.0, True
-            elif self.last_try[slot]:
-                status = "stalled"
-            else:
-                self.rho[slot] = max(low, 10.0 * self.rho[slot])
-                if self.rho[slot] > high:
-                    status = "stalled" if usable[slot] else trouble(tuple(a[slot, :-1] for a in self.expanded))
-            if not math.isfinite(self.J[slot]):
-                status = "diverged"
-            elif not status and self.rounds[slot] >= o.iterations:
-                status = "iterations"
+            expected = self.choice.expected(*results[slot][:2])
+            status = self._judge(slot, taken[slot], expected, usable[slot])
             if status:
                 self.again[slot] = self.last_try[slot] = False
                 status = self._outer(slot, status)
@@ -256,14 +240,47 @@ class Lockstep:
                 ended[slot] = status
         return ended
 
+    def _judge(self, slot: int, taken: tuple[int, float] | None, expected: float, usable: bool) -> str:
+        """Accounts for a step or its refusal; a status if that was the last."""
+        low, high = self.options.regularization
+        rho, J = float(self.rho[slot]), float(self.J[slot])
+        self.rounds[slot] += not self.again[slot]
+        self.again[slot] = taken is None
+        tolerance = max(self.outer[slot].tolerance * abs(J), float(self.negligible[slot]))
+        status = ""
+        if taken is not None:
+            which, fall = taken
+            J -= fall
+            self.J[slot] = J
+            self.histories[slot].append(J)
+            little = expected <= tolerance or (fall <= tolerance and self.choice.alphas[which] >= TELLING)
+            status = "converged" if little and rho <= low else ""
+            self.rho[slot], self.last_try[slot] = 0.0 if rho <= low else rho / 10.0, False
+        elif usable and expected <= tolerance:
+            if rho == 0.0:
+                status = "converged"
+            else:  # so small a step may be due to the regularisation: once more without
+                self.rho[slot], self.last_try[slot] = 0.0, True
+        elif self.last_try[slot]:
+            status = "stalled"
+        else:
+            self.rho[slot] = max(low, 10.0 * rho)
+            if self.rho[slot] > high:
+                status = "stalled" if usable else trouble(tuple(a[slot, :-1] for a in self.expanded))
+        if not math.isfinite(J):
+            return "diverged"
+        return status or ("iterations" if self.rounds[slot] >= self.options.iterations else "")
+
     def _expand(self, n: int) -> None:
         if self.layout.bounded:
             keep_to_touched(self.u[:n], (self.lower[:n], self.upper[:n]), (self.box[0][:n], self.box[1][:n]), self.active[:n])
         x, u, h, p = self.x[:n], self.u[:n], self.h[:n, :, 0], self.p[:n]
         if self.dtype != np.float64:
             x, u, h, p = (a.astype(self.dtype) for a in (x, u, h, p))
-        self.expansion(x, u, h, p, out=tuple(a[:n] for a in self.expanded))
-        self.final_expansion(x[:, -1], p[:, -1], out=self.end[:n])
+        rows = n * (self.steps + 1)
+        self.expansion(*(_rows(a, rows) for a in (x, u, h, p)), out=tuple(_rows(a[:n], rows) for a in self.expanded))
+        # whole arrays take the quick way into a kernel
+        self.final_expansion(np.ascontiguousarray(x[:, -1]), np.ascontiguousarray(p[:, -1]), out=self.end[:n])
 
     def _outer(self, slot: int, status: str) -> str:
         """With constraints, the end of a descent need not be the end: multipliers are renewed."""
@@ -282,3 +299,8 @@ class Lockstep:
         K = self.gains[slot, :-1][:, :, [o.state(i) for i in range(o.n)]]
         x, u = self.x[slot], self.u[slot, :-1]
         self.found[self.which[slot]] = Solution.of(self.problems[slot], status, x, u, K, int(self.rounds[slot]), stats)
+
+
+def _rows(array: np.ndarray, rows: int) -> np.ndarray:
+    """Knots of all slots as one batch axis, without a copy."""
+    return array.reshape(rows, *array.shape[2:])

@@ -18,9 +18,8 @@ from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.gpu import DEVICES
-from rigidgrad.targets.gpu.solver import CHOICES, STEP_SIZES
+from rigidgrad.targets.gpu.solver import STEP_SIZES
 
-_ROUNDING = {"float64": 0.0, "float32": 1e-5}  # the cost of a trajectory is not known better, relatively
 _LINEAR = {"float64": 0.0, "float32": 1e-12}  # η falls no further, relatively
 
 
@@ -66,15 +65,8 @@ class DevicePDDP(DeviceRun):
     def begin(self) -> None:
         o = self.options
         self.write_options(
-            tolerance=max(o.tolerance, _ROUNDING[o.dtype]),
-            accept_low=o.accept[0],
-            accept_high=o.accept[1],
             defect=o.defect,
-            rho_low=o.regularization[0],
-            rho_high=o.regularization[1],
-            choose=CHOICES.index(o.choose),
             whole=int(np.argmin(np.abs(self.step_sizes - 1.0))),
-            most=o.iterations,
             armijo=ARMIJO,
             telling=TELLING,
         )
@@ -116,16 +108,8 @@ class DeviceDirect(DeviceRun):
     def begin(self) -> None:
         o = self.options
         self.write_options(
-            tolerance=max(o.tolerance, _ROUNDING[o.dtype]),
-            accept_low=o.accept[0],
-            accept_high=o.accept[1],
-            rho_low=o.regularization[0],
-            rho_high=o.regularization[1],
-            choose=CHOICES.index(o.choose),
-            most=o.iterations,
             first_penalty=FIRST_PENALTY,
             nothing=NOTHING,
-            rounding=2.0 * float(np.finfo(o.dtype).eps),
             linear_tolerance=max(o.linear_tolerance, _LINEAR[o.dtype]),
         )
         self.origin.write(np.array([p.start for p in self.problems]))

@@ -23,9 +23,10 @@ from rigidgrad.program.fuse import fuse
 from rigidgrad.program.order import best_order
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.gpu_solver import Numbers, Session, open_session
-from rigidgrad.targets.gpu.solver import CONTROL, OPTIONS, STATUS, SolverKernels
+from rigidgrad.targets.gpu.solver import CHOICES, CONTROL, OPTIONS, STATUS, SolverKernels
 
 _REGISTERS = 200
+_KNOWN = {"float64": 0.0, "float32": 1e-5}  # how well the cost of a trajectory is known, relatively
 BEGIN, RUNNING, DIVERGED, TROUBLE = (STATUS.index(word) for word in ("begin", "running", "diverged", "trouble"))
 
 
@@ -118,7 +119,19 @@ class DeviceRun:
             kept[key] = session
         return kept[key]
 
-    def write_options(self, **options: float) -> None:
+    def write_options(self, **own: float) -> None:
+        """Those of both solvers, and those of one."""
+        o = self.options
+        options = {
+            "tolerance": max(o.tolerance, _KNOWN[o.dtype]),
+            "accept_low": o.accept[0],
+            "accept_high": o.accept[1],
+            "rho_low": o.regularization[0],
+            "rho_high": o.regularization[1],
+            "choose": CHOICES.index(o.choose),
+            "most": o.iterations,
+            "rounding": 2.0 * float(np.finfo(o.dtype).eps),
+        } | own
         self.numbers.write(np.array([options.get(name, 0.0) for name in OPTIONS]))
 
     # --- what happens in a round -----------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from rigidgrad.errors import InputError
 from rigidgrad.runtime.threads import default_crew, thread_count
 
 ARMIJO = 0.05  # where there are defects: of the fall that the slope promises, the part that a step must bring
+FIRST = 4  # step sizes that are simulated first: a vector of float64 has so many at least on most CPUs
 TELLING = 0.5  # a step at least so large tells, by how little the cost falls, that there is nothing left to gain
 
 
@@ -37,7 +38,7 @@ class PDDP:
     `blocks`: shooting blocks of both passes, or of each its own. `tolerance`: relative fall of the cost at which it stops. `violation`: how far constraints may be
     off in the end. Of the step sizes `alphas` (a number n of them means 1, ½, ¼, …) those are acceptable whose actual fall of the cost is within `accept` times the
     expected one, and whose defects are below `defect`; `choose` the "largest" of them, the "best", as the dissertation does, or "balanced": the largest until a
-    whole step is acceptable, then the best. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks. `device="opencl"` or `"cuda"` solves on a GPU, all of it in `dtype`, one problem or
+    whole step is acceptable, then the best; but for "best", only if none of the first four is acceptable do the others count. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks. `device="opencl"` or `"cuda"` solves on a GPU, all of it in `dtype`, one problem or
     a batch (docs/gpu.md).
     """
 
@@ -109,6 +110,40 @@ class PDDP:
         return solution
 
 
+class Search:
+    """Which of the step sizes is taken: plain numbers, since a handful of them is quicker so than in arrays."""
+
+    def __init__(self, options: PDDP):
+        self.alphas: list[float] = options.step_sizes.tolist()
+        self.whole = min(range(len(self.alphas)), key=lambda k: abs(self.alphas[k] - 1.0))
+        self.choose, (self.low, self.high) = options.choose, options.accept
+        # how many there are after each turn: the small ones wait until the first few are refused, unless the best of all is wanted
+        count = len(self.alphas)
+        self.turns = (FIRST, count) if count > FIRST and self.choose != "best" else (count,)
+
+    def expected(self, slope: float, curve: float) -> float:
+        """The fall of the cost that a whole step promises."""
+        alpha = self.alphas[self.whole]
+        return -(alpha * slope + alpha * alpha * 0.5 * curve)
+
+    def pick(self, J: float, costs: list[float], slope: float, curve: float) -> int | None:
+        """By the costs of the first few step sizes, where it is J now (4.2). NaN is never acceptable."""
+        fine = []
+        for k, cost in enumerate(costs):
+            alpha = self.alphas[k]
+            expected = -(alpha * slope + alpha * alpha * 0.5 * curve)
+            if expected != 0.0 and self.low < (J - cost) / expected < self.high:
+                fine.append(k)
+        return self.among(fine, costs)
+
+    def among(self, fine: list[int], costs: list[float]) -> int | None:
+        if not fine:
+            return None
+        if self.choose == "best" or (self.choose == "balanced" and self.whole in fine):
+            return min(fine, key=costs.__getitem__)
+        return fine[0]
+
+
 class Run:
     """A problem in the hands of this solver: buffers are made once, and solves may follow one another."""
 
@@ -123,8 +158,7 @@ class Run:
         self.gaps = problem.guess_states is not None
         if self.gaps and (options.M_f > 1 or options.M_b > 1):
             raise InputError("a guess of states needs blocks=1; leave the states out, or the blocks")
-        self.alphas = options.step_sizes
-        self.whole = int(np.argmin(np.abs(self.alphas - 1.0)))
+        self.alphas, self.choice = options.step_sizes, Search(options)
         self.backward = Backward(problem, options.M_b, options.dtype, gaps=self.gaps or options.M_f > 1, second_order=options.second_order)
         self.forward = Forward(problem, self.backward, self.alphas, options.M_f, self.gaps)
         self.single = self.forward if not self.gaps and options.M_f == 1 else Forward(problem, self.backward, np.ones(1))
@@ -227,7 +261,7 @@ class Run:
                         return "time"
                     continue
                 fresh = False
-                chosen, falls, expected = self.timed("forward", self.search, slope, curve)
+                chosen, fall, expected = self.timed("forward", self.search, slope, curve)
                 if chosen is not None or expected <= max(tolerance * abs(self.J), self.negligible):
                     break
                 if newton:
@@ -245,7 +279,6 @@ class Run:
             self.forward.take(chosen)
             if self.options.M_b > 1:
                 self.backward.hand_over(self.problem.minus(self.x, before))
-            fall = float(falls[chosen])
             self.J -= fall
             self.history.append(self.J)
             self.steps_taken.append(float(self.alphas[chosen]))
@@ -273,27 +306,19 @@ class Run:
 
     def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
         """(the step size taken or None, by how much the cost falls with it, the fall expected of a whole step)."""
-        f = self.forward
-        cost, penalty = f.run(self.crew)
-        J = cost + penalty
+        f, choice = self.forward, self.choice
         if f.open:
-            return self.search_merit(J)
-        expected = -(self.alphas * slope + self.alphas**2 * (0.5 * curve))
-        falls = self.J - J
-        with np.errstate(all="ignore"):
-            z = falls / expected
-        low, high = self.options.accept
-        return self.choose((z > low) & (z < high), J), falls, float(expected[self.whole])  # NaN is never acceptable
+            return self.search_merit(np.add(*f.run(self.crew)))
+        tried = 0
+        for upto in choice.turns:
+            J = np.add(*f.run(self.crew, tried, upto))[:upto].tolist()
+            chosen = choice.pick(self.J, J, slope, curve)
+            if chosen is not None:
+                return chosen, self.J - J[chosen], choice.expected(slope, curve)
+            tried = upto
+        return None, 0.0, choice.expected(slope, curve)
 
-    def choose(self, fine: np.ndarray, merit: np.ndarray) -> int | None:
-        if not fine.any():
-            return None
-        how = self.options.choose
-        if how == "best" or (how == "balanced" and fine[self.whole]):
-            return int(np.argmin(np.where(fine, merit, np.inf)))
-        return int(np.argmax(fine))
-
-    def search_merit(self, J: np.ndarray) -> tuple[int | None, Any, float]:
+    def search_merit(self, J: np.ndarray) -> tuple[int | None, float, float]:
         """With defects: steps that lower J + σ Σ|d| enough, with σ large enough for the step to go downhill (Nocedal and Wright, 18.36)."""
         f = self.forward
         slope, curve = f.model_along_step()
@@ -306,7 +331,8 @@ class Run:
             falls = self.J - J + self.sigma * (before - after)
             fine = (falls > ARMIJO * self.alphas * (self.sigma * before - slope)) & (sums.max(axis=1) < self.options.defect)
         expected = self.sigma * before - slope - 0.5 * curve
-        return self.choose(fine, J + self.sigma * after), self.J - J, expected
+        chosen = self.choice.among(np.nonzero(fine)[0].tolist(), (J + self.sigma * after).tolist())
+        return chosen, 0.0 if chosen is None else self.J - float(J[chosen]), expected
 
     # --- the end -----------------------------------------------------------------------------------------------------------------
 

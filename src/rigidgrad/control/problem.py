@@ -299,7 +299,7 @@ class Problem:
     def _at_all_knots(self, x: np.ndarray, u: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Next states and running costs; the last knot, with the control before it, only keeps arrays whole and is to be ignored."""
         padded = np.concatenate([u, u[..., -1:, :]], axis=-2)
-        return self.programs.evaluation(x, padded, np.full(x.shape[:-1], self.dt), p)  # type: ignore[no-any-return]
+        return self.programs.evaluation(x, padded, np.full(x.shape[:-1], self.dt), p)
 
     def minus(self, x: np.ndarray, origin: np.ndarray) -> np.ndarray:
         """x ⊖ origin, states of any batch shape."""

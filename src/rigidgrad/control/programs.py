@@ -210,17 +210,22 @@ class Programs:
 
     @cached_property
     def layout(self) -> Layout:
-        return self._layout("float64")
-
-    def _layout(self, dtype: str) -> Layout:
         """How the backward pass wants F, l and L."""
         s = self.system
         form = "dense"
         if is_structured(s, self.integrator):
             form = "implicit" if self.integrator == "semi_implicit_euler" else "explicit"
-        width = min(host_lanes("float64"), _LONGEST_VECTOR)  # of either type, so that gains look the same
+        width = min(host_lanes("float64"), _LONGEST_VECTOR)
         diagonal = s.ndx <= _DIAGONAL_UP_TO and all(self._is_diagonal(t) for t in self.terms)
-        return Layout(s.ndx, s.nu, form, dtype, width, diagonal=diagonal, bounded=self.bounded)
+        return Layout(s.ndx, s.nu, form, "float64", width, diagonal=diagonal, bounded=self.bounded)
+
+    def layout_in(self, dtype: str) -> Layout:
+        """The same columns in either type, so that gains look the same; of float32 longer vectors, where whole ones fit."""
+        o = self.layout
+        if dtype == "float64":
+            return o
+        longer = replace(o, dtype=dtype, width=min(host_lanes(dtype), _LONGEST_VECTOR))
+        return longer if (longer.columns, longer.state_columns) == (o.columns, o.state_columns) else replace(o, dtype=dtype)
 
     def _is_diagonal(self, term: Term) -> bool:
         if isinstance(term, Effort):
@@ -232,7 +237,7 @@ class Programs:
         return self._once(self._expansion, dtype, threads)
 
     def _expansion(self, dtype: str, threads: int) -> Compiled:
-        s, o = self.system, self._layout(dtype)
+        s, o = self.system, self.layout_in(dtype)
         outputs = {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
         columns = [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
 
@@ -263,7 +268,7 @@ class Programs:
         return self._once(self._final_expansion, dtype)
 
     def _final_expansion(self, dtype: str) -> Compiled:
-        s, o = self.system, self._layout(dtype)
+        s, o = self.system, self.layout_in(dtype)
 
         def evaluate(a: dict[str, Any]) -> tuple:
             q = self.expand(a["x"], None, a["p"])

@@ -42,7 +42,7 @@ class Backward:
     def __init__(self, problem: Problem, blocks: int = 1, dtype: str = "float64", gaps: bool = False, second_order: bool = False):
         self.problem, self.second_order = problem, second_order
         programs, n, steps = problem.programs, problem.system.ndx, problem.steps
-        base = replace(programs.layout, dtype=dtype)
+        base = programs.layout_in(dtype)
         self.layout = o = replace(base, gaps=gaps, diagonal=base.diagonal and not second_order)
         self.expansion, self.final_expansion = programs.expansion(dtype), programs.final_expansion(dtype)
         self.dtype = np.dtype(dtype)

@@ -33,7 +33,7 @@ class Forward:
         self.J = np.zeros((self.parts, 1, 1, 2, W))
         lanes = np.resize(alphas, self.parts * W).reshape(self.parts, 1, 1, 1, W)
         self._alpha = np.broadcast_to(lanes, (self.parts, blocks, longest, 1, W)).copy()
-        self._sweeps = [sweep for part in range(self.parts) for sweep in self._bind(part)]
+        self._sweeps = [self._bind(part) for part in range(self.parts)]
         self._finals = [self._bind_final(part) for part in range(self.parts)]
         self.open = gaps or blocks > 1  # whether there may be defects
         if self.open:
@@ -79,17 +79,17 @@ class Forward:
         self.h[:] = self.problem.dt
         self.X[:, 0, 0] = self.problem.start[:, None]
 
-    def run(self, crew: Crew | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Simulates; (costs, penalties), each (alphas,)."""
+    def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Simulates; (costs, penalties), each (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
         if self.open:
             for sweep in self._consensus:
                 sweep.run()
         if self.blocks > 1:
             self._place_starts()
-        for sweep in self._sweeps:
-            sweep.run(crew)
-        for final in self._finals:
-            final.run()
+        for part in range(-(-tried // self.W), self.parts if upto is None else -(-upto // self.W)):
+            for sweep in self._sweeps[part]:
+                sweep.run(crew)
+            self._finals[part].run()
         J = self.J[:, 0, 0]
         if self.blocks > 1:
             lengths = np.diff(self.starts)[:-1]

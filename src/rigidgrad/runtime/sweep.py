@@ -95,6 +95,9 @@ class Bound:
         else:
             self._function(self._address, 0, count)
 
+    def run_group(self, group: int) -> None:
+        self._function(self._address, group, group + 1)
+
 
 def _compile(job: SweepJob) -> cache.Entry:
     program = best_order(job.build(), native.host().registers)
