@@ -20,17 +20,18 @@ MODEL_ERRORS = (0.0, 0.1, 0.3)
 LATENCIES = (0, 2, 5, 10, 15, 20)  # ms
 PERIOD = 4  # ms, where something else varies
 GRAVITY = 9.81
-SHARE = 0.5  # of a lap: all heights, and by symmetry all places
+SHARE, QUICK_SHARE = 0.5, 0.25  # of a lap: in half a lap all heights, and by symmetry all places
 
 
 def measure(quick: bool) -> dict[str, Any]:
     runs = list(cases(quick))
     found = []
+    seconds = (QUICK_SHARE if quick else SHARE) * LAP
     for k, case in enumerate(runs):
         say(f"figure: run {k + 1} of {len(runs)}, {case}")
-        found.append(case | run(**case))
+        found.append(case | run(**case, seconds=seconds))
     say("")
-    return {"runs": found, "seconds_each": SHARE * LAP, "differences": DIFFERENCES}
+    return {"runs": found, "seconds_each": seconds, "differences": DIFFERENCES}
 
 
 def cases(quick: bool) -> Iterator[dict[str, Any]]:
@@ -47,7 +48,9 @@ def cases(quick: bool) -> Iterator[dict[str, Any]]:
         yield fields | {"observer": observer}
 
 
-def run(kind: str, model_error: float, blocks: int, iterations: int, period_ms: float, latency_ms: float, **more: Any) -> dict[str, Any]:
+def run(
+    kind: str, model_error: float, blocks: int, iterations: int, period_ms: float, latency_ms: float, seconds: float, **more: Any
+) -> dict[str, Any]:
     """In the kind "age" measurements are late, and the controller knows how late or not; in the others plans are."""
     task = Tracking(mass_error=model_error, limits=True)
     if kind == "gravity":
@@ -64,7 +67,7 @@ def run(kind: str, model_error: float, blocks: int, iterations: int, period_ms: 
         target=course,
         observer=more.get("observer", False),
     )
-    found = tracked(mpc, plant, course, SHARE * LAP, known)
+    found = tracked(mpc, plant, course, seconds, known)
     return found.summary() | {"counts": {name: count for name, count in mpc.counts.items() if count}}
 
 

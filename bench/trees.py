@@ -80,10 +80,10 @@ def _sums(tree: trees.Tree, parts: np.ndarray) -> np.ndarray:
 
 
 class Study:
-    def __init__(self, largest: int, budget: float) -> None:
+    def __init__(self, largest: int, budget: float, scans: int) -> None:
         self.sizes = [n for n in SIZES if n <= largest]
         self.crba_sizes = [n for n in CRBA_SIZES if n <= largest]
-        self.largest, self.budget = largest, budget
+        self.largest, self.budget, self.scans = largest, budget, scans
         self.oracle = Oracle()
         self._kept: tuple[Any, Any] = (None, None)
 
@@ -105,7 +105,7 @@ class Study:
     def figure_10(self, progress: Progress) -> list[dict]:
         """What compact data save: dense time / compact time, chains."""
         rows = []
-        for n in [n for n in self.sizes if n <= 1_000_000]:
+        for n in [n for n in self.sizes if n <= self.scans]:
             tree, q, v, a = self.tree(n, 1.0)
             I = dense.inertias(tree)
             tasks = {
@@ -127,7 +127,7 @@ class Study:
         """The rootfix of velocities by each scan, branching 2; block sizes at 100,000 bodies."""
         rows = []
         neutral = np.concatenate([IDENTITY, np.zeros(6)])
-        for n in [n for n in self.sizes if n <= 1_000_000]:
+        for n in [n for n in self.sizes if n <= self.scans]:
             tree, full, X = self._velocities(n)
             tasks = {}
             for variant in ("native", "work_efficient", "blocked"):
@@ -165,7 +165,7 @@ class Study:
         """A rootfix of the recurrence against one of vector addition."""
         rows = []
         neutral = np.concatenate([IDENTITY, np.zeros(6)])
-        for n in [n for n in self.sizes if n <= 1_000_000]:
+        for n in [n for n in self.sizes if n <= self.scans]:
             tree, full, _ = self._velocities(n)
             parts = np.ascontiguousarray(full[:, 12:])
             seconds = best(
@@ -352,7 +352,7 @@ def trees_memory() -> int:
 
 
 def steps(study: Study, part: str) -> int:
-    small = len([n for n in study.sizes if n <= 1_000_000])
+    small = len([n for n in study.sizes if n <= study.scans])
     single = len([n for n in study.sizes if n in (10_000, 1_000_000)])
     forward = len([n for n in (1_000, 10_000, 100_000) if n <= study.largest])
     counts = {"figures_13_14": 4 * len(study.sizes), "figures_15_16": 4 * len(study.crba_sizes), "single_precision": 4 * single}
@@ -373,6 +373,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--largest", type=int, default=4_000_000, help="bodies")
+    parser.add_argument("--scans", type=int, default=1_000_000, help="bodies, of figures 10 to 12")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--quick", action="store_true", help="up to 10,000 bodies, 0.2 s each")
     parser.add_argument("--json", type=Path, help="where to write all figures; parts that are already there and not measured now stay")
@@ -382,7 +383,7 @@ def main() -> None:
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
-    study = Study(10_000, 0.2) if options.quick else Study(options.largest, options.budget)
+    study = Study(10_000, 0.2, 10_000) if options.quick else Study(options.largest, options.budget, options.scans)
     progress = Progress(sum(steps(study, name) for name in names))
     result: dict[str, Any] = {}
     if options.json and options.json.exists():

@@ -233,10 +233,17 @@ def test_a_script_that_fails_stops_nothing_and_is_tried_again(bench, tmp_path):
     assert calls(bench) == ["preconditioners", "trees"] and list(found.results) == ["preconditioners"]
     assert "so far so good" in found.troubles["claims"] and "the peer has gone" in found.troubles["claims"]
     assert found.troubles["data_types"] == "it wrote no results" and "no JSON" in found.troubles["trees"]
+    assert found.troubles["claims"].endswith("exit code 1")
     finding = judge(entry_of("003 Claim: persistent threads"), found.results, found.troubles)
     assert finding.verdict == FAILED and "bench/claims.py ended with an error" in finding.reason and "the peer has gone" in finding.reason
     (bench / "claims.py").write_text(SCRIPT)
     assert "claims" in runner.measure(names[:1], bench, out, True).results
+
+
+def test_a_script_that_crashes_after_its_results_has_failed(bench, tmp_path):
+    (bench / "claims.py").write_text(SCRIPT + "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    found = runner.measure(["claims"], bench, tmp_path / "out", True)
+    assert not found.results and found.troubles["claims"].endswith("signal SIGSEGV")
 
 
 def test_a_script_that_takes_too_long_is_stopped_in_fast_mode(bench, tmp_path, monkeypatch):

@@ -55,7 +55,16 @@ _ALL = (
     Measurement("data_types", ("--quick", "--plot", "{out}/data_types.svg"), ("--plot", "{out}/data_types.svg"), 30),
     Measurement(
         "trees",
-        ("--largest", "1000000", "--budget", "0.1", "--parts", "figure_10,figure_11,figure_12,figures_13_14,figures_15_16"),
+        (
+            "--largest",
+            "1000000",
+            "--scans",
+            "100000",
+            "--budget",
+            "0.1",
+            "--parts",
+            "figure_10,figure_11,figure_12,figures_13_14,figures_15_16",
+        ),
         ("--parts", "figure_10,figure_11,figure_12,figures_13_14,figures_15_16"),
         150,
     ),

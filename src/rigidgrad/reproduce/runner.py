@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -137,7 +138,9 @@ def _run(command: list[str], log: Path, fast: bool, say: Callable[[str], None]) 
                 process.kill()
                 process.wait()
     if process.returncode:
-        return log.read_text(errors="replace")[-_SHOWN:].strip() or f"it said nothing, and ended with {process.returncode}"
+        code = process.returncode
+        how = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"  # a crash says nothing itself
+        return f"{log.read_text(errors='replace')[-_SHOWN:].strip()}\n{how}".strip()
     return ""
 
 
