@@ -172,6 +172,17 @@ def test_what_a_gpu_would_have_to_tell_is_never_judged_by_an_estimate():
     assert finding.verdict == GPU and all("estimated" in row.ours for row in finding.rows)
 
 
+def test_a_result_says_where_it_comes_from():
+    machine = {"cpu": "c", "cores": 2, "load": [0.5, 1, 2], "versions": {"commit": "abc"}}
+    assert readings.origin({"machine": machine}) == {"cpu": "c", "cores": 2, "load": 0.5, "commit": "abc"}
+    assert readings.origin({"figure": {"machine": machine}})["cpu"] == "c"
+    assert readings.origin({"machine": "no GPU", "date": "today", "estimate": {"machine": {"pcie": 1.0}}}) == {
+        "cpu": "no GPU",
+        "date": "today",
+    }
+    assert readings.origin([]) == {}
+
+
 # --- measuring ---------------------------------------------------------------------------------------------------------------------------
 
 SCRIPT = """

@@ -54,7 +54,8 @@ def page(findings: Sequence[Finding], measured: Measured, mode: str) -> str:
         _STYLE,
         f"<p>What three works published, beside what this software gives on this hardware ({escape(mode)}). {len(findings)} figures, tables and claims: {counted}.</p>",
         '<p class="small">A row is <em>reproduced</em> where our number is the published one within 15%, <em>better</em> where it lies beyond it on the good side, and'
-        " <em>differs</em> otherwise; an entry differs if one of its rows does. What only a device can tell is not judged.</p>",
+        " <em>differs</em> otherwise; an entry differs if one of its rows does. What only a device can tell is not judged. Behind “because” stand the differences that we"
+        " know of; how much each of them does was not measured one by one.</p>",
         _contents(findings),
     ]
     for seed, work in WORKS.items():
@@ -114,6 +115,7 @@ def _measurements(how: Mapping[str, Mapping[str, Any]]) -> str:
     items = []
     for name, found in how.items():
         told = [str(found[key]) for key in ("cpu", "date", "commit", "command") if key in found]
+        told += [f"load before it {found['load']:.1f}"] if "load" in found else []
         items.append(
             f"<li><code>bench/{escape(name)}.py</code>: {escape(found['how'])}{escape('; ' + ', '.join(told)) if told else ''}</li>"
         )

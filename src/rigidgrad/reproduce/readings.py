@@ -49,13 +49,14 @@ def origin(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
         return {}
     machine = data.get("machine")
-    if not isinstance(machine, dict):
-        inner = [value["machine"] for value in data.values() if isinstance(value, dict) and isinstance(value.get("machine"), dict)]
-        machine = inner[0] if inner else {"cpu": machine} if isinstance(machine, str) else {}
+    if isinstance(machine, str):
+        machine = {"cpu": machine}
+    elif machine is None:  # mpc.py: one a part
+        machine = next((p["machine"] for p in data.values() if isinstance(p, dict) and isinstance(p.get("machine"), dict)), {})
     found = {key: machine.get(key, data.get(key)) for key in ("cpu", "cores", "date", "command", "system")}
-    return {key: value for key, value in found.items() if value is not None} | (
-        {"commit": machine["versions"]["commit"]} if "commit" in machine.get("versions", {}) else {}
-    )
+    found["commit"] = machine.get("versions", {}).get("commit")
+    found["load"] = machine["load"][0] if machine.get("load") else None
+    return {key: value for key, value in found.items() if value is not None}
 
 
 # --- dynamics.py, claims.py --------------------------------------------------------------------------------------------------------------

@@ -164,7 +164,11 @@ def _fig_4_11(r: Results) -> list[Row]:
     few = [row for row in readings.rows(r, "mpc", "figure", "runs", kind="period") if row["blocks"] > row["iterations"] > 0]
     failed = [row for row in few if row["settled_s"] is None]
     return [
-        statement("the error grows with the control period (model error 10%, gravity)", None if first is None else last > first, said),
+        statement(
+            "the error is larger at the longest control period than at the shortest (model error 10%, gravity)",
+            None if first is None else last > first,
+            said,
+        ),
         statement(
             "many solvers follow well at short periods",
             None if worst is None else worst[1] < 50,
