@@ -37,8 +37,8 @@ class Forward:
         self._finals = [self._bind_final(part) for part in range(self.parts)]
         self.open = gaps or blocks > 1  # whether there may be defects
         if self.open:
-            self.dx = np.zeros((self.parts, 1, steps + 1, s.ndx, W))
-            self._consensus = [self._bind_consensus(part) for part in range(self.parts)]
+            self.dx = np.zeros((1, steps + 1, s.ndx, W))  # of a whole step; other steps are parts of it
+            self._consensus = self._bind_consensus()
 
     def _bind(self, part: int) -> list[Bound]:
         """Blocks of one length share a binding."""
@@ -66,13 +66,12 @@ class Forward:
         inputs = {"x": self.X[part, -1:, last], "cost": self.C[part, -1:, last], "p": self.problem.p[None, -1:]}
         return self.problem.programs.final_cost.bind(inputs, {"cost": self.J[part]})
 
-    def _bind_consensus(self, part: int) -> Bound:
+    def _bind_consensus(self) -> Bound:
         steps = self.problem.steps
         shared = {"F": self.backward.expanded[0], "gains": self.backward.gains, "gap": self.gap, "h": self.h}
         inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
-        alpha = np.ascontiguousarray(np.broadcast_to(self._alpha[part, :1, :1], (1, steps, 1, self.W)))
-        dx = self.dx[part]
-        return self.problem.programs.consensus.bind(inputs | {"dx": dx[:, :-1], "alpha": alpha}, {"dx": dx[:, 1:]})
+        alpha = np.ones((1, steps, 1, self.W))
+        return self.problem.programs.consensus.bind(inputs | {"dx": self.dx[:, :-1], "alpha": alpha}, {"dx": self.dx[:, 1:]})
 
     def prepare(self) -> None:
         """Reads the problem's start and dt."""
@@ -82,8 +81,7 @@ class Forward:
     def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Simulates; (costs, penalties), each (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
         if self.open:
-            for sweep in self._consensus:
-                sweep.run()
+            self._consensus.run()
         if self.blocks > 1:
             self._place_starts()
         for part in range(-(-tried // self.W), self.parts if upto is None else -(-upto // self.W)):
@@ -100,7 +98,7 @@ class Forward:
     def _place_starts(self) -> None:
         """Starts of all blocks but the first, from the consensus sweep (4.7)."""
         inner = self.starts[1:-1]
-        moved = self.dx[:, 0, inner].transpose(0, 3, 1, 2)  # (parts, W, blocks - 1, ndx)
+        moved = self._alpha[:, 0, 0, 0, :, None, None] * self.dx[0, inner, :, 0]  # (parts, W, blocks - 1, ndx)
         origin = np.broadcast_to(self.x[inner], (*moved.shape[:3], self.x.shape[1]))
         self.X[:, 1:, 0] = self.problem.plus(origin, moved).transpose(0, 2, 3, 1)
 
@@ -116,11 +114,10 @@ class Forward:
     def model_along_step(self) -> tuple[float, float]:
         """The slope and curvature of the cost along the step of the linearised problem (of the last `run`)."""
         b, o = self.backward, self.backward.layout
-        scale = self.alphas[0]
-        dx = self.dx[0, 0, :, :, 0] / scale
+        dx, c = self.dx[0, :, :, 0], o.state_columns
         step = np.zeros((self.problem.steps, o.columns))
         step[:, b.state_columns] = dx[:-1]
-        step[:, o.state_columns : o.state_columns + o.m] = b.correction + np.einsum("kij,kj->ki", b.feedback, dx[:-1])
+        step[:, c : c + o.m] = b.correction + (b.gains[:, :, :c] @ step[:, :c, None])[:, :, 0]
         _, l, L = b.expanded
         final, n = b.end[-1][:, b.state_columns], o.n
         slope = float(np.vdot(l, step) + final[n] @ dx[-1])
