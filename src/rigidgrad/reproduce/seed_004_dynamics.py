@@ -272,8 +272,8 @@ ENTRIES = (
         NEW,
         ("claims",),
         _spread,
-        "A virtual machine with two cores that it shares with others, and a system that was not told to leave them alone; there a workstation with its clock fixed. Our batches take a few"
-        " microseconds, of which 1% is less than the clock resolves well.",
+        "A virtual machine with two cores that it shares with others, and a system that was not told to leave them alone; there a workstation with its clock fixed. 1% of a"
+        " batch of a few microseconds is some tens of nanoseconds.",
         device=seed_003.ON_A_GPU,
     ),
     Entry(
