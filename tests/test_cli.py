@@ -201,6 +201,10 @@ def test_a_singular_mass_matrix_fails_and_a_still_robot_is_noted(two, tmp_path, 
     failed = [c["about"] for c in data(capsys, "check", "light.urdf", code=1)["checks"] if c["passed"] is False]
     assert any("'wrist' moves link 'hand', which has no mass" in text for text in failed)
     assert any("singular" in text for text in failed)
+    ball = '<link name="ball"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+    spin = '<joint name="spin" type="continuous"><parent link="hand"/><child link="ball"/></joint>'
+    notes = verification.body_notes(rg.load(massless.replace("</robot>", f"{ball}{spin}</robot>")))
+    assert "hand: they move what hangs on them" in [n.about for n in notes]
     (tmp_path / "still.urdf").write_text(re.sub(r'type="(revolute|continuous)"', 'type="fixed"', TWO))
     assert "there are no moving joints" in output(capsys, "check", "still.urdf")
 

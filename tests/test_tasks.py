@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tomllib
@@ -122,6 +123,11 @@ def test_actuation_and_solvers():
     )  # fmt: skip
     assert said.problem.system.nu == 1 and said.solver == rg.Direct(linear_solver="pcg", iterations=7)
     assert task(solver={"blocks": 4, "alphas": [1.0, 0.5]}).solver == rg.PDDP(blocks=4, alphas=(1.0, 0.5))
+
+
+@pytest.mark.parametrize(("kind", "solver"), [("pddp", rg.PDDP), ("direct", rg.Direct)])
+def test_every_option_of_a_solver_is_a_key(kind, solver):
+    assert {f.name for f in dataclasses.fields(solver)} == set(keys.SOLVERS[kind])
 
 
 def test_a_robot_is_found_beside_the_file(tmp_path, monkeypatch):

@@ -76,10 +76,15 @@ def body_notes(robot: Robot) -> list[Check]:
     """What is possible, but odd."""
     found, all_bodies = [], measured_bodies(robot)
     reach = sum(float(np.linalg.norm(p.p)) for p in robot.model.placements) + max((b.center for b in all_bodies), default=0.0)
+    carried = [b.mass for b in all_bodies]
+    for i in reversed(robot.model.bodies):
+        if robot.model.parents[i] >= 0:
+            carried[robot.model.parents[i]] += carried[i]
+    bare = [b.name for i, b in enumerate(all_bodies) if b.mass == 0 and carried[i] > 0]
+    if bare:
+        found.append(Check("massless bodies", None, about=f"{_some(bare)}: they move what hangs on them"))
     for b in all_bodies:
-        if b.mass == 0:
-            found.append(Check("massless body", None, about=f"{b.name!r} has no mass of its own; what hangs on it has"))
-        elif reach > 0 and b.gyration > reach:
+        if reach > 0 and b.gyration > reach:
             said = f"{b.name!r} is larger than the whole robot ({b.gyration:.2g} m against {reach:.2g} m): is its inertia in kg m²?"
             found.append(Check("large inertia", None, b.gyration, reach, said))
     return found
@@ -108,10 +113,12 @@ def limit_notes(robot: Robot) -> list[Check]:
             found.append(Check("position limit", None, j.limit.lower, None, f"joint {j.name!r} has lower = upper: should it be fixed?"))
     for kind, names in without.items():
         if names:
-            found.append(
-                Check(f"no {kind} limit", None, about=", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else ""))
-            )
+            found.append(Check(f"no {kind} limit", None, about=_some(names)))
     return found
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 # --- mechanics -----------------------------------------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ _ANY_SOLVER: Keys = {
     "violation": Key(number(above=0)),
     "accept": Key(numbers(2)),
     "regularization": Key(numbers(2)),
+    "dtype": Key(word("float64", "float32")),
+    "device": Key(word("opencl", "cuda")),
 }
 SOLVERS: dict[str, Keys] = {
     "pddp": {
@@ -73,7 +75,6 @@ SOLVERS: dict[str, Keys] = {
         "choose": Key(word("largest", "best", "balanced")),
         "defect": Key(number(above=0)),
         "second_order": Key(flag),
-        "dtype": Key(word("float64", "float32")),
         "threads": Key(whole(1)),
     },
     "direct": {
