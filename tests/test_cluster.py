@@ -178,3 +178,29 @@ def test_no_scheduler_at_an_address_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(rg.cluster, "_PATIENCE", 1)
     with pytest.raises(RigidgradError, match="no dask scheduler"):
         rg.cluster.map(double, ROWS, tmp_path / "out", cluster="tcp://127.0.0.1:1")
+
+
+def test_the_command_solves_a_task_for_every_row(tmp_path, monkeypatch, capsys):
+    import json
+
+    from rigidgrad.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "iiwa14", "--quiet"]) == 0
+    targets = np.array([[-0.2, 0.1, 1.1], [-0.25, 0.0, 1.15], [0.0, 0.0, np.nan]])
+    np.savez("rows.npz", target_0=targets[:2])
+    command = ["solve", "task.toml", "--rows", "rows.npz", "--cluster", "--workers", "1", "--out", "library", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["statuses"] == {"converged": 2}
+    results = rg.cluster.load("library")
+    tips = rg.load("iiwa14").forward_kinematics(results["x"][:, -1, :7])["iiwa_link_ee"][:, :3, 3]
+    assert np.linalg.norm(tips - targets[:2], axis=1).max() < 0.05
+    assert main(command) == 0  # all of it is there
+    np.savez("rows.npz", goal=targets)
+    for arguments, said in (
+        (command, "called start, target_0"),
+        (["solve", "task.toml", "--cluster"], "with --rows"),
+        ([*command[:3], "task.toml"], "no .npz file"),
+    ):
+        capsys.readouterr()
+        assert main(arguments) == 2 and said in capsys.readouterr().err

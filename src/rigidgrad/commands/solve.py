@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rigidgrad.commands import library
 from rigidgrad.commands.terminal import add_output, facts, progress, seconds, show
 from rigidgrad.errors import InputError
 
@@ -23,6 +24,7 @@ def add_parser(commands: Any) -> None:
     )
     add_task(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: what the task says, or solution.npz")
+    library.add_options(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -40,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rigidgrad.tasks import load_task
 
     task = load_task(arguments.task)
+    if arguments.rows or arguments.cluster is not None:
+        return library.solve_rows(arguments, task)
     with progress(arguments, f"solving for {task.robot.name}", 2) as step:
         step("compiling")
         problem = task.problem

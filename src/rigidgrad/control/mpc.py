@@ -195,10 +195,16 @@ class MPC:
         if not self._given:
             return x
         cancelled = self.observer.control if self.observer else 0.0
-        ends = [begin for begin, _ in self._given][1:] + [t]
-        for (begin, u), end in zip(self._given, ends, strict=True):
-            if end > since + _ROUNDING:
-                x = self._simulate(x, u + cancelled, end - max(begin, since))
+        parts: list[tuple[np.ndarray, float]] = []  # controls and how long they acted, the last first
+        end = t
+        for begin, u in reversed(self._given):
+            parts.append((u, end - max(begin, since)))
+            if begin <= since:
+                break
+            end = begin
+        for u, seconds in reversed(parts):
+            if seconds > _ROUNDING:
+                x = self._simulate(x, u + cancelled, seconds)
         return x
 
     def _activate(self, t: float) -> None:
