@@ -2,6 +2,7 @@
 
 python bench/gpu.py --json bench/results/gpu.json               everything: hours on two cores
 python bench/gpu.py --robots iiwa14 --dtypes float32            one robot on all architectures
+python bench/gpu.py --parts solvers --robots iiwa14             the kernels of the solvers
 python bench/gpu.py --parts estimate                            the estimate alone
 """
 
@@ -18,7 +19,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 import rigidgrad as rg
+from rigidgrad.control.device_run import solver_kernels
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.runtime.gpu import sweep_program
 from rigidgrad.targets.gpu import block, block_code
@@ -71,9 +75,13 @@ def compile_all(kernels: list[Kernel], dtype: str, arch: str) -> tuple[dict[str,
     """Per kernel what ptxas reports; and all that nvcc had to say."""
     models = [k.function.model for k in kernels if k.shape == "block"]
     parts = [prelude("cuda", dtype)] + ([block_code.common_code(), block_code.robot_code(models[0])] if models else [])
+    return compile_text("\n".join([*parts, *(k.text() for k in kernels), ""]), arch)
+
+
+def compile_text(text: str, arch: str) -> tuple[dict[str, dict], str]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernels.cu"
-        source.write_text("\n".join([*parts, *(k.text() for k in kernels), ""]))
+        source.write_text(text)
         command = ["nvcc", "-cubin", "-arch", arch, "-std=c++17", "-Xptxas", "-v", "-o", f"{folder}/x.cubin", str(source)]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -111,6 +119,36 @@ def resources(arguments: argparse.Namespace) -> list[dict]:
                         f"{name:<15}{kernel.prefix:<18}{kernel.shape:<7}{dtype:<8}{arch:<7}{row['registers']:>4} registers {row['spill_bytes']:>5} B spilled"
                         f" {shared:>6} B shared {row['barriers'] or '-':>3} barriers {kernel.threads:>4} threads  occupancy {row['occupancy']:.0%}"
                         f"{'  WARNINGS' if warnings else ''}",
+                        flush=True,
+                    )
+                save(arguments.json, {"resources": rows[first:]})
+    return rows
+
+
+def solvers(arguments: argparse.Namespace) -> list[dict]:
+    """The same of the solvers' kernels, for a trajectory of 64 knots with costs of state and effort."""
+    rows, knots = [], 64
+    for name in arguments.robots:
+        robot = load(name)
+        if robot.nq != robot.nv:
+            continue  # the solvers on a device are for fixed bases
+        goal = np.zeros(robot.nq + robot.nv)
+        problem = rg.Problem(robot, goal, knots - 1, 0.01, costs=[rg.costs.State(goal, weight=1.0), rg.costs.Effort(1e-3)])
+        kernels = solver_kernels(problem.programs)
+        for dtype in arguments.dtypes:
+            for arch in arguments.architectures:
+                found, warnings = compile_text(kernels.source("cuda", dtype, True), arch)
+                gradients, more = compile_text(kernels.gradients_source("cuda", dtype, knots), arch)
+                first = len(rows)
+                for entry, counts in (found | gradients).items():
+                    shared = kernels.shared_numbers(entry, knots) * (8 if dtype == "float64" else 4)
+                    row = {"robot": name, "function": entry, "shape": "solver", "dtype": dtype, "arch": arch} | counts
+                    row |= {"threads": kernels.threads(entry), "shared_bytes": shared, "barriers": None, "warnings": warnings + more}
+                    row["occupancy"] = round(occupancy(arch, row["registers"], row["threads"], shared), 3)
+                    rows.append(row)
+                    print(
+                        f"{name:<8}{entry:<22}{dtype:<8}{arch:<7}{row['registers']:>4} registers {row['spill_bytes']:>5} B spilled {row['stack_bytes']:>6} B stack"
+                        f" {shared:>6} B shared  occupancy {row['occupancy']:.0%}{'  WARNINGS' if row['warnings'] else ''}",
                         flush=True,
                     )
                 save(arguments.json, {"resources": rows[first:]})
@@ -207,7 +245,7 @@ def main() -> None:
     }
     for option, values in listed.items():
         parser.add_argument(f"--{option}", type=lambda text: text.split(","), default=list(values), help=f"of {', '.join(values)}")
-    parser.add_argument("--parts", type=lambda text: text.split(","), default=["resources", "estimate"])
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=["resources", "solvers", "estimate"])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     result: dict = {
@@ -215,11 +253,11 @@ def main() -> None:
         "command": " ".join([Path(sys.executable).name, *sys.argv]),
         "machine": "no GPU: compiled only",
     }
-    if "resources" in arguments.parts:
+    if {"resources", "solvers"} & set(arguments.parts):
         if not shutil.which("nvcc"):
             raise SystemExit("nvcc is not installed: only --parts estimate works without it")
         result["nvcc"] = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout.strip().splitlines()[-1]
-        result["resources"] = resources(arguments)
+        result["resources"] = [row for part in (resources, solvers) if part.__name__ in arguments.parts for row in part(arguments)]
     if "estimate" in arguments.parts:
         result["estimate"] = {
             "note": "an estimate from flops, bytes and barriers, not a measurement",

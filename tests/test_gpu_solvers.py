@@ -256,6 +256,16 @@ def test_a_barrier_that_is_taken_away_is_missed(shim, name, number):
         assert device.report.clean == clean, device.report
 
 
+@needs_shim
+def test_the_barrier_of_global_memory_is_missed(shim):
+    """The checker does not see global memory; the order of threads does."""
+    costs = []
+    for order in (0, 1):
+        shim(order, without_barrier("solver_ddp", 11))
+        costs.append(rg.solve(swing(), pddp(blocks=4, device="cuda")).cost)
+    assert costs[0] != costs[1]
+
+
 # --- compilers ------------------------------------------------------------------------------------------------------------------------------
 
 

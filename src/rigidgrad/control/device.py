@@ -13,7 +13,7 @@ import numpy as np
 
 from rigidgrad.control.device_run import BEGIN, DIVERGED, RUNNING, DeviceRun
 from rigidgrad.control.direct import FIRST_PENALTY, NOTHING, Direct
-from rigidgrad.control.pddp import ARMIJO, PDDP, TELLING
+from rigidgrad.control.pddp import ARMIJO, PDDP, TELLING, Search
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
@@ -63,10 +63,11 @@ class DevicePDDP(DeviceRun):
         super().__init__(problems, options, options.M_f, options.M_b, options.step_sizes, len(options.step_sizes))
 
     def begin(self) -> None:
-        o = self.options
+        o, search = self.options, Search(self.options)
         self.write_options(
             defect=o.defect,
-            whole=int(np.argmin(np.abs(self.step_sizes - 1.0))),
+            whole=search.whole,
+            first_sizes=search.turns[0] if self.shooting == 1 else len(self.step_sizes),
             armijo=ARMIJO,
             telling=TELLING,
         )
@@ -173,6 +174,7 @@ class DeviceDirect(DeviceRun):
     def roll(self, which: np.ndarray) -> None:
         rho = 0.0
         left = which.copy()
+        self.write_account(~which, status=DIVERGED)  # they stay as they are
         self.expand()
         while left.any() and rho <= self.options.regularization[1]:
             self.write_account(left, status=RUNNING, rho=rho, fresh=1)

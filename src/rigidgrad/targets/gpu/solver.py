@@ -27,10 +27,10 @@ CONTROL = (
 )
 # what is the same for all problems
 OPTIONS = (
-    *("tolerance", "accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "most"),
+    *("tolerance", "accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
     *("rounding", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance"),
 )
-# parts of the code by kernel; the rest is common
+# kernels of solver_ddp.h and of solver_direct.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
 _DIRECT = ("solver_schur", "solver_stair", "solver_recover", "solver_propagate", "solver_search", "solver_judge")
 _SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller share of its diagonal entry is rounding

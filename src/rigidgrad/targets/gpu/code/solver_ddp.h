@@ -258,7 +258,11 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
           }
           const real expected = sigma * open - slope - (real)0.5 * curve;
           const int how = (int)options[CHOOSE];
-          chosen = choose(tried, count, how == BEST || (how == BALANCED && ld(tried, 2 * whole + 1) != 0));
+          /* small step sizes count only where the first few are refused */
+          for (int few = (int)options[FIRST_SIZES];; few = count) {
+            chosen = choose(tried, few, how == BEST || (how == BALANCED && whole < few && ld(tried, 2 * whole + 1) != 0));
+            if (chosen >= 0 || few == count) break;
+          }
           real small = options[TOLERANCE] * magnitude(before);
           small = small < c[NEGLIGIBLE] ? c[NEGLIGIBLE] : small;
           c[SIGMA] = sigma;
