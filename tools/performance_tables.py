@@ -1,0 +1,187 @@
+"""Writes the tables of docs/performance.md and docs/accuracy.md from bench/results/*.json: what stands between markers comes from these files alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "docs" / name for name in ("performance.md", "accuracy.md")]
+MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
+FUNCTIONS = {
+    "rnea": "inverse dynamics",
+    "aba": "forward dynamics",
+    "rnea_derivatives": "gradient of inverse dynamics",
+    "aba_derivatives": "gradient of forward dynamics",
+}
+Result = dict[str, Any]
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(header), *(list(row) for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def ratio(of: Result | None) -> str:
+    """A ratio of minima, and the quartiles of those of single rounds."""
+    return f"{of['ratio']:.1f}x ({of['low']:.1f} to {of['high']:.1f})" if of else ""
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def fastest(cell: Result, peer: str) -> float | None:
+    found = [t["best"] for name, t in cell["times"].items() if name.startswith(peer) and not name.endswith("python")]
+    return min(found, default=None)
+
+
+def ours(cell: Result, way: str) -> float | None:
+    timing = cell["times"].get(f"ours {way}")
+    return timing and timing["best"]
+
+
+def dynamics(result: Result) -> str:
+    rows = [
+        [
+            cell["robot"],
+            FUNCTIONS[cell["function"]],
+            *(number(fastest(cell, peer)) for peer in ("pinocchio", "mujoco", "casadi")),
+            *(number(ours(cell, way)) for way in ("float64 out", "float64 packed", "float32 out")),
+            ratio(cell["ratios"].get("pinocchio")),
+            ratio(cell["ratios"].get("fastest")),
+        ]
+        for cell in result["cells"]
+        if cell["count"] == 4096
+    ]
+    header = [
+        "robot",
+        "function",
+        "Pinocchio",
+        "MuJoCo",
+        "CasADi",
+        "float64",
+        "packed",
+        "float32",
+        "against Pinocchio",
+        "against the fastest peer",
+    ]
+    return table(header, rows)
+
+
+def one_state(result: Result) -> str:
+    rows = []
+    for cell in result["cells"]:
+        if cell["count"] == 1 and "pinocchio python" in cell["times"]:
+            theirs = cell["times"]["pinocchio python"]["best"]
+            values = [theirs, ours(cell, "float64 out"), ours(cell, "float64 method")]
+            rows.append(
+                [cell["robot"], FUNCTIONS[cell["function"]], *map(number, values), *(f"{theirs / x:.2f}x" for x in values[1:] if x)]
+            )
+    return table(["robot", "function", "Pinocchio", "`robot.compile`", "method", "compiled", "method"], rows)
+
+
+def errors(result: Result) -> str:
+    ways = {
+        "Pinocchio": ("pinocchio clang", "pinocchio gcc"),
+        "MuJoCo": ("mujoco",),
+        "CasADi": ("casadi clang", "casadi gcc"),
+        "ours, float64": ("ours float64 out",),
+        "ours, float32": ("ours float32 out",),
+    }
+    rows = []
+    for cell in result["cells"]:
+        if cell["count"] == 4096:
+            worst = [max((cell["errors"][name] for name in names if name in cell["errors"]), default=None) for names in ways.values()]
+            rows.append([cell["robot"], FUNCTIONS[cell["function"]], *("" if x is None else f"{x:.0e}" for x in worst)])
+    return table(["robot", "function", *ways], rows)
+
+
+def threads(result: Result) -> str:
+    rows = [
+        [t["robot"], FUNCTIONS[t["function"]], f"{t['count']:,}", number(t["one"]), number(t["two"]), ratio(t["ratio"])]
+        for t in result["threads"]
+    ]
+    return table(["robot", "function", "states", "one", "two", "gain"], rows)
+
+
+def startup(result: Result) -> str:
+    rows = [[robot, FUNCTIONS[f], *(f"{t[key]:.3f}" for key in ("cold", "cached"))] for robot, f, t in result["startup"]["first_calls"]]
+    return f"`import rigidgrad` takes {result['startup']['import']:.2f} s.\n\n" + table(["robot", "function", "cold", "cached"], rows)
+
+
+def solvers(result: Result) -> str:
+    rows = [
+        [case["problem"], name, r["peer"], *(ratio(r[what]) for what in ("iteration", "backward", "solve"))]
+        for case in result["single"]
+        for name, r in case["ratios"].items()
+    ]
+    return table(["problem", "", "against", "an iteration", "its backward pass", "a solve"], rows)
+
+
+def batches(result: Result) -> str:
+    rows = [
+        [
+            f"{case['cores']} ({case['clock']} time)",
+            name,
+            number(solver["problems_per_second"]["target"]),
+            ratio(case["ratios"].get(name, {}).get("target")),
+        ]
+        for case in result["batch"]
+        for name, solver in case["solvers"].items()
+    ]
+    return table(["cores", "", "problems a second", "against Crocoddyl"], rows)
+
+
+def motions(result: Result) -> str:
+    rows = [
+        [case["weights"], f"{case['count']:,}", f"{case['converged']:.1%}", *(number(case["ms"][key]) for key in ("median", "p99", "max"))]
+        for case in result["moves"]
+    ]
+    return table(["weights", "motions", "converged", "ms, median", "ms, 99%", "ms, most"], rows)
+
+
+def linear_solvers(result: Result) -> str:
+    rows = [
+        [name, str(r["iterations"]), number(r["ms_per_iteration"]), number(r["lq_ms"]), number(r["inner_iterations"])]
+        for name, r in result["solve"].items()
+    ]
+    return table(["linear solver", "iterations", "ms an iteration", "ms a linear system", "inner iterations"], rows)
+
+
+TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
+    "dynamics": ("dynamics", dynamics),
+    "one_state": ("dynamics", one_state),
+    "errors": ("dynamics", errors),
+    "threads": ("dynamics", threads),
+    "startup": ("dynamics", startup),
+    "solvers": ("solvers", solvers),
+    "batches": ("solvers", batches),
+    "motions": ("motions", motions),
+    "linear_solvers": ("preconditioners", linear_solvers),
+}
+
+
+def source(name: str, result: Result) -> str:
+    """Where a table comes from: file, date, machine, command."""
+    machine = result["machine"]
+    path = f"bench/results/{name}.json"
+    return f"[{path}](../{path}), {machine['date'][:10]}, {machine['cpu']} ({', '.join(machine['features'])}), {machine['cores']} cores: `{machine['command']}`."
+
+
+def filled(page: str) -> str:
+    def fill(match: re.Match[str]) -> str:
+        name, render = TABLES[match[2]]
+        result = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
+        return f"{match[1]}{render(result)}\n\n{source(name, result)}\n{match[3]}"
+
+    return MARKED.sub(fill, page)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
