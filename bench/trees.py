@@ -377,7 +377,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--quick", action="store_true", help="up to 10,000 bodies, 0.2 s each")
     parser.add_argument("--json", type=Path, help="where to write all figures; parts that are already there and not measured now stay")
-    parser.add_argument("--plots", type=Path, help="folder for pictures (needs matplotlib)")
+    parser.add_argument("--plots", type=Path, help="folder for pictures")
     options = parser.parse_args()
     names = options.parts.split(",")
     unknown = [name for name in names if name not in PARTS]

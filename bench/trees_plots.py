@@ -1,44 +1,42 @@
-"""Pictures of `trees.py`'s figures, by matplotlib."""
+"""Pictures of `trees.py`'s figures."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
+
+from rigidgrad import charts
+
+ACROSS = "bodies, as a power of ten"
+
+
+def line(rows: list[dict], value: Callable[[dict], float]) -> tuple[list[float], list[float]]:
+    return [math.log10(r["bodies"]) for r in rows], [value(r) for r in rows]
+
+
+def by_branching(rows: list[dict], value: Callable[[dict], float]) -> dict[str, tuple[list[float], list[float]]]:
+    return {f"{b:g}": line([r for r in rows if r["branching"] == b], value) for b in sorted({r["branching"] for r in rows})}
 
 
 def draw(result: dict, folder: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot as plt
-
-    matplotlib.rcParams["svg.hashsalt"] = "rigidgrad"
-    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
     rows = result.get("figures_13_14", [])
     if rows:
-        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
-        for branching in sorted({r["branching"] for r in rows}):
-            mine = [r for r in rows if r["branching"] == branching]
-            left.plot([r["bodies"] for r in mine], [r["ns_per_body"][r["default"]] for r in mine], "o-", label=f"branching {branching:g}")
-        chain = [r for r in rows if r["branching"] == 2.0]
-        left.plot([r["bodies"] for r in chain], [r["ns_per_body"]["sequential"] for r in chain], "k--", label="plain loop, branching 2")
-        left.set(xscale="log", yscale="log", xlabel="bodies", ylabel="ns a body", title="Inverse dynamics, one core, float64")
-        for method, style in (("levels", "o-"), ("heavy_path", "s-"), ("euler_tour", "^-")):
-            some = [r for r in chain if method in r["error"]]
-            right.plot([r["bodies"] for r in some], [r["error"][method] for r in some], style, label=method)
-        right.set(xscale="log", yscale="log", xlabel="bodies", ylabel="largest relative error", title="Against long double, branching 2")
-        for axes in (left, right):
-            axes.legend(fontsize=8)
-            axes.grid(alpha=0.3)
-        figure.tight_layout()
-        figure.savefig(folder / "trees_rnea.svg", metadata={"Date": None})
+        wide = [r for r in rows if r["branching"] == 2.0]
+        series = by_branching(rows, lambda r: r["ns_per_body"][r["default"]])
+        series["2, plain loop"] = line(wide, lambda r: r["ns_per_body"]["sequential"])
+        drawn.append(charts.lines("Inverse dynamics by branching, one core", ACROSS, "ns a body", series))
+        methods = ("levels", "heavy_path", "euler_tour")
+        errors = {m: line([r for r in wide if m in r["error"]], lambda r, m=m: r["error"][m]) for m in methods}
+        drawn.append(charts.lines("Error against long double, branching 2", ACROSS, "largest, relative", errors))
     rows = [r for r in result.get("figures_15_16", []) if "seconds" in r]
     if rows:
-        figure, axes = plt.subplots(figsize=(5, 3.8))
-        for branching in sorted({r["branching"] for r in rows}):
-            mine = [r for r in rows if r["branching"] == branching]
-            axes.plot([r["bodies"] for r in mine], [1e3 * r["seconds"]["crba"] for r in mine], "o-", label=f"branching {branching:g}")
-        axes.set(xscale="log", yscale="log", xlabel="bodies", ylabel="ms", title="Mass matrix, packed, one core")
-        axes.legend(fontsize=8)
-        axes.grid(alpha=0.3)
-        figure.tight_layout()
-        figure.savefig(folder / "trees_crba.svg", metadata={"Date": None})
+        drawn.append(
+            charts.lines("Mass matrix by branching, packed", ACROSS, "ms", by_branching(rows, lambda r: 1e3 * r["seconds"]["crba"]))
+        )
+    if drawn:
+        info = result["machine"]
+        folder.mkdir(parents=True, exist_ok=True)
+        foot = f"{info['cpu']}, one core, float64, {info['date'][:10]}; bench/trees.py"
+        (folder / "trees.svg").write_text(charts.page("Huge trees", drawn, foot, columns=len(drawn)))
