@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format bench clean
+.PHONY: run test lint format docs bench clean
 
 run: $(VENV)/.run
 	@$(BIN)/python examples/00_tour.py
@@ -15,10 +15,16 @@ lint: $(VENV)/.lint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/pylint src
 
 format: $(VENV)/.lint
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: $(VENV)/.docs
+	@$(BIN)/python tools/performance_tables.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python tools/check_links.py build/site
 
 bench: $(VENV)/.test
 	@$(BIN)/python bench/dynamics.py --json bench/results/dynamics.json
@@ -43,4 +49,8 @@ $(VENV)/.test: $(BIN)/python pyproject.toml
 
 $(VENV)/.lint: $(BIN)/python pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[lint]'
+	@touch $@
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@
