@@ -413,3 +413,22 @@ def test_a_changed_model_is_another_entry():
     }
     assert len(keys) == 24
     assert Job(rg.load("iiwa14").model, "rnea").key() in keys
+
+
+def test_a_kernel_that_outlives_all_modules_does_no_harm():
+    code = """
+import sys
+import numpy as np
+import rigidgrad as rg
+robot = rg.load("iiwa14")
+fast = robot.compile("rnea")
+q = np.zeros((4, 7))
+fast(q, q, q), fast(q, q, q)
+class Late:  # is there until the very end, as cycles and caches are
+    pass
+sys.late = Late()
+sys.late.kept, sys.late.itself = fast, sys.late
+"""
+    # freed memory is overwritten, so that reading it shows
+    environment = os.environ | {"PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "2"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, timeout=120).returncode == 0

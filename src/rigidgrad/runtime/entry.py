@@ -307,9 +307,6 @@ def make_entry(
     return function
 
 
-_definitions: list[_MethodDef] = []
-
-
 def _keep_definition(definition: _MethodDef) -> None:
-    """CPython keeps a pointer to a method's definition for as long as the function lives, which may be for ever."""
-    _definitions.append(definition)
+    """CPython reads a method's definition until the function is gone, which may be after all modules are: it is never given back."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
