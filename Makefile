@@ -23,7 +23,7 @@ format: $(VENV)/.lint
 
 docs: $(VENV)/.docs
 	@$(BIN)/python tools/performance_tables.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@$(BIN)/python tools/check_links.py build/site
 
 bench: $(VENV)/.test

@@ -52,7 +52,7 @@ def draw(program: Program, title: str) -> str:
         f'<rect x="{LEFT + 120 * k}" y="44" width="12" height="10" rx="3" fill="{color}"/><text x="{LEFT + 18 + 120 * k}" y="53">{name}</text>'
         for k, (name, color) in enumerate(COLORS.items())
     )
-    width, height = 2 * LEFT + STEP * max(at.values()) + 48, TOP + ROW * (max(rows.values()) + 1) + 16
+    width, height = 2 * LEFT + max(STEP * max(at.values()) + 48, 9 * len(title)), TOP + ROW * (max(rows.values()) + 1) + 16
     style = (
         "text{font:11px system-ui,sans-serif;fill:#475569}.title{font-size:15px;font-weight:600;fill:#0f172a}.op{font-size:10px;fill:#fff}"
         "path{fill:none;stroke:#94a3b8;stroke-width:.7}@media(prefers-color-scheme:dark){text{fill:#cbd5e1}.title{fill:#f8fafc}.op{fill:#fff}}"
