@@ -119,15 +119,22 @@ def test_progress_is_drawn_only_where_it_is_wanted(capsys):
 # --- info, cache ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_info_prints_table_tree_and_operations(capsys, cache):
+def test_info_prints_table_tree_and_operations(capsys):
     robot = rg.load("hyq", floating_base=True)
-    robot.rnea(*(x[None] for x in robot.random(seed=0)[:2]), np.zeros((1, 18)))
     text = output(capsys, "info", "hyq", "--floating-base")
     assert text.startswith(str(robot))
     assert re.search(r"^│  └─ lf_upperleg +revolute 'lf_hfe_joint' +2.638 kg$", text, re.M)
     assert re.search(r"^└─ rh_hipassembly ", text, re.M)
     flops = robot.compile("aba_derivatives").counts["flops"]
     assert re.search(rf"^aba_derivatives +gradient of forward dynamics +{flops:,} ", text, re.M)
+
+
+def test_info_tells_what_is_compiled(capsys, cache, tmp_path):
+    own = rg.Builder("of this test alone").link("a").link("b", 1.2345, (0, 0, 0.3), (1, 1, 1)).joint("j", "revolute", "a", "b").build()
+    (tmp_path / "own.urdf").write_text(own.to_urdf())
+    robot = rg.load(tmp_path / "own.urdf")
+    robot.rnea([[0.1]], [[0.2]], [[0.3]])
+    text = output(capsys, "info", str(tmp_path / "own.urdf"))
     assert re.search(r"^rnea .* float64$", text, re.M) and re.search(r"^crba .* -$", text, re.M)
 
 

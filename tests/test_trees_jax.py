@@ -22,7 +22,7 @@ def close(found, expected, tolerance):
 
 
 @pytest.mark.parametrize("method", ["levels", "heavy_path"])
-@pytest.mark.parametrize(("bodies", "branching"), [(1, 1.0), (9, 2.0), (700, 1.0), (200, 1.1), (120, 2.0)])
+@pytest.mark.parametrize(("bodies", "branching"), [(1, 1.0), (9, 2.0), (300, 1.0), (60, 1.2)])
 def test_jax_gives_the_same_joint_forces(bodies, branching, method):
     tree = trees.auto_tree(bodies, branching, 0.3, gravity=(3.0, -4.0, -8.0), joints=("revolute", "prismatic", "helical"))
     q, v, a = tree.random(batch=(2,), seed=0)
