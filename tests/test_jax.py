@@ -173,7 +173,7 @@ def test_wrong_shapes_and_frames_are_explained(robot):
 
 def test_without_jax_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "rigidgrad.jax", raising=False)
-    monkeypatch.delattr(rg, "jax", raising=False)
+    monkeypatch.delitem(vars(rg), "jax", raising=False)
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(RigidgradError, match=r"pip install 'rigidgrad\[jax\]'"):
         rg.jax  # noqa: B018

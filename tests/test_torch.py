@@ -103,7 +103,7 @@ def test_wrong_shapes_are_explained(robot):
 
 def test_without_torch_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "rigidgrad.torch", raising=False)
-    monkeypatch.delattr(rg, "torch", raising=False)
+    monkeypatch.delitem(vars(rg), "torch", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RigidgradError, match=r"pip install 'rigidgrad\[torch\]'"):
         rg.torch  # noqa: B018
