@@ -45,7 +45,7 @@ def describe(peers: dict[str, str]) -> dict:
         "load": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join([Path(sys.executable).name, *sys.argv]),
+        "command": " ".join([Path(sys.executable).name, f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "versions": versions() | peers,
     }
 
