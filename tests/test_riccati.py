@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rigidgrad.runtime.riccati import Riccati
-from rigidgrad.targets.llvm_riccati import Layout
+from rigidgrad.targets.riccati_layout import Layout
 
 H = 0.01  # the time step of Euler's forms
 
@@ -55,20 +55,19 @@ class Case:
         result[..., own] = rows
         return result
 
-    def compiled(self, rho: float = 0.0, starts=None, ends=None):
-        """(K, κ, V at the starts, results)."""
+    def arrays(self, rho: float = 0.0, starts=None, ends=None) -> dict[str, np.ndarray]:
         o, steps, n = self.layout, self.steps, self.layout.n
         starts = np.array([0, steps] if starts is None else starts, np.int64)
         blocks = len(starts) - 1
         ends = [(self.V, self.v)] * blocks if ends is None else ends
         own = self.own[:n]
         L = np.diagonal(self.L, axis1=1, axis2=2) if o.diagonal else self.L
-        arrays = {
+        return {
             "ranges": np.stack([starts[:-1], starts[1:]], axis=1),
             "F": self.spread(self.part, self.own, o.columns),
             "l": self.spread(self.l, self.own, o.columns),
             "L": self.spread(L, self.own, o.columns),
-            "gains": np.zeros((steps, o.m, o.columns)),
+            "gains": np.zeros((steps, o.m, o.gain_columns)),
             "end": np.stack([self.spread(np.vstack([V, v]), own, o.state_columns) for V, v in ends]),
             "start": np.zeros((blocks, n + 1, o.state_columns), o.dtype),
             "numbers": np.tile([rho, H], (blocks, 1)),
@@ -80,10 +79,16 @@ class Case:
             "active": np.zeros((steps, o.m)),
             "scratch": np.full((blocks, o.scratch_size), np.nan, o.dtype),
         }
-        Riccati(o).bind(arrays).run()
-        gains = arrays["gains"]
-        start = arrays["start"][:, :, own]
-        return gains[:, :, own], gains[:, :, o.gradient], start, arrays["results"]
+
+    def compiled(self, rho: float = 0.0, starts=None, ends=None):
+        arrays = self.arrays(rho, starts, ends)
+        Riccati(self.layout).bind(arrays).run()
+        return self.found(arrays, self.layout)
+
+    def found(self, arrays: dict[str, np.ndarray], layout: Layout):
+        """(K, κ, V at the starts, results)."""
+        own, gains = self.own[: self.layout.n], arrays["gains"]
+        return gains[:, :, own], gains[:, :, layout.correction], arrays["start"][:, :, own], arrays["results"]
 
     def expected(self, rho: float = 0.0, first: int = 0, last: int | None = None):
         """(K, κ, V and v at the start, Σ κᵀg_u, Σ κᵀH_uu κ)."""
@@ -184,3 +189,55 @@ def test_an_indefinite_control_hessian_is_reported(bounded, bad):
 def test_layouts_of_different_features_do_not_share_code():
     base = Layout(4, 2, "dense", "float64", 4)
     assert len({repr(replace(base, **f)) for f in FEATURES}) == len(FEATURES)
+
+
+# --- a problem in each lane ------------------------------------------------------------------------------------------------------------
+
+
+def side_by_side(cases: list[Case], rhos: list[float]):
+    """What `Case.compiled` gives, of each of several cases that are solved in lanes."""
+    layout = replace(cases[0].layout, problems=len(cases))
+    each = [case.arrays(rho) for case, rho in zip(cases, rhos, strict=True)]
+    arrays = {name: np.stack([a[name] for a in each], axis=-1) for name in each[0]}
+    arrays["ranges"] = each[0]["ranges"]
+    arrays["gains"] = np.zeros((cases[0].steps, layout.m, layout.gain_columns, len(cases)))
+    Riccati(layout).bind(arrays).run()
+    return [case.found({name: arrays[name][..., k] for name in arrays if name != "ranges"}, layout) for k, case in enumerate(cases)]
+
+
+@pytest.mark.parametrize("features", FEATURES, ids=lambda f: "+".join(f) or "plain")
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (6, 3), (14, 4)])
+@pytest.mark.parametrize("form", FORMS)
+def test_lanes_of_problems_equal_the_recursion_written_out(form, n, m, features):
+    layout, rhos = Layout(n, m, form, "float64", 1, **features), [0.0, 0.4, 0.0, 1e-3]
+    cases = [Case(layout, 12, seed) for seed in range(4)]
+    for case, rho, (K, kappa, start, results) in zip(cases, rhos, side_by_side(cases, rhos), strict=True):
+        K0, kappa0, V, v, slope, curve = case.expected(rho)
+        for found, known in ((K, K0), (kappa, kappa0), (start[0, :n], V), (start[0, n], v), (results[0], [slope, curve, 1.0])):
+            np.testing.assert_allclose(found, known, rtol=0, atol=2e-11 * max(1.0, np.abs(known).max()))
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(("dtype", "lanes"), [("float64", 2), ("float64", 8), ("float32", 4), ("float32", 16)])
+def test_a_problem_does_not_feel_its_neighbours(dtype, lanes, bounded):
+    layout = Layout(8, 3, "implicit", dtype, 1, bounded=bounded)
+    cases = [Case(layout, 9, seed) for seed in range(lanes)]
+    quiet = side_by_side([cases[0]] * lanes, [0.0] * lanes)[0]
+    cases[1].L[3, 9, 9] = -50.0  # fails
+    others = side_by_side(cases, [0.0, *(0.1 * k for k in range(1, lanes))])
+    assert [results[0, 2] for *_, results in others] == [1.0, 0.0] + [1.0] * (lanes - 2)
+    for alone, among in zip(quiet, others[0], strict=True):
+        assert np.array_equal(alone, among)
+    K, _, start, _ = others[-1] if lanes > 2 else others[0]
+    K0, _, V, *_ = cases[-1 if lanes > 2 else 0].expected(0.1 * (lanes - 1) if lanes > 2 else 0.0)
+    for found, known in ((K, K0), (start[0, :8], V)):
+        np.testing.assert_allclose(found, known, rtol=0, atol=(1e-11 if dtype == "float64" else 2e-4) * np.abs(known).max())
+
+
+@pytest.mark.parametrize(("n", "m", "form"), [(37, 6, "dense"), (36, 12, "implicit")])
+def test_lanes_of_problems_of_large_sizes(n, m, form):
+    cases = [Case(Layout(n, m, form, "float64", 1), 3, seed) for seed in range(4)]
+    for case, (K, _, start, _) in zip(cases, side_by_side(cases, [0.2] * 4), strict=True):
+        K0, _, V, *_ = case.expected(0.2)
+        for found, known in ((K, K0), (start[0, :n], V)):
+            np.testing.assert_allclose(found, known, rtol=0, atol=1e-11 * np.abs(known).max())

@@ -1,114 +1,147 @@
-"""Many problems of one kind at once: iLQR in lockstep, step sizes and knots in lanes, problems on threads.
+"""Many problems of one kind at once: iLQR in lockstep, a problem in each lane, groups of lanes on threads.
 
-A few slots hold a problem each. Every round expands, passes backward and rolls out all slots, each with its own regularisation, and each takes its own step or none.
-A problem that has ended makes room for the next one waiting, so that no slot runs empty.
+Every round expands and passes backward, knot by knot, and rolls out each step size, for all lanes in use; each problem has its own regularisation and takes its own step or
+none. A problem that has ended makes room for the next one waiting, so that no lane runs empty.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from rigidgrad.control.augmented import Outer
-from rigidgrad.control.pddp import FIRST, PDDP, TELLING, Search
+from rigidgrad.control.pddp import PDDP, TELLING, Search
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import keep_to_touched, trouble
 from rigidgrad.control.solution import Solution
+from rigidgrad.runtime.arrays import aligned_zeros
+from rigidgrad.runtime.groups import Groups, chain
+from rigidgrad.runtime.lanes import host_lanes
 from rigidgrad.runtime.riccati import Riccati
-from rigidgrad.runtime.sweep import Bound
+from rigidgrad.runtime.sweep import Swept, abreast
 from rigidgrad.runtime.threads import Crew, default_crew
 
-_SLOTS = 6  # of each thread: what keeps the caches and hides Python's part
+_GROUPS = 4  # of lanes, of each thread: what hides Python's part
+_FEWEST = 3  # problems that are solved sooner side by side than one after the other
+_LARGEST = 32  # states of a problem; beyond, SIMD inside each is as fast, and compiled sooner
 
 
-def supported(options: PDDP) -> bool:
-    """Whether these options can run in lockstep: single shooting, first order."""
-    return options.M_f == options.M_b == 1 and not options.second_order
+def supported(options: PDDP, problems: Sequence[Problem]) -> bool:
+    """Whether problems that differ in numbers alone are to be solved side by side: single shooting, first order, not just one or two, not too large."""
+    plain = options.M_f == options.M_b == 1 and not options.second_order
+    return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST
 
 
 class Lockstep:
-    """Buffers for problems that share `problem`'s programs and length."""
+    """Buffers for problems that share `problem`'s programs and length. All arrays have the shape (groups, …, lanes)."""
 
     def __init__(self, problem: Problem, options: PDDP, threads: int, count: int):
         self.options, self.programs, self.steps = options, problem.programs, problem.steps
         self.threads = max(1, threads)
         self.crew: Crew | None = default_crew(threads) if threads > 1 else None
-        S = self.slots = max(1, min(count, _SLOTS * self.threads))
-        s, knots = problem.system, problem.steps + 1
-        self.layout = o = problem.programs.layout_in(options.dtype)
         self.dtype = np.dtype(options.dtype)
-        self.problems = [problem.private_copy() for _ in range(S)]
-        self.p = np.zeros((S, knots, problem.p.shape[1]))
-        for slot, own in enumerate(self.problems):
-            own.p = self.p[slot]
-        self.expansion = problem.programs.expansion(options.dtype, self.threads)
-        self.final_expansion = problem.programs.final_expansion(options.dtype)
-        # every row has a knot more than there are controls, so that states and controls of all slots are rows of one array
-        self.x, self.u, self.h = np.zeros((S, knots, s.nx)), np.zeros((S, knots, s.nu)), np.zeros((S, knots, 1))
-        self.gains = np.zeros((S, knots, o.m, o.columns))
-        self.lower, self.upper = np.zeros((S, knots, s.nu)), np.zeros((S, knots, s.nu))
-        self.active = np.zeros((S, knots, s.nu))
-        self.box = np.zeros((S, knots, s.nu)), np.zeros((S, knots, s.nu))
-        shapes = ((o.rows, o.columns), (o.columns,), (o.columns,) if o.diagonal else (o.n + o.m, o.columns))
-        self.expanded = tuple(np.zeros((S, knots, *shape), self.dtype) for shape in shapes)
-        self.end = np.zeros((S, o.n + 1, o.state_columns), self.dtype)
-        self.numbers, self.results = np.zeros((S, 2)), np.zeros((S, 3))
+        W = self.W = host_lanes(options.dtype)
+        G = self.groups = min(-(-count // W), _GROUPS * self.threads)
+        self.slots = G * W
+        s, knots, steps = problem.system, problem.steps + 1, problem.steps
+        self.layout = o = problem.programs.side_by_side(options.dtype, W)
+        self.problems = [problem.private_copy() for _ in range(self.slots)]
+        self.p = aligned_zeros((G, knots, problem.p.shape[1], W))
+        self.x, self.u, self.h = aligned_zeros((G, knots, s.nx, W)), aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, 1, 1, W))
+        self.gains = aligned_zeros((G, steps, o.m, o.gain_columns, W))
+        self.lower, self.upper, self.active = (aligned_zeros((G, steps, s.nu, W)) for _ in range(3))
+        self.box = aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, steps, s.nu, W))
+        self.numbers, self.results = aligned_zeros((G, 2, W)), aligned_zeros((G, 3, W))
         self.alphas, self.choice = options.step_sizes, Search(options)
         self._bind_backward()
         self._bind_forward()
-        self.J, self.rho, self.negligible = np.zeros(S), np.zeros(S), np.zeros(S)
+        self.J, self.rho, self.negligible = np.zeros(self.slots), np.zeros(self.slots), np.zeros(self.slots)
+        self.tolerance = np.zeros(self.slots)
         self.outer = [Outer(own, options) for own in self.problems]
-        self.which = np.full(S, -1)  # the number of the problem in each slot
-        self.histories: list[list[float]] = [[] for _ in range(S)]
-        self.rounds = np.zeros(S, int)  # iterations; -1 of a problem that has not begun
-        self.last_try = np.zeros(S, bool)  # whether this round, without regularisation, tells converged from stalled
-        self.again = np.zeros(S, bool)  # whether the last step was refused, so that the next is no new iteration
+        self.which = np.full(self.slots, -1)  # the number of the problem in each slot
+        self.histories: list[list[float]] = [[] for _ in range(self.slots)]
+        self.rounds = np.zeros(self.slots, int)  # iterations; -1 of a problem that has not begun
+        self.last_try = np.zeros(self.slots, bool)  # whether this round, without regularisation, tells converged from stalled
+        self.again = np.zeros(self.slots, bool)  # whether the last step was refused, so that the next is no new iteration
+
+    def _of(self, array: np.ndarray, slot: int) -> np.ndarray:
+        """The part of an array that belongs to a slot."""
+        return array[slot // self.W, ..., slot % self.W]
 
     def _bind_backward(self) -> None:
-        S, knots = self.slots, self.steps + 1
-        first = np.arange(S) * knots
-        F, l, L = self.expanded
+        o, G, W, steps = self.layout, self.groups, self.W, self.steps
+        # what the expansions read: the same arrays, or copies in the shorter type
+        self.read = [a if a.dtype == self.dtype else a.astype(self.dtype) for a in (self.x, self.u, self.h, self.p)]
+        running, last = self.programs.expansions_side_by_side(o)
+        self.end = aligned_zeros((G, o.n + 1, o.state_columns, W), self.dtype)
+        self.expanded = {name: aligned_zeros((G, steps, math.prod(shape), W), self.dtype) for name, shape in running.outputs.items()}
+        x, u, h, p = self.read
+        inputs = {"x": x[:, :-1], "u": u, "h": self._at_all_knots(h[:, 0]), "p": p[:, :-1]}
+        self.expansion = running.bind(inputs, self.expanded)
+        self.final_expansion = last.bind({"x": x[:, -1:], "p": p[:, -1:]}, {"V": self.end.reshape(G, 1, -1, W)})
+        first = np.arange(G) * steps
         arrays = {
-            "ranges": np.stack([first, first + self.steps], axis=1),
-            "F": F,
-            "l": l,
-            "L": L,
+            "ranges": np.stack([first, first + steps], axis=1),
+            **self.expanded,
             "gains": self.gains,
             "end": self.end,
-            "start": np.zeros_like(self.end),
+            "start": aligned_zeros(self.end.shape, self.dtype),
             "numbers": self.numbers,
             "results": self.results,
             "lower": self.box[0],
             "upper": self.box[1],
             "u": self.u,
             "active": self.active,
-            "scratch": np.zeros((S, self.layout.scratch_size), self.dtype),
+            "scratch": aligned_zeros((G, o.scratch_size, W), self.dtype),
         }
-        self.backward = Riccati.of(self.layout).bind(arrays)
+        self.backward = Riccati.of(o).bind(arrays)
+
+    def _at_all_knots(self, array: np.ndarray) -> np.ndarray:
+        """(groups, steps, …) of an array that has the same for all steps."""
+        return np.broadcast_to(array[:, None], (len(array), self.steps, *array.shape[1:]))
 
     def _bind_forward(self) -> None:
-        S, steps, s = self.slots, self.steps, self.problems[0].system
-        kernel = self.programs.roll_out()
-        W = self.W = kernel.lanes
-        parts = -(-len(self.alphas) // W)
-        self.X, self.U = np.zeros((parts, S, steps + 1, s.nx, W)), np.zeros((parts, S, steps, s.nu, W))
-        self.C, self.totals = np.zeros((parts, S, steps + 1, 2, W)), np.zeros((parts, S, 1, 2, W))
-        alpha = np.resize(self.alphas, parts * W).reshape(parts, 1, 1, 1, W)
-        alpha = np.broadcast_to(alpha, (parts, S, steps, 1, W)).copy()
-        shared = {"x_ref": self.x, "u_ref": self.u, "gains": self.gains, "h": self.h, "p": self.p}
+        G, W, A, steps, s = self.groups, self.W, len(self.alphas), self.steps, self.problems[0].system
+        kernel, last = self.programs.roll_out(problems=W), self.programs.final_cost(W)
+        self.X, self.U = aligned_zeros((A, G, steps + 1, s.nx, W)), aligned_zeros((A, G, steps, s.nu, W))
+        self.C, self.totals = aligned_zeros((A, G, steps + 1, 2, W)), aligned_zeros((A, G, 1, 2, W))
+        common = {
+            "x_ref": self.x[:, :-1],
+            "u_ref": self.u,
+            "gains": self.gains.reshape(G, steps, -1, W),
+            "h": self._at_all_knots(self.h[:, 0]),
+            "p": self.p[:, :-1],
+        }
         if self.programs.bounded:
-            shared |= {"lower": self.lower, "upper": self.upper}
-        common = {name: a.reshape(S, steps + 1, -1)[:, :steps] for name, a in shared.items()}
-        self.sweeps: list[Bound] = []
-        self.finals: list[Bound] = []
-        for part in range(parts):
-            X, U, C = self.X[part], self.U[part], self.C[part]
-            inputs = common | {"x": X[:, :-1], "cost": C[:, :-1], "alpha": alpha[part]}
-            self.sweeps.append(kernel.bind(inputs, {"u": U, "x": X[:, 1:], "cost": C[:, 1:]}))
+            common |= {"lower": self.lower, "upper": self.upper}
+        self.sweeps: list[Swept] = []
+        self.finals: list[Groups] = []
+        for k, alpha in enumerate(self.alphas):
+            X, U, C = self.X[k], self.U[k], self.C[k]
+            size = self._at_all_knots(np.full((G, 1, W), alpha))
+            self.sweeps.append(
+                kernel.bind(common | {"x": X[:, :-1], "cost": C[:, :-1], "alpha": size}, {"u": U, "x": X[:, 1:], "cost": C[:, 1:]})
+            )
             inputs = {"x": X[:, -1:], "cost": C[:, -1:], "p": self.p[:, -1:]}
-            self.finals.append(self.programs.final_cost.bind(inputs, {"cost": self.totals[part]}))
+            self.finals.append(last.bind(inputs, {"cost": self.totals[k]}))
+        # which of them becomes the reference, in each lane; -1: none
+        self.which_step = np.full((G, 1, W), -1.0)
+        self.take: list[Groups] = []
+        for name, now, candidates in (("x", self.x, self.X), ("u", self.u, self.U)):
+            which = np.broadcast_to(self.which_step[:, None], (G, now.shape[1], 1, W))
+            inputs = {"which": which, "now": now} | {str(k): each for k, each in enumerate(candidates)}
+            self.take.append(self.programs.choice(name, A, W).bind(inputs, {"now": now}))
+        first = range(min(self.choice.turns[0], len(self.alphas)))
+        passes = [
+            self.final_expansion,
+            self.expansion,
+            self.backward,
+            abreast([self.sweeps[k] for k in first]),
+            *(self.finals[k] for k in first),
+        ]
+        self.iteration = chain(passes)
 
     # --- solving -----------------------------------------------------------------------------------------------------------------
 
@@ -139,12 +172,13 @@ class Lockstep:
         own = self.problems[slot]
         own.copy_numbers(self.given[number])
         self.which[slot] = number
-        self.h[slot], self.numbers[slot, 1] = own.dt, own.dt
-        self.lower[slot, :-1], self.upper[slot, :-1] = own.bounds
-        self.u[slot, :-1] = own.guess
-        self.gains[slot], self.active[slot] = 0.0, 0.0
-        self.x[slot] = own.start
-        self.X[:, slot, 0] = own.start[:, None]
+        self._of(self.p, slot)[:] = own.p
+        self._of(self.h, slot)[:] = self._of(self.numbers, slot)[1] = own.dt
+        self._of(self.lower, slot)[:], self._of(self.upper, slot)[:] = own.bounds
+        self._of(self.u, slot)[:] = own.guess
+        self._of(self.gains, slot)[:] = self._of(self.active, slot)[:] = 0.0
+        self._of(self.x, slot)[:] = own.start
+        self._start(slot, own.start)
         self.negligible[slot] = own.negligible()
         self.rounds[slot] = -1
 
@@ -152,155 +186,155 @@ class Lockstep:
         """What is in the last slot goes into one that became free."""
         if source == target:
             return
-        for array in (
-            self.x,
-            self.u,
-            self.h,
-            self.gains,
-            self.lower,
-            self.upper,
-            self.active,
-            self.numbers,
-            self.J,
-            self.rho,
-            self.negligible,
-            self.which,
-            self.rounds,
-            self.again,
-            self.last_try,
-        ):
-            array[target] = array[source]
-        self.X[:, target, 0] = self.X[:, source, 0]
+        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active, self.numbers):
+            self._of(array, target)[...] = self._of(array, source)
+        for numbers in (self.J, self.rho, self.tolerance, self.negligible, self.which, self.rounds, self.again, self.last_try):
+            numbers[target] = numbers[source]
+        self._start(target, self.problems[source].start)
         self.problems[target].copy_numbers(self.problems[source])
         self.histories[target], self.histories[source] = self.histories[source], []
         self.outer[target].take_over(self.outer[source])
 
-    def _begin(self, slots: Sequence[int] | range) -> None:
-        """Simulates first guesses: slots just loaded have no gains yet."""
-        self._roll_out(0, FIRST, list(slots))
+    def _start(self, slot: int, state: np.ndarray) -> None:
+        self.X[:, slot // self.W, 0, :, slot % self.W] = state
+
+    def _begin(self, slots: Iterable[int]) -> None:
+        """Simulates first guesses: slots just loaded have no gains yet, so that any step size will do."""
+        self._roll_out(0, 1, slots)
         costs = self._costs()
         for slot in slots:
-            self.rounds[slot], self.again[slot] = 0, False
+            self.rounds[slot], self.again[slot], self.last_try[slot] = 0, False, False
             self.J[slot], self.rho[slot] = costs[slot, 0].sum(), 0.0
-            self._take(slot, 0)
+            self.which_step.reshape(-1)[slot] = 0.0
             self.histories[slot] = [float(costs[slot, 0, 0])]
             self.outer[slot].begin()
+            self.tolerance[slot] = self.outer[slot].tolerance
+            self._of(self.p, slot)[:] = self.problems[slot].p
 
-    def _roll_out(self, tried: int, upto: int, slots: list[int]) -> None:
-        """Simulates step sizes from `tried` to `upto` of some slots in use."""
-        most = len(slots) * self.threads > self.count or len(slots) == self.count  # all of them on all threads take no longer
-        for part in range(-(-tried // self.W), min(-(-upto // self.W), len(self.sweeps))):
-            for bound, crew in ((self.sweeps[part], self.crew), (self.finals[part], None)):
+    def _roll_out(self, tried: int, upto: int, slots: Iterable[int]) -> None:
+        """Simulates step sizes from `tried` to `upto` of the groups that have these slots."""
+        groups, used = sorted({slot // self.W for slot in slots}), -(-self.count // self.W)
+        most = len(groups) * self.threads > used or len(groups) == used  # all of them on all threads take no longer
+        for k in range(tried, min(upto, len(self.sweeps))):
+            for bound, crew in ((self.sweeps[k], self.crew), (self.finals[k], None)):
                 if most:
-                    bound.run(crew, self.count)
+                    bound.run(crew, used)
                 else:
-                    for slot in slots:
-                        bound.run_group(slot)
+                    for group in groups:
+                        bound.run_group(group)
 
     def _costs(self) -> np.ndarray:
         """(slots, alphas, 2): costs and penalties."""
-        both = self.totals[:, :, 0].transpose(1, 0, 3, 2)  # (slots, parts, W, 2)
-        return both.reshape(self.slots, -1, 2)[:, : len(self.alphas)]
+        return self.totals[:, :, 0].transpose(1, 3, 0, 2).reshape(self.slots, len(self.alphas), 2)
 
-    def _take(self, slot: int, which: int) -> None:
-        part, lane = divmod(which, self.W)
-        self.x[slot] = self.X[part, slot, :, :, lane]
-        self.u[slot, :-1] = self.U[part, slot, :, :, lane]
+    def _take(self) -> None:
+        """Steps that were chosen become the references."""
+        used = -(-self.count // self.W)
+        for part in self.take:
+            part.run(self.crew, used)
+        self.which_step[:] = -1.0
 
     def _round(self) -> dict[int, str]:
         """One iteration of every slot in use; what ended and how."""
         n = self.count
-        self._expand(n)
-        self.numbers[:n, 0] = self.rho[:n]
-        self.backward.run(self.crew, n)
-        results, J = self.results[:n].tolist(), self.J[:n].tolist()
-        usable = [fine == 1.0 and math.isfinite(slope) for slope, _, fine in results]
-        taken: list[tuple[int, float] | None] = [None] * n  # which step size, and by how much the cost falls with it
-        tried, waiting = 0, [slot for slot in range(n) if usable[slot]]
+        self._iterate()
+        slope, curve, fine = (a.reshape(-1)[:n] for a in self.results.transpose(1, 0, 2))
+        usable = (fine == 1.0) & np.isfinite(slope)
+        which, waiting, tried = np.full(n, -1), usable.copy(), 0
         for upto in self.choice.turns:
-            self._roll_out(tried, upto, waiting)
-            costs = self._costs().sum(axis=2).tolist()
-            for slot in waiting:
-                which = self.choice.pick(J[slot], costs[slot][:upto], *results[slot][:2])
-                if which is not None:
-                    taken[slot] = which, J[slot] - costs[slot][which]
-                    self._take(slot, which)
-            waiting = [slot for slot in waiting if taken[slot] is None]
+            if tried:
+                self._roll_out(tried, upto, np.flatnonzero(waiting).tolist())
+            costs = self._costs().sum(axis=2)[:n]
+            found = self.choice.pick_each(self.J[:n], costs[:, :upto], slope, curve)
+            which[waiting] = found[waiting]
+            waiting &= which < 0
             tried = upto
-            if not waiting:
+            if not waiting.any():
                 break
+        self.which_step.reshape(-1)[:n] = which
+        with np.errstate(invalid="ignore"):
+            fall = self.J[:n] - costs[np.arange(n), which]
+        ended = self._judge(which, fall, self.choice.expected(slope, curve), usable)
+        if ended:
+            self._take()
+        results = {}
+        for slot, status in ended.items():
+            self.again[slot] = self.last_try[slot] = False
+            left = self._outer(slot, status)
+            if left:
+                results[slot] = left
+        return results
+
+    def _judge(self, which: np.ndarray, fall: np.ndarray, expected: np.ndarray, usable: np.ndarray) -> dict[int, str]:
+        """Accounts for steps and refusals; the status of each slot for which that was the last."""
+        n, (low, high) = len(which), self.options.regularization
+        rho, J, again, last_try = self.rho[:n], self.J[:n], self.again[:n], self.last_try[:n]
+        self.rounds[:n] += ~again
+        taken = which >= 0
+        again[:] = ~taken
+        tolerance = np.maximum(self.tolerance[:n] * abs(J), self.negligible[:n])
+        J -= np.where(taken, fall, 0.0)
+        for slot, cost in enumerate(J.tolist()):
+            if taken[slot]:
+                self.histories[slot].append(cost)
+        light = rho <= low
+        nothing = expected <= tolerance
+        little = nothing | ((fall <= tolerance) & (self.alphas[which] >= TELLING))
+        refused = ~taken & ~(usable & nothing)
+        # so small a step may be due to the regularisation: once more without
+        once_more = ~taken & ~refused & (rho != 0.0)
+        converged = (taken & little & light) | (~taken & ~refused & (rho == 0.0))
+        stalled = refused & last_try
+        higher = refused & ~last_try
+        rho[:] = np.select([taken, once_more, higher], [np.where(light, 0.0, rho / 10.0), 0.0, np.maximum(low, 10.0 * rho)], rho)
+        last_try[:] = once_more | (last_try & ~taken)
+        exhausted = higher & (rho > high)
+        lost, late = ~np.isfinite(J), self.rounds[:n] >= self.options.iterations
         ended: dict[int, str] = {}
-        for slot in range(n):
-            expected = self.choice.expected(*results[slot][:2])
-            status = self._judge(slot, taken[slot], expected, usable[slot])
-            if status:
-                self.again[slot] = self.last_try[slot] = False
-                status = self._outer(slot, status)
-            if status:
-                ended[slot] = status
+        for slot in np.flatnonzero(converged | stalled | exhausted | lost | late).tolist():
+            if lost[slot]:
+                ended[slot] = "diverged"
+            elif converged[slot]:
+                ended[slot] = "converged"
+            elif stalled[slot] or (exhausted[slot] and usable[slot]):
+                ended[slot] = "stalled"
+            elif exhausted[slot]:
+                ended[slot] = trouble(tuple(self._of(a, slot) for a in self.expanded.values()))
+            else:
+                ended[slot] = "iterations"
         return ended
 
-    def _judge(self, slot: int, taken: tuple[int, float] | None, expected: float, usable: bool) -> str:
-        """Accounts for a step or its refusal; a status if that was the last."""
-        low, high = self.options.regularization
-        rho, J = float(self.rho[slot]), float(self.J[slot])
-        self.rounds[slot] += not self.again[slot]
-        self.again[slot] = taken is None
-        tolerance = max(self.outer[slot].tolerance * abs(J), float(self.negligible[slot]))
-        status = ""
-        if taken is not None:
-            which, fall = taken
-            J -= fall
-            self.J[slot] = J
-            self.histories[slot].append(J)
-            little = expected <= tolerance or (fall <= tolerance and self.choice.alphas[which] >= TELLING)
-            status = "converged" if little and rho <= low else ""
-            self.rho[slot], self.last_try[slot] = 0.0 if rho <= low else rho / 10.0, False
-        elif usable and expected <= tolerance:
-            if rho == 0.0:
-                status = "converged"
-            else:  # so small a step may be due to the regularisation: once more without
-                self.rho[slot], self.last_try[slot] = 0.0, True
-        elif self.last_try[slot]:
-            status = "stalled"
-        else:
-            self.rho[slot] = max(low, 10.0 * rho)
-            if self.rho[slot] > high:
-                status = "stalled" if usable else trouble(tuple(a[slot, :-1] for a in self.expanded))
-        if not math.isfinite(J):
-            return "diverged"
-        return status or ("iterations" if self.rounds[slot] >= self.options.iterations else "")
-
-    def _expand(self, n: int) -> None:
+    def _iterate(self) -> None:
+        """Expands and passes backward all slots in use, and rolls out their first step sizes."""
+        self._take()
+        used = -(-self.count // self.W)
         if self.layout.bounded:
-            keep_to_touched(self.u[:n], (self.lower[:n], self.upper[:n]), (self.box[0][:n], self.box[1][:n]), self.active[:n])
-        x, u, h, p = self.x[:n], self.u[:n], self.h[:n, :, 0], self.p[:n]
+            box = self.box[0][:used], self.box[1][:used]
+            keep_to_touched(self.u[:used], (self.lower[:used], self.upper[:used]), box, self.active[:used])
         if self.dtype != np.float64:
-            x, u, h, p = (a.astype(self.dtype) for a in (x, u, h, p))
-        rows = n * (self.steps + 1)
-        self.expansion(*(_rows(a, rows) for a in (x, u, h, p)), out=tuple(_rows(a[:n], rows) for a in self.expanded))
-        # whole arrays take the quick way into a kernel
-        self.final_expansion(np.ascontiguousarray(x[:, -1]), np.ascontiguousarray(p[:, -1]), out=self.end[:n])
+            for short, exact in zip(self.read, (self.x, self.u, self.h, self.p), strict=True):
+                short[:used] = exact[:used]
+        self.rho[self.count :] = 0.0  # of lanes that nobody uses, so that they do not hold up their group
+        self.numbers[:, 0] = self.rho.reshape(self.groups, self.W)
+        self.iteration.run(self.crew, used)
 
     def _outer(self, slot: int, status: str) -> str:
         """With constraints, the end of a descent need not be the end: multipliers are renewed."""
         own = self.problems[slot]
         if not own.constraints or status == "diverged":
             return status
-        x, u = self.x[slot], self.u[slot, :-1]
+        x, u = self._trajectory(slot)
         result = self.outer[slot].after(status, x, u, int(self.rounds[slot]))
         if not result:
+            self._of(self.p, slot)[:] = own.p
             self.J[slot] = float(own.evaluate(x, u)[1].sum())
-            self.rho[slot] = 0.0
+            self.rho[slot], self.tolerance[slot] = 0.0, self.outer[slot].tolerance
         return result
 
+    def _trajectory(self, slot: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.ascontiguousarray(self._of(self.x, slot)), np.ascontiguousarray(self._of(self.u, slot))
+
     def _finish(self, slot: int, status: str) -> None:
-        o, stats = self.layout, {"history": self.histories[slot]}
-        K = self.gains[slot, :-1][:, :, [o.state(i) for i in range(o.n)]]
-        x, u = self.x[slot], self.u[slot, :-1]
-        self.found[self.which[slot]] = Solution.of(self.problems[slot], status, x, u, K, int(self.rounds[slot]), stats)
-
-
-def _rows(array: np.ndarray, rows: int) -> np.ndarray:
-    """Knots of all slots as one batch axis, without a copy."""
-    return array.reshape(rows, *array.shape[2:])
+        K = np.ascontiguousarray(self._of(self.gains, slot)[:, :, : self.layout.n])
+        stats = {"history": self.histories[slot]}
+        self.found[self.which[slot]] = Solution.of(self.problems[slot], status, *self._trajectory(slot), K, int(self.rounds[slot]), stats)

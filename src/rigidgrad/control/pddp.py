@@ -121,8 +121,8 @@ class Search:
         count = len(self.alphas)
         self.turns = (FIRST, count) if count > FIRST and self.choose != "best" else (count,)
 
-    def expected(self, slope: float, curve: float) -> float:
-        """The fall of the cost that a whole step promises."""
+    def expected(self, slope: Any, curve: Any) -> Any:
+        """The fall of the cost that a whole step promises, of one problem or of each of many."""
         alpha = self.alphas[self.whole]
         return -(alpha * slope + alpha * alpha * 0.5 * curve)
 
@@ -135,6 +135,19 @@ class Search:
             if expected != 0.0 and self.low < (J - cost) / expected < self.high:
                 fine.append(k)
         return self.among(fine, costs)
+
+    def pick_each(self, J: np.ndarray, costs: np.ndarray, slope: np.ndarray, curve: np.ndarray) -> np.ndarray:
+        """The same for many problems, costs (problems, step sizes); -1 where none will do."""
+        alpha = np.array(self.alphas[: costs.shape[1]])
+        expected = -(alpha * slope[:, None] + alpha * alpha * 0.5 * curve[:, None])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = (J[:, None] - costs) / expected
+            fine = (self.low < ratio) & (ratio < self.high)
+        first, best = fine.argmax(axis=1), np.where(fine, costs, np.inf).argmin(axis=1)
+        return np.where(fine.any(axis=1), np.where(self._wants_best(fine), best, first), -1)
+
+    def _wants_best(self, fine: np.ndarray) -> np.ndarray | bool:
+        return self.choose == "best" or (self.choose == "balanced" and fine[:, self.whole])
 
     def among(self, fine: list[int], costs: list[float]) -> int | None:
         if not fine:

@@ -9,9 +9,9 @@ step by step while s shrinks (a smoothing after Chen, Harker, Kanzow and Smale; 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording, host_lanes
 from rigidgrad.runtime.sweep import Sweep, SweepJob
 from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
-from rigidgrad.targets.llvm_riccati import Layout
+from rigidgrad.targets.riccati_layout import Layout
 
 Shapes = Mapping[str, tuple[int, ...]]
 _DIAGONAL_UP_TO = 32  # states up to which the backward pass reads a diagonal alone
@@ -123,22 +123,22 @@ class Programs:
     def _zero(self) -> Vector:
         return (0.0,) * self.system.nu
 
-    # --- along the knots, all step sizes at once ---------------------------------------------------------------------------------------
+    # --- along the knots: all step sizes at once, or a problem in each lane ---------------------------------------------------------------
 
-    def roll_out(self, gaps: bool = False) -> Sweep:
+    def roll_out(self, gaps: bool = False, problems: int = 1) -> Sweep:
         """(x, cost, alpha; x_ref, u_ref, gains, h, p [, lower, upper] [, gap]) → u = u_ref + alpha κ + K (x ⊖ x_ref), the next x, the cost so far.
 
-        `cost` is (cost, penalty). With `gaps` the next state keeps (1 - alpha) of a gap.
+        `cost` is (cost, penalty). With `gaps` the next state keeps (1 - alpha) of a gap. Lanes share what follows alpha, unless each has a problem of its own.
         """
-        return self._once(self._roll_out, gaps)
+        return self._once(self._roll_out, gaps, problems)
 
-    def _roll_out(self, gaps: bool) -> Sweep:
-        s, o = self.system, self.layout
+    def _roll_out(self, gaps: bool, problems: int) -> Sweep:
+        s, o = self.system, self.layout if problems == 1 else self.side_by_side("float64", problems)
         shapes: dict[str, tuple[int, ...]] = {"x": (s.nx,), "cost": (2,), "alpha": ()}
         shared: dict[str, tuple[int, ...]] = {
             "x_ref": (s.nx,),
             "u_ref": (s.nu,),
-            "gains": (s.nu, o.columns),
+            "gains": (s.nu, o.gain_columns),
             "h": (),
             "p": (self.parameters,),
         }
@@ -153,7 +153,7 @@ class Programs:
             for i in range(s.nu):
                 row = a["gains"][i]
                 feedback = total(mul(row[o.state(j)], d) for j, d in enumerate(dx))
-                value = add(add(a["u_ref"][i], mul(a["alpha"], row[o.gradient])), feedback)
+                value = add(add(a["u_ref"][i], mul(a["alpha"], row[o.correction])), feedback)
                 if self.bounded:
                     value = _clamp(value, a["lower"][i], a["upper"][i])
                 u.append(value)
@@ -166,11 +166,14 @@ class Programs:
             return control, after, (add(a["cost"][0], cost), add(a["cost"][1], penalty))
 
         outputs = {"u": (s.nu,), "x": (s.nx,), "cost": (2,)}
-        return self._sweep(f"roll_out{' with gaps' if gaps else ''} {o}", shapes | shared, outputs, evaluate, shared)
+        name = f"roll_out{' with gaps' if gaps else ''} {o}"
+        return self._sweep(name, shapes | shared, outputs, evaluate, shared if problems == 1 else (), width=_width(problems))
 
-    @cached_property
-    def final_cost(self) -> Sweep:
+    def final_cost(self, problems: int = 1) -> Sweep:
         """(x, cost; p) → the cost with the last knot's."""
+        return self._once(self._final_cost, problems)
+
+    def _final_cost(self, problems: int) -> Sweep:
         s = self.system
 
         def evaluate(a: dict[str, Any]) -> tuple:
@@ -178,7 +181,24 @@ class Programs:
             return ((add(a["cost"][0], cost), add(a["cost"][1], penalty)),)
 
         shapes = {"x": (s.nx,), "cost": (2,), "p": (self.parameters,)}
-        return self._sweep("final_cost", shapes, {"cost": (2,)}, evaluate, ["p"])
+        return self._sweep("final_cost", shapes, {"cost": (2,)}, evaluate, ["p"] if problems == 1 else (), width=_width(problems))
+
+    def choice(self, name: str, count: int, problems: int) -> Sweep:
+        """(which, candidates 0, 1, …, now) → of the states ("x") or controls ("u") of a knot the candidate with that number, or as they are now."""
+        return self._once(self._choice, name, count, problems)
+
+    def _choice(self, name: str, count: int, problems: int) -> Sweep:
+        size = self.system.nx if name == "x" else self.system.nu
+        shapes = {"which": ()} | {str(k): (size,) for k in range(count)} | {"now": (size,)}
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            chosen = a["now"]
+            for k in range(count):
+                taken = less(abs(a["which"] - float(k)), 0.5)
+                chosen = tuple(select(taken, new, old) for new, old in zip(a[str(k)], chosen, strict=True))
+            return (chosen,)
+
+        return self._sweep(f"choice of {name}", shapes, {"now": (size,)}, evaluate, (), width=_width(problems))
 
     @cached_property
     def consensus(self) -> Sweep:
@@ -227,6 +247,10 @@ class Programs:
         longer = replace(o, dtype=dtype, width=min(host_lanes(dtype), _LONGEST_VECTOR))
         return longer if (longer.columns, longer.state_columns) == (o.columns, o.state_columns) else replace(o, dtype=dtype)
 
+    def side_by_side(self, dtype: str, problems: int) -> Layout:
+        """A problem in each lane."""
+        return replace(self.layout, dtype=dtype, width=1, problems=problems)
+
     def _is_diagonal(self, term: Term) -> bool:
         if isinstance(term, Effort):
             return not term.against_gravity
@@ -237,9 +261,11 @@ class Programs:
         return self._once(self._expansion, dtype, threads)
 
     def _expansion(self, dtype: str, threads: int) -> Compiled:
-        s, o = self.system, self.layout_in(dtype)
-        outputs = {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
-        columns = [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
+        o = self.layout_in(dtype)
+        return self._compiled(f"expansion {o}", {"h": ()}, _expanded_shapes(o), partial(self._expand_knot, o), dtype, threads)
+
+    def _expand_knot(self, o: Layout, a: dict[str, Any]) -> tuple:
+        s, columns = self.system, [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
 
         def spread(row: Sequence[Scalar]) -> tuple:
             result: list[Scalar] = [0.0] * o.columns
@@ -247,40 +273,49 @@ class Programs:
                 result[c] = value
             return tuple(result)
 
-        def evaluate(a: dict[str, Any]) -> tuple:
-            if o.form == "dense":
-                _, A, B = linearize(s, self.integrator, a["x"], a["u"], a["h"])
-                F = [(*x, *y) for x, y in zip(A, B, strict=True)]
-            else:
-                assert isinstance(s, RobotSystem)
-                _, v_q, v_v, v_u = velocity_gradient(s, a["x"], a["u"], a["h"])
-                F = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
-            q = self.expand(a["x"], a["u"], a["p"])
-            xu = list(zip(*q.lux, strict=True)) if q.lux else [()] * o.n
-            whole = [(*x, *y) for x, y in zip(q.lxx, xu, strict=True)] + [(*x, *y) for x, y in zip(q.lux, q.luu, strict=True)]
-            L = spread([whole[i][i] for i in range(o.n + o.m)]) if o.diagonal else tuple(map(spread, whole))
-            return tuple(map(spread, F)), spread((*q.lx, *q.lu)), L
-
-        return self._compiled(f"expansion {o}", {"h": ()}, outputs, evaluate, dtype, threads)
+        if o.form == "dense":
+            _, A, B = linearize(s, self.integrator, a["x"], a["u"], a["h"])
+            F = [(*x, *y) for x, y in zip(A, B, strict=True)]
+        else:
+            assert isinstance(s, RobotSystem)
+            _, v_q, v_v, v_u = velocity_gradient(s, a["x"], a["u"], a["h"])
+            F = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
+        q = self.expand(a["x"], a["u"], a["p"])
+        xu = list(zip(*q.lux, strict=True)) if q.lux else [()] * o.n
+        whole = [(*x, *y) for x, y in zip(q.lxx, xu, strict=True)] + [(*x, *y) for x, y in zip(q.lux, q.luu, strict=True)]
+        L = spread([whole[i][i] for i in range(o.n + o.m)]) if o.diagonal else tuple(map(spread, whole))
+        return tuple(map(spread, F)), spread((*q.lx, *q.lu)), L
 
     def final_expansion(self, dtype: str = "float64") -> Compiled:
         """(x, p) → V and v at the last knot, as `targets.llvm_riccati` reads them."""
         return self._once(self._final_expansion, dtype)
 
     def _final_expansion(self, dtype: str) -> Compiled:
-        s, o = self.system, self.layout_in(dtype)
+        o = self.layout_in(dtype)
+        return self._compiled(f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype)
 
-        def evaluate(a: dict[str, Any]) -> tuple:
-            q = self.expand(a["x"], None, a["p"])
-            rows = []
-            for row in (*q.lxx, q.lx):
-                spread: list[Scalar] = [0.0] * o.state_columns
-                for i, value in enumerate(row):
-                    spread[o.state(i)] = value
-                rows.append(tuple(spread))
-            return (tuple(rows),)
+    def _expand_last(self, o: Layout, a: dict[str, Any]) -> tuple:
+        q = self.expand(a["x"], None, a["p"])
+        rows = []
+        for row in (*q.lxx, q.lx):
+            spread: list[Scalar] = [0.0] * o.state_columns
+            for i, value in enumerate(row):
+                spread[o.state(i)] = value
+            rows.append(tuple(spread))
+        return (tuple(rows),)
 
-        return self._compiled(f"final_expansion {o}", None, {"V": (s.ndx + 1, o.state_columns)}, evaluate, dtype)
+    def expansions_side_by_side(self, o: Layout) -> tuple[Sweep, Sweep]:
+        """Of the running knots and of the last one, a problem in each lane."""
+        return self._once(self._expansions_side_by_side, o)
+
+    def _expansions_side_by_side(self, o: Layout) -> tuple[Sweep, Sweep]:
+        last = {"x": (self.system.nx,), "p": (self.parameters,)}
+        inputs = last | {"u": (self.system.nu,), "h": ()}
+        running, final = partial(self._expand_knot, o), partial(self._expand_last, o)
+        return (
+            self._sweep(f"expansion {o}", inputs, _expanded_shapes(o), running, (), o.dtype, o.problems),
+            self._sweep(f"final_expansion {o}", last, _final_shapes(o), final, (), o.dtype, o.problems),
+        )
 
     @cached_property
     def linearization(self) -> Compiled:
@@ -413,11 +448,20 @@ class Programs:
         inputs = {"x": (self.system.nx,)} | middle | {"p": (self.parameters,)}
         return Compiled(self._recording(name, inputs, outputs, evaluate), dtype=dtype, threads=threads)
 
-    def _sweep(self, name: str, inputs: Shapes, outputs: Shapes, evaluate: Callable[[dict[str, Any]], tuple], shared: Any) -> Sweep:
+    def _sweep(
+        self,
+        name: str,
+        inputs: Shapes,
+        outputs: Shapes,
+        evaluate: Callable[[dict[str, Any]], tuple],
+        shared: Iterable[str],
+        dtype: str = "float64",
+        width: int = 0,
+    ) -> Sweep:
         def build():
             return fuse(record(inputs, outputs, evaluate))
 
-        return Sweep(SweepJob(name, self.system.name, self._identity(inputs, build), build, frozenset(shared)))
+        return Sweep(SweepJob(name, self.system.name, self._identity(inputs, build), build, frozenset(shared), dtype, width))
 
 
 _kept: weakref.WeakValueDictionary[tuple, Programs] = weakref.WeakValueDictionary()
@@ -435,6 +479,18 @@ def shared_programs(system: System, integrator: str, costs: Sequence[Cost], cons
         found = Programs(system, integrator, costs, constraints, bounded)
         _kept[key] = found
     return found
+
+
+def _width(problems: int) -> int:
+    return 0 if problems == 1 else problems
+
+
+def _expanded_shapes(o: Layout) -> Shapes:
+    return {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
+
+
+def _final_shapes(o: Layout) -> Shapes:
+    return {"V": (o.n + 1, o.state_columns)}
 
 
 def _clamp(x: Scalar, lower: Scalar, upper: Scalar) -> Scalar:

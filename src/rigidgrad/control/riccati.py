@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from rigidgrad.control.problem import Problem
-from rigidgrad.runtime.riccati import BoundRiccati, Riccati
+from rigidgrad.runtime.groups import Groups
+from rigidgrad.runtime.riccati import Riccati
 from rigidgrad.runtime.threads import Crew
 from rigidgrad.targets.llvm_riccati import RESULTS
 
@@ -67,7 +68,7 @@ class Backward:
         self.prepare()
         self.expand(np.tile(problem.start, (steps + 1, 1)), problem.guess)
 
-    def _bind(self, starts: np.ndarray) -> BoundRiccati:
+    def _bind(self, starts: np.ndarray) -> Groups:
         blocks = len(starts) - 1
         F, l, L = self.expanded
         if self.second_order:
@@ -91,6 +92,7 @@ class Backward:
             "active": self.active,
             "scratch": np.zeros((blocks, self.layout.scratch_size), self.dtype),
         }
+        self.ranges = arrays["ranges"]
         return self._kernel.bind(arrays)
 
     @property
@@ -137,7 +139,7 @@ class Backward:
             return fine == 1.0, slope, curve
         if serial:
             for b in range(len(self.starts) - 2, -1, -1):
-                self._blocks.run_block(b)
+                self._blocks.run_group(b)
                 if b:
                     self.end[b - 1] = self.start[b]
         else:
@@ -174,7 +176,7 @@ class Backward:
         slope = curve = 0.0
         value = self.end[-1].copy()
         bound = self._whole
-        window = bound.arrays["ranges"][0]
+        window = self.ranges[0]
         last = self.end[-1].copy()
         fine = True
         for k in range(problem.steps - 1, -1, -1):

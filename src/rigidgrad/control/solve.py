@@ -25,7 +25,7 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     """The solution of a problem, or of each of several; by iLQR unless a solver is given.
 
     Several problems are shared out to `threads` (all cores unless given), each with its own convergence. Those that differ in numbers alone (`problem.batch`)
-    run in lockstep, or, where the solver has a `device`, together on that.
+    run in lockstep, a problem in each SIMD lane, or, where the solver has a `device`, together on that.
     """
     chosen: Solver = PDDP() if solver is None else solver
     if not hasattr(chosen, "solve"):
@@ -38,18 +38,19 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
 
         return solve_on_device(problems, chosen)
     workers = min(thread_count(threads), len(problems))
-    if not isinstance(chosen, PDDP) or not supported(chosen):
-        return default_crew(workers).map(chosen.solve, problems) if workers > 1 else [chosen.solve(p) for p in problems]
-    groups: dict[tuple, list[int]] = {}
+    alike: dict[tuple, list[int]] = {}
     for k, p in enumerate(problems):
         key = (id(p.programs), p.steps) if p.guess_states is None else (k,)
-        groups.setdefault(key, []).append(k)
+        alike.setdefault(key, []).append(k)
     found: dict[int, Solution] = {}
-    for numbers in groups.values():
+    for numbers in alike.values():
         own = [problems[k] for k in numbers]
-        together = own[0].guess_states is None
-        solutions = Lockstep(own[0], chosen, workers, len(own)).solve(own) if together else [chosen.solve(own[0])]
-        found |= dict(zip(numbers, solutions, strict=True))
+        if isinstance(chosen, PDDP) and supported(chosen, own):
+            found |= dict(zip(numbers, Lockstep(own[0], chosen, workers, len(own)).solve(own), strict=True))
+    others = [k for k in range(len(problems)) if k not in found]
+    given = [problems[k] for k in others]
+    alone = default_crew(workers).map(chosen.solve, given) if workers > 1 and len(given) > 1 else [chosen.solve(p) for p in given]
+    found |= dict(zip(others, alone, strict=True))
     return [found[k] for k in range(len(problems))]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +11,9 @@ import numpy as np
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, native
+from rigidgrad.runtime.groups import Groups, nested
 from rigidgrad.runtime.lanes import host_lanes
-from rigidgrad.runtime.threads import Crew
 from rigidgrad.targets import llvm_math, llvm_sweep
-
-_SWEEP = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,10 @@ class Sweep:
         self.outputs = {k: tuple(s) for k, s in stored.meta["outputs"].items()}
         self.counts: dict[str, int] = stored.meta["counts"]
         self._loaded = native.load_object(stored.code)
-        self.address = self._loaded.address("sweep")
-        self.function = _SWEEP(self.address)
+        self.address, self.knot_address = self._loaded.address("sweep"), self._loaded.address("knot")
         self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
 
-    def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Bound:
+    def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Swept:
         """Fixes the buffers: (groups, knots, size, W), or (groups, knots, size) of shared inputs. Leading axes may have any strides, also 0."""
         arrays = []
         for given, shapes in ((inputs, self.inputs), (outputs, self.outputs)):
@@ -72,31 +68,24 @@ class Sweep:
                 assert array.dtype == self.dtype and array.shape[2:] == numbers, (name, array.dtype, array.shape, numbers)
                 assert size <= 1 or array.strides[2:] == strides, (name, array.strides)
                 arrays.append(array)
-        return Bound(self, arrays)
+        groups, knots = arrays[0].shape[:2]
+        assert all(a.shape[:2] == (groups, knots) for a in arrays)
+        words = [knots, *(x for a in arrays for x in (a.ctypes.data, a.strides[1], a.strides[0])), *self.libm]
+        return Swept(self, words, groups, arrays)
 
 
-class Bound:
+class Swept(Groups):
     """A sweep over fixed buffers."""
 
-    def __init__(self, kernel: Sweep, arrays: list[np.ndarray]):
-        self.groups, knots = arrays[0].shape[:2]
-        assert all(a.shape[:2] == (self.groups, knots) for a in arrays)
-        self._kept = (kernel, arrays)
-        self._function, self._target = kernel.function, kernel.address
-        numbers = [knots, *(x for a in arrays for x in (a.ctypes.data, a.strides[1], a.strides[0])), *kernel.libm]
-        self._context = np.array(numbers, np.int64)
-        self._address = self._context.ctypes.data
+    def __init__(self, kernel: Sweep, words: list[int], groups: int, arrays: list[np.ndarray]):
+        super().__init__(kernel.address, words, groups, (kernel, arrays))
+        self.knots, self.knot_function = words[0], kernel.knot_address
 
-    def run(self, crew: Crew | None = None, groups: int | None = None) -> None:
-        """All groups, or the first few; with a crew on several threads."""
-        count = self.groups if groups is None else groups
-        if crew is not None and crew.threads > 1 and count > 1:
-            crew.run(self._target, self._address, count, 1)
-        else:
-            self._function(self._address, 0, count)
 
-    def run_group(self, group: int) -> None:
-        self._function(self._address, group, group + 1)
+def abreast(sweeps: Sequence[Swept]) -> Groups:
+    """Several sweeps in step, knot by knot, so that what they share of a knot is read from far away once."""
+    alone = [(sweep.knot_function, sweep.context) for sweep in sweeps]
+    return nested(alone, sweeps[0].knots, sweeps[0].count, tuple(sweeps))
 
 
 def _compile(job: SweepJob) -> cache.Entry:

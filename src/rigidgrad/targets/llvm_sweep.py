@@ -1,6 +1,6 @@
 """A Program applied knot after knot: what one knot gives, the next may take.
 
-The module's function `sweep` runs W lanes of the program along the knots, for one group of lanes after the other. Each argument has an address and two
+The module's function `sweep` runs W lanes of the program along the knots, for one group of lanes after the other; `knot` does one knot of one group. Each argument has an address and two
 strides, from knot to knot and from group to group; where an output's address is one knot ahead of an input's, a state is carried along. All buffers
 are in lane order (number by number, W lanes each) except inputs that the lanes share, which are plain numbers.
 """
@@ -30,28 +30,48 @@ def render(program: Program, dtype: str, width: int, shared: frozenset[str]) -> 
 
 
 def _sweep(inputs: int, outputs: int) -> str:
+    """`knot(context, group, knot)` does one knot of one group, `sweep(context, begin, end)` all knots of some groups."""
     count = inputs + outputs
-    lines = ["define void @sweep(ptr %context, i64 %begin, i64 %end) nounwind {", "entry:", "  %knots = load i64, ptr %context, align 8"]
+    lines = ["define void @knot(ptr %context, i64 %g, i64 %k) nounwind {"]
     for k in range(count):
         for j, name in enumerate(("a", "k", "g")):
             lines.append(f"  %{name}p{k} = getelementptr i64, ptr %context, i64 {CONTEXT_HEAD + 3 * k + j}")
             lines.append(f"  %{name}{k} = load i64, ptr %{name}p{k}, align 8")
-    lines += [
-        f"  %libm = getelementptr i64, ptr %context, i64 {CONTEXT_HEAD + 3 * count}",
-        "  br label %group",
-        "group:",
-        "  %g = phi i64 [ %begin, %entry ], [ %gn, %next ]",
-        "  %more = icmp slt i64 %g, %end",
-        "  br i1 %more, label %start, label %done",
-        "start:",
-    ]
-    for k in range(count):
         lines += [f"  %s{k} = mul i64 %g, %g{k}", f"  %b{k} = add i64 %a{k}, %s{k}"]
-    lines += ["  br label %knot", "knot:", "  %k = phi i64 [ 0, %start ], [ %kn, %body ]"]
-    lines += ["  %left = icmp slt i64 %k, %knots", "  br i1 %left, label %body, label %next", "body:"]
-    for k in range(count):
         lines += [f"  %o{k} = mul i64 %k, %k{k}", f"  %x{k} = add i64 %b{k}, %o{k}", f"  %p{k} = inttoptr i64 %x{k} to ptr"]
     arguments = [f"ptr %p{k}" for k in range(count)] + ["ptr null"] * outputs
-    lines += [f"  call void @kernel(ptr %libm, {', '.join(arguments)})", "  %kn = add i64 %k, 1", "  br label %knot"]
-    lines += ["next:", "  %gn = add i64 %g, 1", "  br label %group", "done:", "  ret void", "}", ""]
-    return "\n".join(lines)
+    lines += [
+        f"  %libm = getelementptr i64, ptr %context, i64 {CONTEXT_HEAD + 3 * count}",
+        f"  call void @kernel(ptr %libm, {', '.join(arguments)})",
+        "  ret void",
+        "}",
+    ]
+    return "\n".join(lines) + _SWEEP
+
+
+_SWEEP = """
+define void @sweep(ptr %context, i64 %begin, i64 %end) nounwind {
+entry:
+  %knots = load i64, ptr %context, align 8
+  br label %group
+group:
+  %g = phi i64 [ %begin, %entry ], [ %gn, %next ]
+  %more = icmp slt i64 %g, %end
+  br i1 %more, label %first, label %done
+first:
+  br label %knot
+knot:
+  %k = phi i64 [ 0, %first ], [ %kn, %body ]
+  %left = icmp slt i64 %k, %knots
+  br i1 %left, label %body, label %next
+body:
+  call void @knot(ptr %context, i64 %g, i64 %k)
+  %kn = add i64 %k, 1
+  br label %knot
+next:
+  %gn = add i64 %g, 1
+  br label %group
+done:
+  ret void
+}
+"""

@@ -1,0 +1,127 @@
+"""Native work that comes in groups, such as lanes of a batch or blocks of a trajectory: `function(context, begin, end)` does some of them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from rigidgrad.runtime import cache, native
+from rigidgrad.runtime.threads import Crew
+
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Groups:
+    """A native function with a context of 64-bit words; what it reads and writes is `kept`."""
+
+    def __init__(self, function: int, words: Sequence[int], count: int, kept: object):
+        self.function, self.count, self._kept = function, count, kept
+        self._context = np.array(words, np.int64)
+        self.context = self._context.ctypes.data
+        self._call = _WORK(function)
+
+    def run(self, crew: Crew | None = None, count: int | None = None) -> None:
+        """All groups, or the first few; with a crew on several threads."""
+        many = self.count if count is None else count
+        if crew is not None and crew.threads > 1 and many > 1:
+            crew.run(self.function, self.context, many, 1)
+        else:
+            self._call(self.context, 0, many)
+
+    def run_group(self, group: int) -> None:
+        self._call(self.context, group, group + 1)
+
+
+def chain(parts: Sequence[Groups]) -> Groups:
+    """One after the other for each group, before the next group begins: its numbers stay in the cache, and threads meet once."""
+    calls = [(part.function, part.context) for part in parts]
+    return _nest("chain", calls, 0, min(part.count for part in parts), tuple(parts))
+
+
+def nested(calls: Sequence[tuple[int, int]], steps: int, count: int, kept: object) -> Groups:
+    """For each group and each of `steps` all calls, `function(context, group, step)`."""
+    return _nest("nested", calls, steps, count, kept)
+
+
+def _nest(name: str, calls: Sequence[tuple[int, int]], steps: int, count: int, kept: object) -> Groups:
+    loaded = _code()
+    words = [len(calls), steps, *(word for call in calls for word in call)]
+    return Groups(loaded.address(name), words, count, (loaded, kept))
+
+
+# a context has the number of calls and of steps, then functions and contexts in turn
+_CALLS = """
+define internal void @calls(ptr %context, i64 %a, i64 %b) nounwind {
+entry:
+  %count = load i64, ptr %context, align 8
+  br label %each
+each:
+  %k = phi i64 [ 0, %entry ], [ %kn, %work ]
+  %left = icmp slt i64 %k, %count
+  br i1 %left, label %work, label %done
+work:
+  %kn = add i64 %k, 1
+  %at = shl i64 %kn, 1
+  %next = add i64 %at, 1
+  %function.at = getelementptr i64, ptr %context, i64 %at
+  %own.at = getelementptr i64, ptr %context, i64 %next
+  %function = load ptr, ptr %function.at, align 8
+  %own = load ptr, ptr %own.at, align 8
+  call void %function(ptr %own, i64 %a, i64 %b)
+  br label %each
+done:
+  ret void
+}
+
+define void @chain(ptr %context, i64 %begin, i64 %end) nounwind {
+entry:
+  br label %group
+group:
+  %g = phi i64 [ %begin, %entry ], [ %gn, %work ]
+  %more = icmp slt i64 %g, %end
+  br i1 %more, label %work, label %done
+work:
+  %gn = add i64 %g, 1
+  call void @calls(ptr %context, i64 %g, i64 %gn)
+  br label %group
+done:
+  ret void
+}
+
+define void @nested(ptr %context, i64 %begin, i64 %end) nounwind {
+entry:
+  %steps.at = getelementptr i64, ptr %context, i64 1
+  %steps = load i64, ptr %steps.at, align 8
+  br label %group
+group:
+  %g = phi i64 [ %begin, %entry ], [ %gn, %next ]
+  %more = icmp slt i64 %g, %end
+  br i1 %more, label %step, label %done
+step:
+  %k = phi i64 [ 0, %group ], [ %kn, %work ]
+  %left = icmp slt i64 %k, %steps
+  br i1 %left, label %work, label %next
+work:
+  call void @calls(ptr %context, i64 %g, i64 %k)
+  %kn = add i64 %k, 1
+  br label %step
+next:
+  %gn = add i64 %g, 1
+  br label %group
+done:
+  ret void
+}
+"""
+
+
+@functools.cache
+def _code() -> native.Loaded:
+    key = cache.key({"groups": ""})
+    stored = cache.read(key)
+    if stored is None:
+        stored = cache.Entry({"function": "groups", "robot": "any"}, native.compile_ir(_CALLS))
+        cache.write(key, stored)
+    return native.load_object(stored.code)

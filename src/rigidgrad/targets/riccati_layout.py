@@ -1,0 +1,75 @@
+"""The numbers of a backward pass in memory, as `llvm_riccati` reads and writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes, and the columns of a row [state | control, gradient]; each group is whole vectors. With `form` "dense" the state is one group, else two (q, v)."""
+
+    n: int
+    m: int
+    form: str  # "dense", "explicit" or "implicit"
+    dtype: str
+    width: int
+    diagonal: bool = False  # L is a row, the diagonal
+    bounded: bool = False
+    gaps: bool = False
+    problems: int = (
+        1  # with more, `width` is 1 and every number of every array is a vector of one number of each; a block belongs to all of them
+    )
+
+    def whole(self, count: int) -> int:
+        return -(-count // self.width) * self.width
+
+    @property
+    def half(self) -> int:
+        """Numbers of a part of the state."""
+        return self.n if self.form == "dense" else self.n // 2
+
+    @property
+    def rows(self) -> int:
+        """Rows of F or G."""
+        return self.half
+
+    @property
+    def state_columns(self) -> int:
+        return self.whole(self.half) * (1 if self.form == "dense" else 2)
+
+    @property
+    def columns(self) -> int:
+        return self.state_columns + self.whole(self.m + 1)
+
+    def state(self, i: int) -> int:
+        return i if i < self.half else self.whole(self.half) + i - self.half
+
+    def control(self, i: int) -> int:
+        return self.state_columns + i
+
+    @property
+    def gradient(self) -> int:
+        """The column of H's rows that takes g."""
+        return self.state_columns + self.m
+
+    @property
+    def gain_columns(self) -> int:
+        """Of a row of the gains: those of H; of a problem in each lane only the state and κ."""
+        return self.columns if self.problems == 1 else self.n + 1
+
+    @property
+    def correction(self) -> int:
+        """The column of the gains that holds κ."""
+        return self.gradient if self.problems == 1 else self.n
+
+    @property
+    def value_size(self) -> int:
+        """Numbers of a cost-to-go: rows of V, then v."""
+        return (self.n + 1) * self.state_columns
+
+    @property
+    def scratch_size(self) -> int:
+        c, s = self.columns, self.state_columns
+        middle = self.n * c if self.form == "dense" else 2 * self.half * c + 2 * self.half * s
+        return 2 * self.value_size + (self.n + 1) * c + 4 * (self.m + 1) * c + middle + 8 * self.width
