@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward, block_starts
-from rigidgrad.runtime.groups import Groups
+from rigidgrad.runtime.sweep import Swept
 from rigidgrad.runtime.threads import Crew
 
 _CLOSED = 1e-12  # gaps below are none
@@ -40,7 +40,7 @@ class Forward:
             self.dx = np.zeros((1, steps + 1, s.ndx, W))  # of a whole step; other steps are parts of it
             self._consensus = self._bind_consensus()
 
-    def _bind(self, part: int) -> list[Groups]:
+    def _bind(self, part: int) -> list[Swept]:
         """Blocks of one length share a binding."""
         sizes = np.diff(self.starts)
         found, first = [], 0
@@ -60,13 +60,13 @@ class Forward:
             first = last
         return found
 
-    def _bind_final(self, part: int) -> Groups:
+    def _bind_final(self, part: int) -> Swept:
         length = int(np.diff(self.starts)[-1])
         last = slice(length, length + 1)
         inputs = {"x": self.X[part, -1:, last], "cost": self.C[part, -1:, last], "p": self.problem.p[None, -1:]}
         return self.problem.programs.final_cost().bind(inputs, {"cost": self.J[part]})
 
-    def _bind_consensus(self) -> Groups:
+    def _bind_consensus(self) -> Swept:
         steps = self.problem.steps
         shared = {"F": self.backward.expanded[0], "gains": self.backward.gains, "gap": self.gap, "h": self.h}
         inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
