@@ -1,7 +1,7 @@
-"""Many problems of one kind at once: iLQR in lockstep, a problem in each lane, groups of lanes on threads.
+"""Many problems of one kind at once: iLQR in lockstep, a problem in each lane; each thread has a few groups of lanes.
 
 Every round expands and passes backward, knot by knot, and rolls out each step size, for all lanes in use; each problem has its own regularisation and takes its own step or
-none. A problem that has ended makes room for the next one waiting, so that no lane runs empty.
+none. A problem that has ended makes room for the next one waiting, so that no lane runs empty. Threads share nothing but the problems waiting: they need not meet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rigidgrad.runtime.groups import Groups, chain
 from rigidgrad.runtime.lanes import host_lanes
 from rigidgrad.runtime.riccati import Riccati
 from rigidgrad.runtime.sweep import Swept, abreast
-from rigidgrad.runtime.threads import Crew, default_crew
+from rigidgrad.runtime.threads import default_crew
 
 _GROUPS = 4  # of lanes, of each thread: what hides Python's part
 _FEWEST = 3  # problems that are solved sooner side by side than one after the other
@@ -34,16 +34,40 @@ def supported(options: PDDP, problems: Sequence[Problem]) -> bool:
     return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST
 
 
-class Lockstep:
-    """Buffers for problems that share `problem`'s programs and length. All arrays have the shape (groups, …, lanes)."""
+class Batch:
+    """Problems, each of which some thread takes when it has room, and their solutions."""
 
-    def __init__(self, problem: Problem, options: PDDP, threads: int, count: int):
+    def __init__(self, problems: Sequence[Problem]):
+        self.problems = problems
+        self.found: list[Solution | None] = [None] * len(problems)
+        self._waiting = iter(range(len(problems)))
+
+    def next(self) -> int | None:
+        """The number of a problem that nobody has taken yet."""
+        return next(self._waiting, None)  # one step of an iterator in C: no other thread comes between
+
+
+def solve_side_by_side(problems: Sequence[Problem], options: PDDP, threads: int) -> list[Solution]:
+    """Problems for which `supported` holds."""
+    batch = Batch(problems)
+    threads = max(1, min(threads, len(problems) // host_lanes(options.dtype)))
+    # made here one after the other, so that nothing is compiled twice
+    parts = [Lockstep(problems[0], options, -(-len(problems) // threads)) for _ in range(threads)]
+    if threads > 1:
+        default_crew(threads).map(lambda part: part.solve(batch), parts)
+    else:
+        parts[0].solve(batch)
+    return [solution for solution in batch.found if solution is not None]
+
+
+class Lockstep:
+    """Buffers of one thread, for up to `count` problems that share `problem`'s programs and length. All arrays have the shape (groups, …, lanes)."""
+
+    def __init__(self, problem: Problem, options: PDDP, count: int):
         self.options, self.programs, self.steps = options, problem.programs, problem.steps
-        self.threads = max(1, threads)
-        self.crew: Crew | None = default_crew(threads) if threads > 1 else None
         self.dtype = np.dtype(options.dtype)
         W = self.W = host_lanes(options.dtype)
-        G = self.groups = min(-(-count // W), _GROUPS * self.threads)
+        G = self.groups = min(-(-count // W), _GROUPS)
         self.slots = G * W
         s, knots, steps = problem.system, problem.steps + 1, problem.steps
         self.layout = o = problem.programs.side_by_side(options.dtype, W)
@@ -145,32 +169,32 @@ class Lockstep:
 
     # --- solving -----------------------------------------------------------------------------------------------------------------
 
-    def solve(self, problems: Sequence[Problem]) -> list[Solution]:
-        waiting = list(range(len(problems)))[::-1]
-        self.given = problems
-        self.found: list[Solution | None] = [None] * len(problems)
-        self.count = 0  # slots in use are the first ones
-        while waiting and self.count < self.slots:
-            self._load(self.count, waiting.pop())
+    def solve(self, batch: Batch) -> None:
+        """Solves problems of a batch until none is left."""
+        self.batch, self.count = batch, 0  # slots in use are the first ones
+        while self.count < self.slots and self._load_next(self.count):
             self.count += 1
         self._begin(range(self.count))
         while self.count:
             ended = self._round()
             for slot in sorted(ended, reverse=True):
                 self._finish(slot, ended[slot])
-                if waiting:
-                    self._load(slot, waiting.pop())
-                else:
+                if not self._load_next(slot):
                     self.count -= 1
                     self._move(self.count, slot)
             fresh = [slot for slot in range(self.count) if self.rounds[slot] < 0]
             if fresh:
                 self._begin(fresh)
-        return [s for s in self.found if s is not None]
+
+    def _load_next(self, slot: int) -> bool:
+        number = self.batch.next()
+        if number is not None:
+            self._load(slot, number)
+        return number is not None
 
     def _load(self, slot: int, number: int) -> None:
         own = self.problems[slot]
-        own.copy_numbers(self.given[number])
+        own.copy_numbers(self.batch.problems[number])
         self.which[slot] = number
         self._of(self.p, slot)[:] = own.p
         self._of(self.h, slot)[:] = self._of(self.numbers, slot)[1] = own.dt
@@ -214,11 +238,10 @@ class Lockstep:
     def _roll_out(self, tried: int, upto: int, slots: Iterable[int]) -> None:
         """Simulates step sizes from `tried` to `upto` of the groups that have these slots."""
         groups, used = sorted({slot // self.W for slot in slots}), -(-self.count // self.W)
-        most = len(groups) * self.threads > used or len(groups) == used  # all of them on all threads take no longer
         for k in range(tried, min(upto, len(self.sweeps))):
-            for bound, crew in ((self.sweeps[k], self.crew), (self.finals[k], None)):
-                if most:
-                    bound.run(crew, used)
+            for bound in (self.sweeps[k], self.finals[k]):
+                if len(groups) == used:
+                    bound.run(None, used)
                 else:
                     for group in groups:
                         bound.run_group(group)
@@ -231,7 +254,7 @@ class Lockstep:
         """Steps that were chosen become the references."""
         used = -(-self.count // self.W)
         for part in self.take:
-            part.run(self.crew, used)
+            part.run(None, used)
         self.which_step[:] = -1.0
 
     def _round(self) -> dict[int, str]:
@@ -316,7 +339,7 @@ class Lockstep:
                 short[:used] = exact[:used]
         self.rho[self.count :] = 0.0  # of lanes that nobody uses, so that they do not hold up their group
         self.numbers[:, 0] = self.rho.reshape(self.groups, self.W)
-        self.iteration.run(self.crew, used)
+        self.iteration.run(None, used)
 
     def _outer(self, slot: int, status: str) -> str:
         """With constraints, the end of a descent need not be the end: multipliers are renewed."""
@@ -337,4 +360,6 @@ class Lockstep:
     def _finish(self, slot: int, status: str) -> None:
         K = np.ascontiguousarray(self._of(self.gains, slot)[:, :, : self.layout.n])
         stats = {"history": self.histories[slot]}
-        self.found[self.which[slot]] = Solution.of(self.problems[slot], status, *self._trajectory(slot), K, int(self.rounds[slot]), stats)
+        self.batch.found[self.which[slot]] = Solution.of(
+            self.problems[slot], status, *self._trajectory(slot), K, int(self.rounds[slot]), stats
+        )

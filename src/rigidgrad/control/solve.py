@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
-from rigidgrad.control.batch import Lockstep, supported
+from rigidgrad.control.batch import solve_side_by_side, supported
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
@@ -46,7 +46,7 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     for numbers in alike.values():
         own = [problems[k] for k in numbers]
         if isinstance(chosen, PDDP) and supported(chosen, own):
-            found |= dict(zip(numbers, Lockstep(own[0], chosen, workers, len(own)).solve(own), strict=True))
+            found |= dict(zip(numbers, solve_side_by_side(own, chosen, workers), strict=True))
     others = [k for k in range(len(problems)) if k not in found]
     given = [problems[k] for k in others]
     alone = default_crew(workers).map(chosen.solve, given) if workers > 1 and len(given) > 1 else [chosen.solve(p) for p in given]

@@ -101,6 +101,7 @@ class _Team:
 def _serve(team: _Team, index: int) -> None:
     """The life of a worker's thread."""
     _here.team, _here.index = team, index
+    _step_aside(index)
     tasks = team.tasks[index]
     closed = False
     while not closed:
@@ -112,6 +113,17 @@ def _serve(team: _Team, index: int) -> None:
             return
     team.code.leave(team.address, index)
     team.code.beds.append(team.field("bed", index).value)
+
+
+def _step_aside(index: int) -> None:
+    """Moves this new thread to a CPU of its own, once: some schedulers leave it, and wake it ever after, where its creator runs, though other CPUs idle."""
+    try:
+        allowed, here = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu()
+        cpus = sorted(allowed, key=lambda cpu: (cpu <= here, cpu))  # those after this one first, then around
+        os.sched_setaffinity(0, {cpus[(index - 1) % len(cpus)]})
+        os.sched_setaffinity(0, allowed)
+    except (AttributeError, OSError):  # elsewhere than on Linux, or not permitted
+        pass
 
 
 def _perform(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
