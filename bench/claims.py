@@ -137,9 +137,9 @@ def folding(quick: bool) -> list[dict[str, Any]]:
 
 
 def context_of(kernel: Any, arrays: list[np.ndarray], count: int) -> np.ndarray:
-    """What a kernel's machine code is given: each array with the numbers of its row, C's own functions, and that results are not streamed."""
+    """What a kernel's machine code is given: each array with the numbers of its row, and C's own functions."""
     pairs = [x for array in arrays for x in (array.ctypes.data, array.size // count)]
-    return np.array([*pairs, *kernel.libm, 0], np.int64)
+    return np.array([*pairs, *kernel.libm], np.int64)
 
 
 def in_c(name: str, flags: list[str]) -> ctypes.CDLL:
@@ -160,7 +160,7 @@ def single(quick: bool) -> dict[str, Any]:
         tasks, kept = {}, []
         for function in SINGLE:
             say(f"single: {name} {function}")
-            kernel = robot.compile(function)._kernel("float64", single=True)
+            kernel = robot.compile(function)._kernel("float64", "single")
             arrays = [np.ascontiguousarray(given[key]) for key in kernel.inputs]
             arrays += [np.zeros((1, *shape)) for shape in kernel.outputs.values()]
             context = context_of(kernel, arrays, 1)
@@ -187,7 +187,7 @@ def batches(quick: bool) -> dict[str, Any]:
             timings = measure.interleaved(tasks, 1, 7 if quick else 20, 1.0 if quick else 6.0, "wall")
             row: dict[str, Any] = {"robot": name, "count": count, "us": {label: t.summary() for label, t in timings.items()}}
             row["shared"] = (
-                count >= subject.robot.compile(BATCHED)._kernel("float64", single=False).least()
+                count >= subject.robot.compile(BATCHED)._kernel("float64", "batch").least()
             )  # whether the batch is worth a second thread
             row["kept_against_launched"] = measure.ratio(timings["launched"], timings["kept"])
             row["steady"] = {label: steadiness(tasks[label], 1000 if quick else 20_000) for label in ("one", "kept")}
@@ -196,7 +196,7 @@ def batches(quick: bool) -> dict[str, Any]:
 
 
 def launched(subject: Subject, library: ctypes.CDLL, batch: Any, outputs: Any, count: int, threads: int) -> Task:
-    kernel = subject.robot.compile(BATCHED, dtype="float64", threads=1)._kernel("float64", single=False)
+    kernel = subject.robot.compile(BATCHED, dtype="float64", threads=1)._kernel("float64", "batch")
     arrays = [*batch, *outputs]
     context = context_of(kernel, arrays, count)
     shape = [ctypes.c_long(x) for x in (count, threads, kernel.job.lanes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import subprocess
@@ -15,6 +16,7 @@ from random_trees import random_tree
 import rigidgrad as rg
 from rigidgrad.algorithms.catalog import FUNCTIONS
 from rigidgrad.errors import InputError, UnknownNameError
+from rigidgrad.runtime import lanes
 
 EPS = np.finfo(float).eps
 FORWARD = {"aba", "minv", "aba_derivatives", "fused_gradient"}
@@ -185,17 +187,19 @@ class Guarded:
 
 @pytest.mark.skipif(not hasattr(mmap, "PAGESIZE") or sys.platform == "win32", reason="needs mprotect")
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "begin"])
-def test_no_kernel_touches_memory_outside_its_arrays(at_end):
+@pytest.mark.parametrize("streaming", [False, True], ids=["", "streaming"])
+def test_no_kernel_touches_memory_outside_its_arrays(at_end, streaming):
     """Runs in a process of its own: an access outside would end it."""
     code = f"""
 import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
 import numpy as np
 from test_lanes import *
+if {streaming}: stream_everything(setattr)
 for robot in (rg.load("iiwa14"), rg.load("pendulum"), rg.load("hyq")):
-    for name in ("rnea", "aba_derivatives", "crba"):
+    for name in ("rnea_derivatives",) if {streaming} else ("rnea", "aba_derivatives", "crba"):
         for dtype in ("float64", "float32"):
             for packed in (False, True):
-                for width in (None, 1, 16):
+                for width in (None,) if {streaming} else (None, 1, 16):
                     fast = robot.compile(name, dtype=dtype, packed=packed, threads=1, width=width)
                     for count in (1, 2, 3, 4, 5, 7, 8, 9, 31):
                         g = Guarded()
@@ -235,22 +239,72 @@ def test_strided_and_broadcast_inputs_are_read_in_place():
     assert not out[:, 7:].any()
 
 
+# --- results larger than the caches ------------------------------------------------------------------------------------------------
+
+
+def stream_everything(set_attribute):
+    """From now on, all batches count as too large for the caches."""
+    set_attribute(lanes, "STREAM_BYTES", 1)
+    set_attribute(lanes, "_STREAM_FLOPS", math.inf)
+    set_attribute(lanes, "_STREAM_ROW", 0)
+    set_attribute(lanes, "_kernels", {})
+
+
+def inside(shape, dtype, offset):
+    """An array that begins `offset` numbers after some alignment, and the memory around it."""
+    memory = np.full(math.prod(shape) + 64, 7, dtype)
+    return memory[16 + offset : 16 + offset + math.prod(shape)].reshape(shape), memory
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "widths"), [("hyq", (2, 4, 8, 16)), ("iiwa14", (8, 16)), ("double_pendulum", (8, 16))])
+def test_streamed_results_are_the_same(monkeypatch, name, widths, dtype):
+    """Every bit is there, also at the seams of blocks and at any alignment, and nothing around them changes."""
+    robot = rg.load(name)
+    args = [x.astype(dtype) for x in arguments(robot, "rnea_derivatives", (83,))]
+    plain = robot.compile("rnea_derivatives", dtype=dtype, threads=1)
+    expected = {count: plain(*(a[:count] for a in args)) for count in range(84)}
+    stream_everything(monkeypatch.setattr)
+    for width in widths:
+        for packed in (False, True) if width == 4 else (False,):
+            fast = robot.compile("rnea_derivatives", dtype=dtype, width=width, packed=packed, threads=1)
+            for count in (2, width - 1, width, width + 1, 2 * width, 3 * width, 5 * width + 3):
+                for offset in (0, 1, 2, 7, 12):
+                    placed = [inside((count, *shape), dtype, offset) for shape in fast.outputs.values()]
+                    out = tuple(array for array, _ in placed)
+                    fast(*(a[:count] for a in args), out=out)
+                    for x, y, mask, (_, memory) in zip(out, expected[count], fast.masks.values(), placed, strict=True):
+                        np.testing.assert_array_equal(
+                            x, y[:, mask] if packed else y, err_msg=f"width {width}, {count} rows, offset {offset}"
+                        )
+                        assert (memory[: 16 + offset] == 7).all() and (memory[16 + offset + x.size :] == 7).all()
+            whole_lines = name != "iiwa14" or width * np.dtype(dtype).itemsize >= 64  # 49 numbers a row
+            assert ((dtype, "streaming") in fast._entries) == whole_lines
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_results_too_large_for_the_caches_are_the_same(threads):
-    """Streamed past the caches: every number is there, also at the seams of blocks, at any alignment, and nothing around them changes."""
+def test_large_batches_are_streamed_with_any_number_of_threads(monkeypatch, threads):
     robot = rg.load("hyq")
-    count = 3501  # 12.1 MB of results, and a partial block at the end
+    count = 1501
     args = arguments(robot, "rnea_derivatives", (count,))
+    expected = robot.compile("rnea_derivatives", threads=1)(*args)
+    monkeypatch.setattr(lanes, "STREAM_BYTES", 3_000_000)
+    monkeypatch.setattr(lanes, "_kernels", {})
     fast = robot.compile("rnea_derivatives", threads=threads)
-    parts = [fast(*(a[k : k + 500] for a in args)) for k in range(0, count, 500)]
-    expected = [np.concatenate([p[i] for p in parts]) for i in range(3)]
-    for offset in range(3):
-        memory = [np.full(count * 144 + 16, 7.0) for _ in range(3)]
-        out = tuple(m[8 + offset : 8 + offset + count * 144].reshape(count, 12, 12) for m in memory)
-        fast(*args, out=out)
-        for x, y, m in zip(out, expected, memory, strict=True):
+    fast(*(a[:800] for a in args))
+    assert ("float64", "streaming") not in fast._entries
+    for _ in range(10):
+        for x, y in zip(fast(*args), expected, strict=True):
             np.testing.assert_array_equal(x, y)
-            assert (m[: 8 + offset] == 7.0).all() and (m[8 + offset + count * 144 :] == 7.0).all()
+    assert ("float64", "streaming") in fast._entries
+    # by the general way: an input for all rows, an output whose numbers do not follow each other, and one that no number is aligned in
+    wide = np.zeros((count, 12, 24))
+    odd = np.zeros(count * 1152 + 3, np.uint8)[3:].view(np.float64).reshape(count, 12, 12)
+    out = (wide[..., :12], odd, np.empty((count, 12, 12)))
+    fast(args[0], args[1], args[2][0], out=out)
+    for x, y in zip(out, robot.rnea_derivatives(args[0], args[1], np.tile(args[2][0], (count, 1))), strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert not wide[..., 12:].any()
 
 
 # --- sine and cosine ---------------------------------------------------------------------------------------------------------------

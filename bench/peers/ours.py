@@ -79,7 +79,7 @@ class FromC:
         return count == 1
 
     def bind(self, function: str, batch: Batch, outputs: tuple[np.ndarray, ...]) -> Task:
-        kernel = self._subject.robot.compile(function)._kernel("float64", single=True)
+        kernel = self._subject.robot.compile(function)._kernel("float64", "single")
         arrays = [*batch, *outputs]
         context = np.array([(array.ctypes.data, array.size) for array in arrays], np.int64)
         rows, pointer = ctypes.c_void_p(kernel.address), ctypes.c_void_p(context.ctypes.data)

@@ -46,7 +46,7 @@ class Compiled:
         self._threads = thread_count(threads)
         self._result = result
         self._check = check
-        self._entries: dict[tuple[str, bool], tuple[Any, LaneKernel]] = {}
+        self._entries: dict[tuple[str, str], tuple[Any, LaneKernel]] = {}  # by dtype and kind of kernel
         self._crew: Crew | None = None
         self._input_dims: int | None = None
         self._input_size = 0
@@ -60,22 +60,22 @@ class Compiled:
     @property
     def inputs(self) -> Mapping[str, Shape]:
         """Shapes of one state's inputs, in order."""
-        return self._kernel(self._job.dtype, False).inputs
+        return self._kernel(self._job.dtype, "batch").inputs
 
     @property
     def outputs(self) -> Mapping[str, Shape]:
         """Shapes of one state's outputs, in order."""
-        return self._kernel(self._job.dtype, False).outputs
+        return self._kernel(self._job.dtype, "batch").outputs
 
     @property
     def masks(self) -> Mapping[str, np.ndarray]:
         """Which entries of each output are not structurally zero."""
-        return self._kernel(self._job.dtype, False).masks
+        return self._kernel(self._job.dtype, "batch").masks
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Operations of one state: by kind, `flops`, `instructions`, `depth`, `live`."""
-        return self._kernel(self._job.dtype, False).counts
+        return self._kernel(self._job.dtype, "batch").counts
 
     @property
     def llvm(self) -> str:
@@ -87,18 +87,20 @@ class Compiled:
         """The code of this CPU."""
         return native.assembly(self._job.ir())
 
-    def _kernel(self, dtype: str, single: bool) -> LaneKernel:
-        return self._prepared(dtype, single)[1]
+    def _kernel(self, dtype: str, kind: str) -> LaneKernel:
+        return self._prepared(dtype, kind)[1]
 
-    def _prepared(self, dtype: str, single: bool) -> tuple[Any, LaneKernel]:
-        found = self._entries.get((dtype, single))
+    def _prepared(self, dtype: str, kind: str) -> tuple[Any, LaneKernel]:
+        found = self._entries.get((dtype, kind))
         if found is None:
-            kernel = lane_kernel(dataclasses.replace(self._job, dtype=dtype, width=1 if single else self._job.width))
+            single = kind == "single"
+            job = dataclasses.replace(self._job, dtype=dtype, width=1 if single else self._job.width, streaming=kind == "streaming")
+            kernel = lane_kernel(job)
             crew = None if single else self._team()
             found = (kernel.entry(crew) if entry.available() else _never, kernel)
             self._input_size = max(1, math.prod(next(iter(kernel.inputs.values()))))
             self._input_dims = len(next(iter(kernel.inputs.values())))
-            self._entries[dtype, single] = found
+            self._entries[dtype, kind] = found
         return found
 
     def _team(self) -> Crew | None:
@@ -115,7 +117,10 @@ class Compiled:
             dtype = _DTYPES.get(first.dtype.char)  # the name of a dtype takes long to ask for
             if dtype is not None and dtype == (self._dtype or dtype):
                 single = first.size == self._input_size
-                native_entry, kernel = self._entries.get((dtype, single)) or self._prepared(dtype, single)
+                kind = "single" if single else "batch"
+                native_entry, kernel = self._entries.get((dtype, kind)) or self._prepared(dtype, kind)
+                if first.size >= kernel.stream_numbers:
+                    native_entry, kernel = self._prepared(dtype, "streaming")
                 if out is None:
                     batch = first.shape[: first.ndim - self._input_dims]
                     outs: Any = [np.empty(batch + shape, first.dtype) for shape in kernel.outputs.values()]
@@ -143,12 +148,14 @@ class Compiled:
         if check and self._check:
             self._check(batch)
         count = math.prod(batch.shape)
-        kernel = self._kernel(batch.dtype.name, count == 1)
+        kernel = self._kernel(batch.dtype.name, "single" if count == 1 else "batch")
+        if count >= kernel.stream_rows():
+            kernel = self._kernel(batch.dtype.name, "streaming")
         results = arrays.allocate(batch, kernel.outputs, out)
         rows = [_rows(batch.rows[name]) for name in kernel.inputs]
         targets = [
             array.reshape(count, math.prod(kernel.outputs[name]))
-            if array.flags.c_contiguous and (out is None or not any(np.may_share_memory(array, r) for r in rows))
+            if array.flags.carray and (out is None or not any(np.may_share_memory(array, r) for r in rows))
             else np.empty((count, math.prod(kernel.outputs[name])), batch.dtype)
             for name, array in results.items()
         ]

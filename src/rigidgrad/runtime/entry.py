@@ -21,20 +21,18 @@ _MOST_ARRAYS = 24
 _READ, _WRITE = 0x38 | 0x4, 0x38 | 0x4 | 0x1  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT (| PyBUF_WRITABLE)
 # below this many rows the GIL is kept: releasing it would cost more than the work
 _KEEP_GIL = 16
-# results of this many bytes or more go past the caches, which would not keep them
-STREAM_BYTES = 12_000_000
 
 _FUNCTIONS = ("PyObject_GetBuffer", "PyBuffer_Release", "PyBool_FromLong", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")
-_PYTHON = 12  # the word of the first of these
+_PYTHON = 11  # the word of the first of these
 _ARRAYS = _PYTHON + len(_FUNCTIONS)  # the word of the first array
 _BYTES_HEAD = bytes.__basicsize__ - 1  # where the contents of a bytes object begin
 
 _IR = f"""
-; self: bytes with words rows, inputs, arrays, format, crew, crew_run, grain, least, three of the C library, bytes of a row of results, six of Python; then per array its dimensions, d0, d1, size
+; self: bytes with words rows, inputs, arrays, format, crew, crew_run, grain, least, three of the C library, six of Python; then per array its dimensions, d0, d1, size
 define ptr @entry(ptr %self, ptr %args, i64 %nargs) {{
 entry:
   %views = alloca [{_MOST_ARRAYS * _VIEW} x i8], align 16
-  %context = alloca [{2 * _MOST_ARRAYS + 5} x i64], align 16
+  %context = alloca [{2 * _MOST_ARRAYS + 4} x i64], align 16
   %ends = alloca [{_MOST_ARRAYS} x ptr], align 16
   %spec = getelementptr i8, ptr %self, i64 {_BYTES_HEAD}
   %PyObject_GetBuffer.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 0}
@@ -190,13 +188,6 @@ work:
   %libm.from = getelementptr i64, ptr %spec, i64 8
   %libm = load <3 x i64>, ptr %libm.from, align 8
   store <3 x i64> %libm, ptr %libm.to, align 8
-  %row.bytes.at = getelementptr i64, ptr %spec, i64 11
-  %row.bytes = load i64, ptr %row.bytes.at
-  %result.bytes = mul i64 %row.bytes, %count.next
-  %large = icmp sge i64 %result.bytes, {STREAM_BYTES}
-  %streaming = zext i1 %large to i64
-  %streaming.at = getelementptr i64, ptr %libm.to, i64 3
-  store i64 %streaming, ptr %streaming.at
   %many = icmp sge i64 %count.next, {_KEEP_GIL}
   br i1 %many, label %released, label %kept
 kept:
@@ -287,11 +278,9 @@ def available() -> bool:
     return sys.implementation.name == "cpython" and struct.calcsize("P") == 8
 
 
-def make_entry(
-    rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, libm: Sequence[int], row_bytes: int, team: Team | None
-) -> Any:
+def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, libm: Sequence[int], team: Team | None) -> Any:
     """A Python function of `inputs` input and further output arrays. `rows` is the kernel's address; keep its code alive beside this."""
-    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0)), *libm, row_bytes]
+    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0)), *libm]
     words += [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS]
     for shape in shapes:
         size = 1

@@ -21,7 +21,7 @@ from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, entry, native
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.runtime.threads import Crew
-from rigidgrad.targets import llvm, llvm_math
+from rigidgrad.targets import llvm, llvm_math, llvm_stream
 
 Shape = tuple[int, ...]
 _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -29,6 +29,10 @@ _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
 _CHUNK_NS = 4000
 _WORTH_NS = 12000
+# bytes of results from which on a streaming kernel sends them past the caches, which would not keep them; where that pays: bytes of a row, flops for each of its numbers
+STREAM_BYTES = 8_000_000
+_STREAM_ROW = 1024
+_STREAM_FLOPS = 12
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Job:
     packed: bool = False
     dtype: str = "float64"
     width: int = 0  # 0: what the CPU has
+    streaming: bool = False  # for results larger than the caches
 
     @property
     def owner(self) -> str:
@@ -65,7 +70,7 @@ class Job:
         return best_order(program, native.host().registers)
 
     def ir(self) -> str:
-        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed)
+        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed, streaming=self.streaming)
 
     def key(self) -> str:
         options = {f.name: repr(getattr(self, f.name)) for f in fields(self) if f.name not in ("model", "width")}
@@ -83,6 +88,7 @@ class Recording:
     packed: bool = False
     dtype: str = "float64"
     width: int = 0
+    streaming: bool = False
 
     @property
     def lanes(self) -> int:
@@ -92,11 +98,11 @@ class Recording:
         return best_order(self.build(), native.host().registers)
 
     def ir(self) -> str:
-        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed)
+        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed, streaming=self.streaming)
 
     def key(self) -> str:
         parts = {"recording": self.name, "owner": self.owner, "identity": self.identity, "packed": str(self.packed), "dtype": self.dtype}
-        return cache.key(parts | {"lanes": str(self.lanes)})
+        return cache.key(parts | {"lanes": str(self.lanes), "streaming": str(self.streaming)})
 
 
 def host_lanes(dtype: str) -> int:
@@ -139,13 +145,13 @@ class LaneKernel:
         self._rows = _ROWS(self.address)
         self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
         self._sizes = [math.prod(s) for s in (*self.inputs.values(), *self.outputs.values())]
-        self.row_bytes = sum(self._sizes[len(self.inputs) :]) * (8 if job.dtype == "float64" else 4)  # of the results
         self.least_numbers = self.least() * self._sizes[0]  # of the first input
+        self.stream_numbers = self.stream_rows() * self._sizes[0]
 
     def grain(self) -> int:
-        """Rows of a thread's chunk."""
-        w = self.job.lanes
-        return max(w, math.ceil(_CHUNK_NS / self.nanoseconds() / w) * w)
+        """Rows of a thread's chunk. A streaming kernel begins and ends a chunk without computing meanwhile, so its chunks are longer."""
+        w, time = self.job.lanes, _CHUNK_NS * (16 if self.job.streaming else 1)
+        return max(w, math.ceil(time / self.nanoseconds() / w) * w)
 
     def nanoseconds(self) -> float:
         """A guess at the time of one row."""
@@ -155,15 +161,21 @@ class LaneKernel:
         """From how many rows on threads pay."""
         return max(2 * self.job.lanes, math.ceil(_WORTH_NS / self.nanoseconds()))
 
+    def stream_rows(self) -> float:
+        """From how many rows on a streaming kernel is the faster one."""
+        job, sizes, each = self.job, self._sizes[len(self.inputs) :], 8 if self.job.dtype == "float64" else 4
+        row = sum(sizes) * each
+        written = row >= _STREAM_ROW and self.counts["flops"] <= _STREAM_FLOPS * sum(sizes)  # then writing takes as long as computing
+        able = job.lanes > 1 and not job.streaming and all(llvm_stream.fits(size, each, job.lanes) for size in sizes)
+        return math.ceil(STREAM_BYTES / row) if written and able else math.inf
+
     def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
         """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
-        context = np.empty(2 * len(arrays) + len(self.libm) + 1, np.int64)
+        context = np.empty(2 * len(arrays) + len(self.libm), np.int64)
         last = 2 * len(arrays)
         context[0:last:2] = [a.ctypes.data for a in arrays]
         context[1:last:2] = strides
-        context[last:-1] = self.libm
-        dense = all(s == n or count == 1 for s, n in zip(strides[len(self.inputs) :], self._sizes[len(self.inputs) :], strict=True))
-        context[-1] = dense and count * self.row_bytes >= entry.STREAM_BYTES
+        context[last:] = self.libm
         address = context.ctypes.data
         if crew is not None and crew.threads > 1 and count >= self.least():
             crew.run(self.address, address, count, self.grain())
@@ -176,12 +188,12 @@ class LaneKernel:
         if crew is not None and crew.threads > 1:
             team = entry.Team(crew.address, crew.run_address, self.grain(), self.least())
         shapes = [*self.inputs.values(), *self.outputs.values()]
-        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.libm, self.row_bytes, team)
+        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.libm, team)
 
 
 def _compile(job: Job | Recording) -> cache.Entry:
     program = job.program()
-    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed), opt=1)
+    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming), opt=1)
     meta = {
         "function": job.name,
         "robot": job.owner,

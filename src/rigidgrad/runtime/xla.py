@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from rigidgrad.runtime import entry, native
+from rigidgrad.runtime import native
 from rigidgrad.runtime.lanes import LaneKernel
 
 _VERSION = 3  # the newest minor version that this was written for
@@ -47,7 +47,7 @@ def _ir(batch: LaneKernel, single: LaneKernel) -> str:
     return f"""
 define ptr @handler(ptr %frame) {{
 entry:
-  %context = alloca [{2 * arrays + len(batch.libm) + 1} x i64], align 16
+  %context = alloca [{2 * arrays + len(batch.libm)} x i64], align 16
   %extension.at = getelementptr i8, ptr %frame, i64 {_EXTENSION}
   %extension = load ptr, ptr %extension.at
   %plain = icmp eq ptr %extension, null
@@ -114,11 +114,6 @@ axis.next:
   br label %axis
 
 run:
-  %bytes = mul i64 %count, {batch.row_bytes}
-  %large = icmp sge i64 %bytes, {entry.STREAM_BYTES}
-  %streaming = zext i1 %large to i64
-  %streaming.to = getelementptr i64, ptr %context, i64 {2 * arrays + len(batch.libm)}
-  store i64 %streaming, ptr %streaming.to
   %alone = icmp eq i64 %count, 1
   %address = select i1 %alone, i64 {single.address}, i64 {batch.address}
   %rows = inttoptr i64 %address to ptr

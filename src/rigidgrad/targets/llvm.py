@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from rigidgrad.program.program import LEAVES, Program
-from rigidgrad.targets import llvm_math, llvm_rows
+from rigidgrad.targets import llvm_math, llvm_rows, llvm_stream
 
 # bytes of a state's results between which fetching their cache lines ahead was found to pay
 _PREFETCH_FROM, _PREFETCH_TO = 512, 8192
@@ -124,19 +124,19 @@ class Lanes:
         return self.emit(f"bitcast {self.of(self.integer)} {a} to {self.vector}")
 
 
-def render(program: Program, dtype: str, width: int, *, packed: bool = False) -> str:
-    """The module's text. `packed` leaves structural zeros out of the outputs."""
+def render(program: Program, dtype: str, width: int, *, packed: bool = False, streaming: bool = False) -> str:
+    """The module's text. `packed` leaves structural zeros out of the outputs. With `streaming`, results go past the caches into rows that follow each other."""
     outputs = output_layout(program, packed)
     lanes = Lanes(dtype, width)
-    kernel = kernel_function(lanes, program, outputs)
+    inputs = [math.prod(s) for s in program.inputs.values()]
+    if streaming:
+        kernel = kernel_function(lanes, program, llvm_stream.Rows(lanes, program, outputs))
+        rows = llvm_stream.rows(dtype, width, inputs, outputs)
+    else:
+        kernel = kernel_function(lanes, program, Buffers(lanes, outputs))
+        rows = llvm_rows.rows(dtype, width, inputs, outputs)
     used = {node[0] for node in program.nodes}
-    parts = [
-        llvm_math.functions(Lanes(dtype, width), used),
-        kernel,
-        llvm_rows.rows(dtype, width, [math.prod(s) for s in program.inputs.values()], outputs),
-        declarations(lanes),
-    ]
-    return "\n".join(parts)
+    return "\n".join([llvm_math.functions(Lanes(dtype, width), used), kernel, rows, declarations(lanes)])
 
 
 @dataclass(frozen=True)
@@ -176,50 +176,57 @@ def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
     return layouts
 
 
-def kernel_function(
-    lanes: Lanes, program: Program, outputs: list[OutputLayout], shared: frozenset[str] = frozenset(), loose: bool = False
-) -> str:
-    """Straight-line code from the input vectors to the output vectors. Results are stored as soon as they are known.
+class Buffers:
+    """Where a kernel's results go: lane buffers, one vector a result, as soon as it is known. Meanwhile users' rows are prepared for what will be copied there.
 
-    Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `loose` buffers are aligned to numbers, not to
-    vectors, and nothing is written ahead.
+    `loose` buffers are aligned to numbers, not to vectors, and no rows are prepared.
+    """
+
+    def __init__(self, lanes: Lanes, outputs: list[OutputLayout], loose: bool = False):
+        self.lanes, self.outputs = lanes, outputs
+        self.align = lanes.bytes if lanes.width == 1 or loose else lanes.bytes * lanes.width
+        self.ahead = [] if loose else _written_ahead(lanes, outputs)
+        self.fetched = 0
+        each = range(len(outputs))
+        self.parameters = [f"ptr noalias %o{k}" for k in each] + [f"ptr %p{k}" for k in each]
+
+    def store(self, value: str, output: int, column: int) -> None:
+        slot = self.outputs[output].slots[column] if self.lanes.width > 1 else column
+        place = self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr %o{output}, i64 {slot}")
+        self.lanes.do(f"store {self.lanes.vector} {value}, ptr {place}, align {self.align}")
+
+    def advance(self, done: int, work: int) -> None:
+        """Called between operations, when `done` of all their `work` is done."""
+        while self.fetched < len(self.ahead) * done // work:
+            output, offset = self.ahead[self.fetched]
+            place = self.lanes.emit(f"getelementptr i8, ptr %p{output}, i64 {offset}")
+            if self.outputs[output].sparse:
+                self.lanes.do(f"store {self.lanes.vector} zeroinitializer, ptr {place}, align {self.align}")
+            else:
+                self.lanes.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 2, i32 1)")
+            self.fetched += 1
+
+
+def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_stream.Rows, shared: frozenset[str] = frozenset()) -> str:
+    """Straight-line code from the input vectors to where `results` takes them, each as soon as it is known.
+
+    Of the inputs named `shared` all lanes have the same numbers, one after the other in memory.
     """
     names = list(program.inputs)
     stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
-    v, size = lanes.vector, lanes.bytes * lanes.width
-    align = lanes.bytes if lanes.width == 1 or loose else size
-
-    def store(value: str, output: int, column: int) -> None:
-        slot = outputs[output].slots[column] if lanes.width > 1 else column
-        place = lanes.emit(f"getelementptr {v}, ptr %o{output}, i64 {slot}")
-        lanes.do(f"store {v} {value}, ptr {place}, align {align}")
-
-    for output, layout in enumerate(outputs):
+    for output, layout in enumerate(results.outputs):
         for column, k in enumerate(layout.columns):
             if k is None:
                 continue
             result = program.results[k]
             if isinstance(result, float):
-                store(lanes.constant(result), output, column)
+                results.store(lanes.constant(result), output, column)
             else:
                 stores.setdefault(result[1], []).append((output, column, result[0]))
     value: list[str] = []
     pairs: dict[int, tuple[str, str]] = {}
-    ahead = [] if loose else _written_ahead(lanes, outputs)
     work = sum(node[0] not in LEAVES for node in program.nodes)
-    done = fetched = 0
-
-    def write_ahead(until: int) -> None:
-        nonlocal fetched
-        while fetched < until:
-            output, offset = ahead[fetched]
-            place = lanes.emit(f"getelementptr i8, ptr %p{output}, i64 {offset}")
-            if outputs[output].sparse:
-                lanes.do(f"store {v} zeroinitializer, ptr {place}, align {size}")
-            else:
-                lanes.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 2, i32 1)")
-            fetched += 1
-
+    done = 0
     loaded: dict[int, tuple[str, int]] = {}  # input -> its value, and when it was loaded
 
     def use(i: int) -> str:
@@ -232,27 +239,25 @@ def kernel_function(
                 place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
                 loaded[i] = lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}")), done
             else:
-                place = lanes.emit(f"getelementptr {v}, ptr %i{names.index(name)}, i64 {k}")
-                loaded[i] = lanes.emit(f"load {v}, ptr {place}, align {align}"), done
+                place = lanes.emit(f"getelementptr {lanes.vector}, ptr %i{names.index(name)}, i64 {k}")
+                loaded[i] = lanes.emit(f"load {lanes.vector}, ptr {place}, align {results.align}"), done
         return loaded[i][0]
 
     for i, node in enumerate(program.nodes):
-        done += node[0] not in LEAVES
-        write_ahead(len(ahead) * done // max(work, 1))
+        if node[0] not in LEAVES:
+            done += 1
+            results.advance(done, work)
         value.append("" if node[0] == "input" else _node(lanes, node, use, pairs))
         negated = None
         for output, column, sign in stores.get(i, ()):
             if sign < 0 and negated is None:
                 negated = lanes.negate(use(i))
-            store(use(i) if sign > 0 else str(negated), output, column)
-    write_ahead(len(ahead))
-    arguments = ", ".join(
-        ["ptr %libm"]
-        + [f"ptr noalias %i{k}" for k in range(len(names))]
-        + [f"ptr noalias %o{k}" for k in range(len(outputs))]
-        + [f"ptr %p{k}" for k in range(len(outputs))]
-    )
-    return f"define internal void @kernel({arguments}) nounwind {{\n" + "\n".join(lanes.lines) + "\n  ret void\n}\n"
+            results.store(use(i) if sign > 0 else str(negated), output, column)
+    results.advance(1, 1)
+    arguments = ", ".join(["ptr %libm", *(f"ptr noalias %i{k}" for k in range(len(names))), *results.parameters])
+    # vectors that do not fit into registers are aligned too: one that straddles two pages would make its stores wait for all before
+    aligned = f"alignstack({min(lanes.bytes * lanes.width, 64)})" if lanes.width > 1 else ""
+    return f"define internal void @kernel({arguments}) nounwind {aligned} {{\n" + "\n".join(lanes.lines) + "\n  ret void\n}\n"
 
 
 def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[tuple[int, int]]:

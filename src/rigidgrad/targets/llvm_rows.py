@@ -1,28 +1,42 @@
 """The walk over users' arrays, as LLVM IR: W rows at a time, transposed in registers into and out of lanes.
 
 `rows(context, start, stop)` evaluates rows start to stop. The context is an array of 64-bit words: for each input, then for each output, an
-address and a stride between rows in numbers (0 repeats one row); then the addresses of `llvm_math.C_FUNCTIONS`; last a word that, if not 0, sends long rows past the caches, for results larger
-than these, whose rows follow each other. Nothing outside the rows named is read or written: the last, partial block
+address and a stride between rows in numbers (0 repeats one row); then the addresses of `llvm_math.C_FUNCTIONS`. Nothing outside the rows named is read or written: the last, partial block
 goes through the lane buffers number by number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import OutputLayout
 
-# bytes of a row from which on streaming past the caches can pay
-_STREAM_FROM = 1024
+
+def transpose(emit: Callable[[str], str], scalar: str, vectors: list[str], w: int) -> list[str]:
+    """w vectors of w numbers, by swapping blocks of half, a quarter, … of the width."""
+    half, v, kind = w // 2, list(vectors), f"<{w} x {scalar}>"
+
+    def shuffle(a: str, b: str, mask: list[int]) -> str:
+        return emit(f"shufflevector {kind} {a}, {kind} {b}, <{w} x i32> <{', '.join(f'i32 {k}' for k in mask)}>")
+
+    while half:
+        low = [w + k - half if k & half else k for k in range(w)]
+        high = [w + k if k & half else k + half for k in range(w)]
+        for i in range(w):
+            if not i & half:
+                v[i], v[i + half] = shuffle(v[i], v[i + half], low), shuffle(v[i], v[i + half], high)
+        half //= 2
+    return v
 
 
 def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
-    walk = _Walk(dtype, width, inputs, outputs)
+    walk = Walk(dtype, width, inputs, outputs)
     return walk.scalar() if width == 1 else walk.lanes()
 
 
-class _Walk:
+class Walk:
     def __init__(self, dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]):
         self.scalar_type = "double" if dtype == "float64" else "float"
         self.bytes = 8 if dtype == "float64" else 4
@@ -48,7 +62,6 @@ class _Walk:
         return f"{name}{self.count}"
 
     def label(self, name: str) -> None:
-        self.current = name
         self.lines.append(f"{name}:")
 
     def at(self, base: str, index: str | int) -> str:
@@ -63,10 +76,8 @@ class _Walk:
             second = self.emit(f"getelementptr i64, ptr %context, i64 {2 * place + 1}")
             self.do(f"%{stride}{k} = load i64, ptr {second}")
         self.do(f"%libm = getelementptr i64, ptr %context, i64 {2 * len(names)}")
-        flag = self.emit(f"load i64, ptr {self.emit(f'getelementptr i64, ptr %context, i64 {2 * len(names) + 3}')}")
-        self.do(f"%streaming = icmp ne i64 {flag}, 0")
 
-    def loop(self, count: str | int, body, name: str = "loop") -> None:
+    def loop(self, count: str | int, body: Callable[[str], None], name: str = "loop") -> None:
         """for index in 0 … count - 1 (at least once): body(index)."""
         head, done, before = self.fresh(name), self.fresh(name + "_done"), self.fresh(name + "_before")
         self.do(f"br label %{before}")
@@ -83,6 +94,15 @@ class _Walk:
         self.do(f"br i1 {more}, label %{head}, label %{done}")
         self.label(done)
 
+    def when(self, condition: str, body: Callable[[], None]) -> None:
+        """if condition: body()."""
+        then, done = self.fresh("then"), self.fresh("else")
+        self.do(f"br i1 {condition}, label %{then}, label %{done}")
+        self.label(then)
+        body()
+        self.do(f"br label %{done}")
+        self.label(done)
+
     def zero(self, address: str, kind: str, count: int) -> None:
         """Sets `count` values of a type to zero; a loop, as a call of memset would have to be linked."""
 
@@ -94,7 +114,7 @@ class _Walk:
 
     def function(self) -> str:
         text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n"
-        return "\n".join([text, *self.tables, "!0 = !{i32 1}"])
+        return "\n".join([text, *self.tables])
 
     # --- one state at a time -----------------------------------------------------------------------------------------------------
 
@@ -131,10 +151,6 @@ class _Walk:
         self.label("entry")
         self.load_context()
         self.buffers()
-        for name, kind, items in (("is", "i", self.inputs), ("os", "o", self.outputs)):
-            for k, _ in enumerate(items):
-                for lane in range(2, w):
-                    self.do(f"%{kind}{k}x{lane} = mul i64 %{name}{k}, {lane}")
         self.do(f"%last = sub i64 %stop, {w}")
         self.do("br label %begin")
         self.label("begin")
@@ -144,10 +160,7 @@ class _Walk:
         self.do("%b = phi i64 [ %start, %begin ], [ %next, %block_end ]")
         for k, size in enumerate(self.inputs):
             self.read_block(k, size)
-        self.call_kernel([self.prepare(k, layout, "%b") for k, layout in enumerate(self.outputs)])
-        for k, layout in enumerate(self.outputs):
-            self.write_block(k, layout)
-            self.stream_block(k, layout)
+        self.full_block()
         self.do("br label %block_end")
         self.label("block_end")
         self.do(f"%next = add i64 %b, {w}")
@@ -155,54 +168,29 @@ class _Walk:
         self.do(f"br i1 {more}, label %block, label %tail")
         self.label("tail")
         self.do("%t = phi i64 [ %start, %begin ], [ %next, %block_end ]")
+        self.settle()
         self.do("%rest = sub i64 %stop, %t")
-        some = self.emit("icmp sgt i64 %rest, 0")
-        self.do(f"br i1 {some}, label %partial, label %end")
-        self.label("partial")
-        self.partial_block()
-        self.do("br label %end")
-        self.label("end")
-        self.do("br i1 %streaming, label %settle, label %leave")
-        self.label("settle")
-        self.do("fence seq_cst")  # streamed stores are weakly ordered
-        self.do("br label %leave")
-        self.label("leave")
+        self.when(self.emit("icmp sgt i64 %rest, 0"), self.partial_block)
+        self.leave()
         self.do("ret void")
         return self.function()
 
-    def streams(self, layout: OutputLayout) -> bool:
-        """Whether rows are long enough for streaming past the caches to pay."""
-        return len(layout.columns) * self.bytes >= _STREAM_FROM
+    def full_block(self) -> None:
+        """The rows from %b on, their inputs being in lanes."""
+        self.call_kernel([self.prepare(k, layout, "%b") for k, layout in enumerate(self.outputs)])
+        for k, layout in enumerate(self.outputs):
+            self.write_block(k, layout)
 
-    def stream_block(self, k: int, layout: OutputLayout) -> None:
-        """Copies a block of W rows, built in a buffer, past the caches into the rows of the output, which follow each other."""
-        if not self.streams(layout):
-            return
-        copy, done = self.fresh("copy"), self.fresh("copied")
-        self.do(f"br i1 %streaming, label %{copy}, label %{done}")
-        self.label(copy)
-        size, whole, v = len(layout.columns) * self.width, self.width * self.bytes, self.vector
-        target = self.at(f"%out{k}", self.emit(f"mul i64 %b, %os{k}"))
-        for offset in (0, size - self.width):  # the ends, which may share a cache line with their neighbours
-            x = self.emit(f"load {v}, ptr {self.at(f'%rows{k}', offset)}, align {self.bytes}")
-            self.do(f"store {v} {x}, ptr {self.at(target, offset)}, align {self.bytes}")
-        place = self.emit(f"ptrtoint ptr {target} to i64")
-        skip = self.emit(f"and i64 {self.emit(f'sub i64 0, {place}')}, {whole - 1}")
-        count = self.emit(f"udiv i64 {self.emit(f'sub i64 {size * self.bytes}, {skip}')}, {whole}")
-        source, aligned = (self.emit(f"getelementptr i8, ptr {x}, i64 {skip}") for x in (f"%rows{k}", target))
+    def settle(self) -> None:
+        """After the last full block, which ends before row %t."""
 
-        def move(i: str) -> None:
-            x = self.emit(f"load {v}, ptr {self.emit(f'getelementptr {v}, ptr {source}, i64 {i}')}, align {self.bytes}")
-            self.do(f"store {v} {x}, ptr {self.emit(f'getelementptr {v}, ptr {aligned}, i64 {i}')}, align {whole}, !nontemporal !0")
-
-        self.loop(count, move, "stream")
-        self.do(f"br label %{done}")
-        self.label(done)
+    def leave(self) -> None:
+        """After all rows."""
 
     def buffers(self) -> None:
         """Lane buffers on the stack; structural zeros of outputs are set once and never touched by the kernel."""
-        for k, size in enumerate(self.inputs):
-            self.do(f"%ibuf{k} = alloca [{max(size, 1)} x {self.vector}], align 64")
+        self.input_buffers()
+        self.steps("o", "os", len(self.outputs))
         for k, layout in enumerate(self.outputs):
             n = max(layout.slots, default=0) + 1
             self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
@@ -210,10 +198,17 @@ class _Walk:
                 self.do(f"%zeros{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
             if None in layout.columns:
                 self.zero(f"%obuf{k}", self.vector, n)
-            if self.streams(layout):
-                self.do(f"%rows{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
-                if layout.sparse:
-                    self.zero(f"%rows{k}", self.vector, len(layout.columns))
+
+    def input_buffers(self) -> None:
+        for k, size in enumerate(self.inputs):
+            self.do(f"%ibuf{k} = alloca [{max(size, 1)} x {self.vector}], align 64")
+        self.steps("i", "is", len(self.inputs))
+
+    def steps(self, kind: str, stride: str, count: int) -> None:
+        """%i0x2, %i0x3, …: the distance of further lanes' rows from the first one's."""
+        for k in range(count):
+            for lane in range(2, self.width):
+                self.do(f"%{kind}{k}x{lane} = mul i64 %{stride}{k}, {lane}")
 
     def call_kernel(self, ahead: list[str]) -> None:
         buffers = [f"ptr %ibuf{k}" for k in range(len(self.inputs))] + [f"ptr %obuf{k}" for k in range(len(self.outputs))]
@@ -226,25 +221,6 @@ class _Walk:
         row = self.at(f"%{base}{k}", self.emit(f"mul i64 {first}, %{stride}{k}"))
         steps = [None, f"%{stride}{k}"] + [f"%{kind}{k}x{lane}" for lane in range(2, self.width)]
         return [row if step is None else self.at(row, step) for step in steps]
-
-    def transpose(self, v: list[str], w: int) -> list[str]:
-        """w vectors of w numbers, by swapping blocks of half, a quarter, … of the width."""
-        half = w // 2
-        v = list(v)
-        while half:
-            for i in range(w):
-                if i & half:
-                    continue
-                low = [w + k - half if k & half else k for k in range(w)]
-                high = [w + k if k & half else k + half for k in range(w)]
-                v[i], v[i + half] = self.shuffle(v[i], v[i + half], low, w), self.shuffle(v[i], v[i + half], high, w)
-            half //= 2
-        return v
-
-    def shuffle(self, a: str, b: str, mask: list[int], w: int) -> str:
-        indices = ", ".join(f"i32 {k}" for k in mask)
-        v = f"<{w} x {self.scalar_type}>"
-        return self.emit(f"shufflevector {v} {a}, {v} {b}, <{w} x i32> <{indices}>")
 
     def starts(self, size: int, p: int) -> list[int]:
         """First columns of blocks of p that cover `size` ≥ p columns; the last may overlap the one before."""
@@ -262,7 +238,7 @@ class _Walk:
             columns: list[list[str]] = [[] for _ in range(p)]  # each as W/p pieces of p lanes
             for group in range(0, w, p):
                 loaded = [self.emit(f"load {part}, ptr {self.at(row[group + lane], j)}, align {self.bytes}") for lane in range(p)]
-                for column, x in zip(columns, self.transpose(loaded, p), strict=True):
+                for column, x in zip(columns, transpose(self.emit, self.scalar_type, loaded, p), strict=True):
                     column.append(x)
             for c, pieces in enumerate(columns):
                 self.do(f"store {self.vector} {self.joined(pieces, p)}, ptr {self.at(f'%ibuf{k}', (j + c) * w)}, align {self.bytes * w}")
@@ -286,10 +262,6 @@ class _Walk:
         """Transposed from lanes to rows: all columns in blocks of W, or zeros everywhere and then the few columns that are not structurally zero."""
         row = self.lane_rows("o", k, "%b")
         size, w = len(layout.columns), self.width
-        if self.streams(layout):  # then the block is built in a buffer first
-            base = self.emit(f"select i1 %streaming, ptr %rows{k}, ptr {row[0]}")
-            step = self.emit(f"select i1 %streaming, i64 {size}, i64 %os{k}")
-            row = [base] + [self.at(base, self.emit(f"mul i64 {step}, {lane}")) for lane in range(1, w)]
         if not size:
             return
         if not layout.sparse:
@@ -329,10 +301,6 @@ class _Walk:
         if not layout.sparse:
             return start
         apart, together, ready = self.fresh("apart"), self.fresh("together"), self.fresh("ready")
-        if self.streams(layout):
-            direct, before = self.fresh("direct"), self.current
-            self.do(f"br i1 %streaming, label %{ready}, label %{direct}")
-            self.label(direct)
         self.do(f"br i1 {self.emit(f'icmp eq i64 %os{k}, {size}')}, label %{together}, label %{apart}")
         self.label(together)
         zero = f"store {self.vector} zeroinitializer, ptr"
@@ -349,8 +317,7 @@ class _Walk:
         self.label(f"{apart}_end")
         self.do(f"br label %{ready}")
         self.label(ready)
-        third = f", [ %zeros{k}, %{before} ]" if self.streams(layout) else ""
-        return self.emit(f"phi ptr [ {aligned}, %{together} ], [ %zeros{k}, %{apart}_end ]{third}")
+        return self.emit(f"phi ptr [ {aligned}, %{together} ], [ %zeros{k}, %{apart}_end ]")
 
     def fill_zeros(self, row: str, size: int) -> None:
         w = self.width
@@ -397,11 +364,11 @@ class _Walk:
         bases = [self.at(f"%obuf{k}", c) for c in columns]
         for group in range(0, w, p):
             loaded = [self.emit(f"load {part}, ptr {self.at(base, group)}, align {self.bytes * p}") for base in bases]
-            for lane, x in enumerate(self.transpose(loaded, p)):
+            for lane, x in enumerate(transpose(self.emit, self.scalar_type, loaded, p)):
                 self.do(f"store {part} {x}, ptr {self.at(row[group + lane], j)}, align {self.bytes}")
 
-    def partial_block(self) -> None:
-        """Fewer than W rows: lanes beyond the last row repeat it, and are not written."""
+    def read_partial(self) -> None:
+        """Fewer than W rows: lanes beyond the last row repeat it."""
         w, s = self.width, self.scalar_type
         self.do("%end_row = sub i64 %stop, 1")
         for k, size in enumerate(self.inputs):
@@ -422,6 +389,10 @@ class _Walk:
                 self.loop(size, read, "read")
 
             self.loop(w, read_lane, "lane")
+
+    def partial_block(self) -> None:
+        w, s = self.width, self.scalar_type
+        self.read_partial()
         # what the kernel would write ahead goes into a buffer: rows beyond the last are not ours
         self.call_kernel([f"%zeros{k}" if layout.sparse else f"%obuf{k}" for k, layout in enumerate(self.outputs)])
         for k, layout in enumerate(self.outputs):

@@ -20,11 +20,12 @@ def render(program: Program, dtype: str, width: int, shared: frozenset[str]) -> 
     sizes = [math.prod(shape) for shape in program.outputs.values()]
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     layouts = [llvm.OutputLayout(tuple(range(start, start + size))) for start, size in zip(starts, sizes, strict=True)]
+    lanes = llvm.Lanes(dtype, width)
     parts = [
         llvm_math.functions(llvm.Lanes(dtype, width), {node[0] for node in program.nodes}),
-        llvm.kernel_function(llvm.Lanes(dtype, width), program, layouts, shared, loose=True),
+        llvm.kernel_function(lanes, program, llvm.Buffers(lanes, layouts, loose=True), shared),
         _sweep(len(program.inputs), len(program.outputs)),
-        llvm.declarations(llvm.Lanes(dtype, width)),
+        llvm.declarations(lanes),
     ]
     return "\n".join(parts)
 
