@@ -2,7 +2,7 @@
 
 .venv/bin/python bench/trees.py --json bench/results/trees.json --plots docs/pictures      # all of it
 .venv/bin/python bench/trees.py --quick                                                    # small trees
-.venv/bin/python bench/trees.py --parts targets,memory
+.venv/bin/python bench/trees.py --parts figures_13_14,memory --sizes 1000000                # some of it
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _sums(tree: trees.Tree, parts: np.ndarray) -> np.ndarray:
 
 
 class Study:
-    def __init__(self, largest: int, budget: float, scans: int) -> None:
-        self.sizes = [n for n in SIZES if n <= largest]
+    def __init__(self, largest: int, budget: float, scans: int, sizes: tuple[int, ...] = SIZES) -> None:
+        self.sizes = [n for n in sizes if n <= largest]
         self.crba_sizes = [n for n in CRBA_SIZES if n <= largest]
         self.largest, self.budget, self.scans = largest, budget, scans
         self.oracle = Oracle()
@@ -373,6 +373,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--largest", type=int, default=4_000_000, help="bodies")
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), help="bodies of figures 10 to 14 and in single precision; rows of others stay"
+    )
     parser.add_argument("--scans", type=int, default=1_000_000, help="bodies, of figures 10 to 12")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--quick", action="store_true", help="up to 10,000 bodies, 0.2 s each")
@@ -383,7 +386,8 @@ def main() -> None:
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
-    study = Study(10_000, 0.2, 10_000) if options.quick else Study(options.largest, options.budget, options.scans)
+    sizes = tuple(map(int, options.sizes.split(",")))
+    study = Study(10_000, 0.2, 10_000) if options.quick else Study(options.largest, options.budget, options.scans, sizes)
     progress = Progress(sum(steps(study, name) for name in names))
     result: dict[str, Any] = {}
     if options.json and options.json.exists():
@@ -391,8 +395,11 @@ def main() -> None:
     result |= {"machine": machine.describe({}), "published": PUBLISHED}
     for name in names:
         rows = getattr(study, name)(progress)
-        result[name] = rows
         show(name, rows)
+        if sizes != SIZES and "bodies" in rows[0]:
+            measured = {row["bodies"] for row in rows}
+            rows = sorted(rows + [row for row in result.get(name, []) if row["bodies"] not in measured], key=lambda row: row["bodies"])
+        result[name] = rows
         if options.json:
             options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps(result, indent=1) + "\n")

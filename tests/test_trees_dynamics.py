@@ -204,3 +204,21 @@ def test_threads_give_the_same_forces():
             one, two = (trees.rnea(tree, q, v, a, method=method, threads=n) for n in (1, 2))
             assert np.abs(two - one).max() <= 1e-12 * np.abs(one).max(), method
         assert np.array_equal(trees.rnea(tree, q, v, a, method="levels", threads=1), trees.rnea(tree, q, v, a, method="levels", threads=3))
+
+
+@pytest.mark.parametrize("reach", [1, 3, 60, 40_000])
+def test_walks_of_many_strata_agree_with_the_plain_loop(reach):
+    rng = np.random.default_rng(reach)
+    n = 40_000
+    parents = np.arange(n) - rng.integers(1, reach + 1, n)
+    tree = trees.Tree(
+        np.maximum(parents, -1), translation=(0.3, 0.1, 0.2), com=(0.1, 0, 0), inertia=0.1 * np.eye(3), axis=(1, 2, 3), joints="helical"
+    )
+    q, v, a = tree.random(seed=1)
+    v *= 0.1
+    for external in (None, rng.normal(size=(n, 6))):
+        plain = trees.rnea(tree, q, v, a, external=external, method="sequential")
+        for method in ("levels", "heavy_path"):
+            for threads in (1, 2):
+                tau = trees.rnea(tree, q, v, a, external=external, method=method, threads=threads)
+                assert np.abs(tau - plain).max() < 1e-11 * np.abs(plain).max()

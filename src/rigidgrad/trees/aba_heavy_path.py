@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W, filled, give, lanes, put_lanes, put_segments, take, take_segments, with_lane
+from rigidgrad.trees.lanes import W, filled_pack, width, with_lane
 from rigidgrad.trees.operations import (
     acceleration,
     compose,
@@ -25,6 +25,7 @@ from rigidgrad.trees.operations import (
     to_parent,
     two_sums,
 )
+from rigidgrad.trees.packs import give, lanes, put_lanes, put_rows, take, take_rows
 from rigidgrad.trees.parallel import spread
 from rigidgrad.trees.rnea_heavy_path import shares
 from rigidgrad.trees.tree import Tree
@@ -77,17 +78,18 @@ def _aggregate(part, start, stop, group_start, body, data, segments, state):
     """Transform and velocity from rest of each segment."""
     b, q, v, _tau, _armature, _external = state
     n = q.shape[1]
-    o = filled(q, 0.0)
+    o = filled_pack(q, 0.0)
     zero = (o, o, o, o, o, o)
-    for g in range(start, stop):
+    for e in range(start * W, stop * W, W):
         E, r, vel = (o + 1.0, o, o, o, o + 1.0, o, o, o, o + 1.0), (o, o, o), zero
-        for p in range(group_start[g], group_start[g + 1]):
-            c = lanes(data, p * 24 * W, 12)
-            s = lanes(data, (p * 24 + 22) * W, 2)
-            F, d = joint_transform(c[0:9], c[9:12], s[0], s[1], take(q, b * n, body, p * W))
+        for p in range(group_start[e // W], group_start[e // W + 1]):
+            s = p * W
+            c = lanes(data, s, 24, 0, 12, W)
+            w = lanes(data, s, 24, 22, 2, W)
+            F, d = joint_transform(c[0:9], c[9:12], w[0], w[1], take(q, b * n, body, s, W))
             E, r = compose(E, r, F, d)
-            vel, _ = joint_motion(F, d, s[0], s[1], take(v, b * n, body, p * W), o, vel, zero)
-        put_segments(segments, g, _S, 0, vel + E + r)
+            vel, _ = joint_motion(F, d, w[0], w[1], take(v, b * n, body, s, W), o, vel, zero)
+        put_rows(segments, e, _S, 0, vel + E + r)
 
 
 @kernel
@@ -111,21 +113,22 @@ def _start_velocities(start, stop, source, goes_on, work, segments):
 def _velocities(part, start, stop, group_start, body, data, work, segments, state):
     b, q, v, _tau, _armature, external = state
     n = q.shape[1]
-    o = filled(q, 0.0)
+    o = filled_pack(q, 0.0)
     zero = (o, o, o, o, o, o)
-    for g in range(start, stop):
-        vel = take_segments(segments, g, _S, 18, 6)
-        for p in range(group_start[g], group_start[g + 1]):
-            c = lanes(data, p * 24 * W, 24)
-            E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, b * n, body, p * W))
-            vel, bias = joint_motion(E, r, c[22], c[23], take(v, b * n, body, p * W), o, vel, zero)
+    for e in range(start * W, stop * W, W):
+        vel = take_rows(segments, e, _S, 18, 6, W)
+        for p in range(group_start[e // W], group_start[e // W + 1]):
+            s = p * W
+            c = lanes(data, s, 24, 0, 24, W)
+            E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, b * n, body, s, W))
+            vel, bias = joint_motion(E, r, c[22], c[23], take(v, b * n, body, s, W), o, vel, zero)
             J, f = of_body(c[12:22], vel)
             if external.shape[0] > 0:
                 x = external[b]
                 for k in range(6):
-                    f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, p * W))
-            put_lanes(work, (p + 1) * _C * W, vel)
-            put_lanes(work, ((p + 1) * _C + 12) * W, J + f + E + r + bias)
+                    f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, s, W))
+            put_lanes(work, s + W, _C, 0, vel)
+            put_lanes(work, s + W, _C, 12, J + f + E + r + bias)
 
 
 @kernel
@@ -139,16 +142,16 @@ def _collect(part, start, stop, hang_start, hang_segment, hang_slot, work, segme
 
 
 @kernel
-def _torque(tau, b, body, p):
-    return take(tau, b * tau.shape[1], body, p * W)
+def _torque(tau, b, body, s):
+    return take(tau, b * tau.shape[1], body, s, W)
 
 
 @kernel
-def _weight(armature, body, p):
+def _weight(armature, body, s):
     """Armature; 1 for padding, whose joint must not move anything."""
-    x = take(armature, 0, body, p * W)
-    for j in range(W):
-        if body[p * W + j] < 0:
+    x = take(armature, 0, body, s, W)
+    for j in range(width(x)):
+        if body[s + j] < 0:
             x = with_lane(x, j, armature.dtype.type(1))
     return x
 
@@ -157,10 +160,10 @@ def _weight(armature, body, p):
 def _two_handled(part, start, stop, group_start, body, data, work, segments, state):
     """J, e, A, b, C of every segment of a cut path, its tail free."""
     b, q, _v, tau, armature, _external = state
-    o = filled(q, 0.0)
+    o = filled_pack(q, 0.0)
     one = o + 1.0
     zero = (o, o, o, o, o, o)
-    for g in range(start, stop):
+    for i in range(start * W, stop * W, W):
         J = (o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o)
         e, tail, C = zero, zero, J
         A = (
@@ -171,17 +174,18 @@ def _two_handled(part, start, stop, group_start, body, data, work, segments, sta
             (o, o, o, o, one, o),
             (o, o, o, o, o, one),
         )
-        for p in range(group_start[g + 1] - 1, group_start[g] - 1, -1):
-            w = lanes(data, (p * 24 + 22) * W, 2)
-            x = lanes(work, ((p + 1) * _C + 12) * W, 45)
+        for p in range(group_start[i // W + 1] - 1, group_start[i // W] - 1, -1):
+            s = p * W
+            w = lanes(data, s, 24, 22, 2, W)
+            x = lanes(work, s + W, _C, 12, 45, W)
             E, r, c = x[27:36], x[36:39], x[39:45]
             J, e = two_sums(J, e, x[0:21], x[21:27])
-            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, p), _weight(armature, body, p))
+            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, s), _weight(armature, body, s))
             J, e = to_parent(E, r, J, e, c, U, d, u)
             tail = tail_step(A, tail, w[0], w[1], c, U, d, u)
-            A, s = prepended(A, E, r, w[0], w[1], U, d)
-            C = rank_one(C, d, s)
-        put_segments(segments, g, _S, 24, J + e + A[0] + A[1] + A[2] + A[3] + A[4] + A[5] + tail + C)
+            A, y = prepended(A, E, r, w[0], w[1], U, d)
+            C = rank_one(C, d, y)
+        put_rows(segments, i, _S, 24, J + e + A[0] + A[1] + A[2] + A[3] + A[4] + A[5] + tail + C)
 
 
 @kernel
@@ -278,17 +282,18 @@ def _join(start, cut, stop, goes_on, segments):
 def _close(part, start, stop, group_start, body, data, work, segments, state):
     """The articulated-body recursion of every segment, from what it gets from the next one."""
     b, _q, _v, tau, armature, _external = state
-    for g in range(start, stop):
-        y = take_segments(segments, g, _S, 114, 27)
+    for i in range(start * W, stop * W, W):
+        y = take_rows(segments, i, _S, 114, 27, W)
         J, e = y[0:21], y[21:27]
-        for p in range(group_start[g + 1] - 1, group_start[g] - 1, -1):
-            w = lanes(data, (p * 24 + 22) * W, 2)
-            x = lanes(work, ((p + 1) * _C + 12) * W, 45)
+        for p in range(group_start[i // W + 1] - 1, group_start[i // W] - 1, -1):
+            s = p * W
+            w = lanes(data, s, 24, 22, 2, W)
+            x = lanes(work, s + W, _C, 12, 45, W)
             J, e = two_sums(J, e, x[0:21], x[21:27])
-            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, p), _weight(armature, body, p))
-            put_lanes(work, ((p + 1) * _C + 57) * W, U + (d, u))
+            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, s), _weight(armature, body, s))
+            put_lanes(work, s + W, _C, 57, U + (d, u))
             J, e = to_parent(x[27:36], x[36:39], J, e, x[39:45], U, d, u)
-        put_segments(segments, g, _S, 24, J + e)
+        put_rows(segments, i, _S, 24, J + e)
 
 
 @kernel
@@ -311,11 +316,12 @@ def _start_accelerations(start, stop, source, goes_on, work, segments):
 
 @kernel
 def _outwards(part, start, stop, group_start, body, data, work, segments, b, out):
-    for g in range(start, stop):
-        acc = take_segments(segments, g, _S, 141, 6)
-        for p in range(group_start[g], group_start[g + 1]):
-            s = lanes(data, (p * 24 + 22) * W, 2)
-            x = lanes(work, ((p + 1) * _C + 39) * W, 26)
-            acc, a = acceleration(x[0:9], x[9:12], s[0], s[1], x[12:18], x[18:24], x[24], x[25], acc)
-            put_lanes(work, ((p + 1) * _C + 6) * W, acc)
-            give(out, b * out.shape[1], body, p * W, a)
+    for i in range(start * W, stop * W, W):
+        acc = take_rows(segments, i, _S, 141, 6, W)
+        for p in range(group_start[i // W], group_start[i // W + 1]):
+            s = p * W
+            w = lanes(data, s, 24, 22, 2, W)
+            x = lanes(work, s + W, _C, 39, 26, W)
+            acc, a = acceleration(x[0:9], x[9:12], w[0], w[1], x[12:18], x[18:24], x[24], x[25], acc)
+            put_lanes(work, s + W, _C, 6, acc)
+            give(out, b * out.shape[1], body, s, a)

@@ -1,10 +1,11 @@
-"""Forward dynamics by levels: the articulated-body algorithm, eight bodies of a level at once, tasks on all cores."""
+"""Forward dynamics by levels: the articulated-body algorithm, bodies of a level side by side, tasks on all cores."""
 
 from __future__ import annotations
 
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W, filled, gather, give, lanes, put_lanes, scatter_add, take
+from rigidgrad.trees.lanes import W, filled, width
 from rigidgrad.trees.operations import acceleration, eliminate, joint_motion, joint_transform, of_body, to_parent
+from rigidgrad.trees.packs import gather, give, lanes, put_lanes, scatter_add, take
 from rigidgrad.trees.parallel import spread
 from rigidgrad.trees.rnea_levels import shares
 from rigidgrad.trees.tree import Tree
@@ -50,24 +51,25 @@ def _inwards_down(part, start, stop, tables, data, home, state):
     zero = (o, o, o, o, o, o)
     for task in range(start, stop):
         first = home_start[task]
-        for e in range(entry_start[task], entry_start[task + 1]):
-            place = (first + e - entry_start[task]) * _C * W
-            put_lanes(home, place, gather(home, 0, _C, source, e * W, 6))
+        begin, end = entry_start[task] * W, entry_start[task + 1] * W
+        for e in range(begin, end, width(q)):
+            place = first * W + e - begin
+            put_lanes(home, place, _C, 0, gather(home, source, e, 0, -1, _C, 0, 6))
             for k in range(27):
-                put_lanes(home, place + (12 + k) * W, (o,))
-        shift = first + entry_start[task + 1] - entry_start[task] - pack_start[task]
-        for p in range(pack_start[task], pack_start[task + 1]):
-            c = lanes(data, p * 24 * W, 24)
-            E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, b * n, body, p * W))
-            vp = gather(home, first * _C * W, _C, parent, p * W, 6)
-            vel, bias = joint_motion(E, r, c[22], c[23], take(v, b * n, body, p * W), o, vp, zero)
+                put_lanes(home, place, _C, 12 + k, (o,))
+        shift = first * W + end - begin - pack_start[task] * W
+        for s in range(pack_start[task] * W, pack_start[task + 1] * W, width(q)):
+            c = lanes(data, s, 24, 0, 24)
+            E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, b * n, body, s))
+            vp = gather(home, parent, s, first * W, -1, _C, 0, 6)
+            vel, bias = joint_motion(E, r, c[22], c[23], take(v, b * n, body, s), o, vp, zero)
             J, f = of_body(c[12:22], vel)
             if external.shape[0] > 0:
                 x = external[b]
                 for k in range(6):
-                    f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, p * W))
-            put_lanes(home, (p + shift) * _C * W, vel)
-            put_lanes(home, ((p + shift) * _C + 12) * W, J + f + E + r + bias)
+                    f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, s))
+            put_lanes(home, s + shift, _C, 0, vel)
+            put_lanes(home, s + shift, _C, 12, J + f + E + r + bias)
 
 
 @kernel
@@ -81,17 +83,18 @@ def _inwards_up(part, start, stop, tables, data, home, up, state):
             for k in range(27):
                 home[s // W, 12 + k, s % W] += up[e // W, k, e % W]
         first = home_start[task]
-        shift = first + entry_start[task + 1] - entry_start[task] - pack_start[task]
-        for p in range(pack_start[task + 1] - 1, pack_start[task] - 1, -1):
-            s = lanes(data, (p * 24 + 22) * W, 2)
-            x = lanes(home, ((p + shift) * _C + 12) * W, 45)
+        begin, end = entry_start[task] * W, entry_start[task + 1] * W
+        shift = first * W + end - begin - pack_start[task] * W
+        for s in range(pack_start[task + 1] * W - width(q), pack_start[task] * W - 1, -width(q)):
+            w = lanes(data, s, 24, 22, 2)
+            x = lanes(home, s + shift, _C, 12, 45)
             J, f, E, r, c = x[0:21], x[21:27], x[27:36], x[36:39], x[39:45]
-            U, d, u = eliminate(J, f, s[0], s[1], take(tau, b * n, body, p * W), take(armature, 0, body, p * W))
-            put_lanes(home, ((p + shift) * _C + 57) * W, U + (d, u))
+            U, d, u = eliminate(J, f, w[0], w[1], take(tau, b * n, body, s), take(armature, 0, body, s))
+            put_lanes(home, s + shift, _C, 57, U + (d, u))
             K, g = to_parent(E, r, J, f, c, U, d, u)
-            scatter_add(home, (first * _C + 12) * W, _C, parent, p * W, K + g)
-        for e in range(entry_start[task], entry_start[task + 1]):
-            put_lanes(up, e * 27 * W, lanes(home, ((first + e - entry_start[task]) * _C + 12) * W, 27))
+            scatter_add(home, parent, s, first * W, _C, 12, K + g)
+        for e in range(begin, end, width(q)):
+            put_lanes(up, e, 27, 0, lanes(home, first * W + e - begin, _C, 12, 27))
 
 
 @kernel
@@ -100,13 +103,14 @@ def _outwards(part, start, stop, tables, data, home, b, out):
     n = out.shape[1]
     for task in range(start, stop):
         first = home_start[task]
-        for e in range(entry_start[task], entry_start[task + 1]):
-            put_lanes(home, ((first + e - entry_start[task]) * _C + 6) * W, gather(home, 6 * W, _C, source, e * W, 6))
-        shift = first + entry_start[task + 1] - entry_start[task] - pack_start[task]
-        for p in range(pack_start[task], pack_start[task + 1]):
-            s = lanes(data, (p * 24 + 22) * W, 2)
-            x = lanes(home, ((p + shift) * _C + 39) * W, 26)
-            ap = gather(home, (first * _C + 6) * W, _C, parent, p * W, 6)
-            acc, a = acceleration(x[0:9], x[9:12], s[0], s[1], x[12:18], x[18:24], x[24], x[25], ap)
-            put_lanes(home, ((p + shift) * _C + 6) * W, acc)
-            give(out, b * n, body, p * W, a)
+        begin, end = entry_start[task] * W, entry_start[task + 1] * W
+        for e in range(begin, end, width(out)):
+            put_lanes(home, first * W + e - begin, _C, 6, gather(home, source, e, 0, -1, _C, 6, 6))
+        shift = first * W + end - begin - pack_start[task] * W
+        for s in range(pack_start[task] * W, pack_start[task + 1] * W, width(out)):
+            w = lanes(data, s, 24, 22, 2)
+            x = lanes(home, s + shift, _C, 39, 26)
+            ap = gather(home, parent, s, first * W, -1, _C, 6, 6)
+            acc, a = acceleration(x[0:9], x[9:12], w[0], w[1], x[12:18], x[18:24], x[24], x[25], ap)
+            put_lanes(home, s + shift, _C, 6, acc)
+            give(out, b * n, body, s, a)

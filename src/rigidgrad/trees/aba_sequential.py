@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import numbers, put_numbers
 from rigidgrad.trees.operations import acceleration, add, eliminate, joint_motion, joint_transform, of_body, to_parent
+from rigidgrad.trees.packs import numbers, put_numbers
 from rigidgrad.trees.tree import Tree
 
 # a body's workspace: E 0-8, r 9-11, v 12-17, c 18-23, inertia 24-44, bias force 45-50, U 51-56, 1/D 57, u 58, a 59-64

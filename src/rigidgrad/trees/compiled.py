@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import weakref
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,19 @@ def _stamp() -> bytes:
     return digest.digest()
 
 
-def kernel(function: Callable[..., Any]) -> Any:
-    """The function, compiled for each set of argument types on first use."""
+def kernel(function: Callable[..., Any], *, inlined: bool = False) -> Any:
+    """The function, compiled for each set of argument types on first use; `inlined` into the code of its callers, where calls would empty all registers."""
+    options = _OPTIONS | ({"forceinline": True} if inlined else {})
     try:
-        dispatcher = numba.njit(cache=True, **_OPTIONS)(function)
+        dispatcher = numba.njit(cache=True, **options)(function)
         with contextlib.suppress(AttributeError, OSError):  # numba's internals may change: its own stamp then has to do
             dispatcher._cache._cache_file._source_stamp = _stamp()
     except RuntimeError:  # nowhere to keep anything
-        dispatcher = numba.njit(**_OPTIONS)(function)
+        dispatcher = numba.njit(**options)(function)
     return dispatcher
+
+
+inlined = partial(kernel, inlined=True)
 
 
 _users: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()

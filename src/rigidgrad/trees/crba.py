@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W, filled, lane, numbers, put_numbers, with_lane
+from rigidgrad.trees.lanes import W, filled_pack, lane, with_lane
 from rigidgrad.trees.memory import require
 from rigidgrad.trees.operations import force_to_parent, inertia_times, inertia_to_parent, joint_transform
 from rigidgrad.trees.packed import PackedMatrix, pattern_of
+from rigidgrad.trees.packs import numbers, put_numbers
 from rigidgrad.trees.parallel import parts, spread, thread_count
 from rigidgrad.trees.states import joints
 from rigidgrad.trees.tree import Tree
@@ -108,7 +109,7 @@ def _rows(part, start, stop, tables, floating, data, armature, X, I, out):
     for pack in range(start, stop):
         first, last = pack * W, min(pack * W + W, n)
         meet = _common(parents, depth, preorder, first, last)
-        z = filled(out, 0.0)
+        z = filled_pack(out, 0.0)
         f8 = (z, z, z, z, z, z)
         for j in range(last - first):
             i = preorder[first + j]

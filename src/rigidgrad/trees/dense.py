@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import numbers
 from rigidgrad.trees.operations import joint_transform
 from rigidgrad.trees.packed import PackedMatrix, pattern_of
+from rigidgrad.trees.packs import numbers
 from rigidgrad.trees.rnea_euler_tour import add_rows, negate_row
 from rigidgrad.trees.scans import BLOCK
 from rigidgrad.trees.tree import Tree

@@ -15,7 +15,7 @@ from rigidgrad.trees.compiled import kernel
 from rigidgrad.trees.lanes import W
 from rigidgrad.trees.topology import Topology
 
-SHORTEST, LONGEST = 64, 512  # bodies of a segment, unless its path is shorter: eight of them should fit a core's cache
+SHORTEST, LONGEST = 64, 128  # bodies of a segment, unless its path is shorter: eight of them should fit a core's cache
 SEGMENTS = 256  # of the longest path, where these lengths allow it
 
 

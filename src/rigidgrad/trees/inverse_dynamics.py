@@ -13,7 +13,6 @@ from rigidgrad.trees.scans import BLOCK
 from rigidgrad.trees.states import Joints, external_forces, joint_forces, joints, result, target
 from rigidgrad.trees.tree import Tree
 
-PLAIN = 50_000  # bodies of a deep tree above which a single thread takes the plain loop
 METHODS = ("sequential", "levels", "heavy_path", "euler_tour")
 
 
@@ -40,7 +39,7 @@ def rnea(
     """
     state = joints(tree, check=check, q=q, v=v, a=a)
     count = thread_count(threads)
-    how = _chosen(tree, method, count)
+    how = _chosen(tree, method)
     if variant not in rnea_euler_tour.VARIANTS:
         raise unknown_name("variant", variant, rnea_euler_tour.VARIANTS)
     if block < 1:
@@ -60,11 +59,9 @@ def bias(tree: Tree, q, v, **options: Any) -> Any:
     return rnea(tree, q, v, zero, **options)
 
 
-def _chosen(tree: Tree, method: str | None, threads: int) -> str:
+def _chosen(tree: Tree, method: str | None) -> str:
     if method is not None and method not in METHODS:
         raise unknown_name("method", method, METHODS)
-    if method is None and threads == 1 and tree.plan.method == "heavy_path" and tree.bodies > PLAIN:
-        return "sequential"  # two walks of a chain beyond the caches take one core as long as the plain loop
     return method or tree.plan.method
 
 

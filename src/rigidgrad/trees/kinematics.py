@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import numbers, put_numbers
 from rigidgrad.trees.operations import compose, inertia_times, joint_motion, joint_transform
+from rigidgrad.trees.packs import numbers, put_numbers
 from rigidgrad.trees.states import Joints, base_rotation, joints, result
 from rigidgrad.trees.tree import Tree
 

@@ -1,8 +1,7 @@
-"""Eight numbers at once as a value in numba code: one SIMD lane a body.
+"""As many numbers as a register holds as a value in numba code: one SIMD lane a body.
 
 `Lanes` values know +, -, * and / among themselves and with numbers, so that spatial algebra is written once and compiled for single numbers
-and for lanes. Arrays that lanes read hold packs: component k of the eight bodies of pack p lies at p·C·8 + k·8 … + 8.
-Where a table of indices says -1, a lane is padding: it reads 0 and writes nothing.
+and for lanes. `packs` reads and writes them.
 """
 
 from __future__ import annotations
@@ -20,26 +19,27 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import overload, register_model
 
-from rigidgrad.trees.compiled import kernel
+from rigidgrad.trees.compiled import inlined, kernel
 
-W = 8
+W = 8  # slots of a pack
+REGISTER = 32  # bytes; twice as much leaves too few registers for a body's numbers
 intrinsic: Any = numba.extending.intrinsic  # what it returns is for compiled code only; its type is not worth checking
-_I64 = ir.IntType(64)
 
 
 class Lanes(types.Type):
-    """The numba type of W float64 or float32 numbers."""
+    """The numba type of some float64 or float32 numbers, as many as fill a register unless said."""
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: Any, count: int | None = None) -> None:
         self.dtype = dtype
-        super().__init__(name=f"lanes({dtype}x{W})")
+        self.count = count or REGISTER * 8 // dtype.bitwidth
+        super().__init__(name=f"lanes({dtype}x{self.count})")
 
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, type_: Lanes) -> None:
         number = ir.DoubleType() if type_.dtype == types.float64 else ir.FloatType()
-        super().__init__(manager, type_, ir.VectorType(number, W))
+        super().__init__(manager, type_, ir.VectorType(number, type_.count))
 
 
 # --- arithmetic ----------------------------------------------------------------------------------------------------------------------
@@ -72,18 +72,18 @@ def _negate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return builder.fneg(args[0])
 
 
-def splat_value(builder: Any, number: Any) -> Any:
+def splat_value(builder: Any, number: Any, count: int) -> Any:
     """The IR of a vector with the same number in all lanes."""
-    vector = ir.VectorType(number.type, W)
+    vector = ir.VectorType(number.type, count)
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), W), [0] * W))
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), count), [0] * count))
 
 
 def _define(op: Any, instruction: str) -> None:
     infer_global(op)(type(f"_{instruction}", (_Binary,), {"key": op}))
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        wide = [x if isinstance(x.type, ir.VectorType) else splat_value(builder, x) for x in args]
+        wide = [x if isinstance(x.type, ir.VectorType) else splat_value(builder, x, sig.return_type.count) for x in args]
         return getattr(builder, instruction)(*wide, flags=("contract",))
 
     for left, right in ((Lanes, Lanes), (Lanes, types.Number), (types.Number, Lanes)):
@@ -95,7 +95,7 @@ for _op, _instruction in ((operator.add, "fadd"), (operator.sub, "fsub"), (opera
 
 
 def _llvm_name(type_: Lanes) -> str:
-    return f"v{W}f{64 if type_.dtype == types.float64 else 32}"
+    return f"v{type_.count}f{type_.dtype.bitwidth}"
 
 
 @intrinsic
@@ -139,10 +139,10 @@ def _all_within(typingctx, x, limit):
 
     def code(context, builder, sig, args):
         value, bound = args
-        bound = splat_value(builder, bound)
+        bound = splat_value(builder, bound, sig.args[0].count)
         outside = builder.or_(builder.fcmp_ordered(">", value, bound), builder.fcmp_ordered("<", value, builder.fneg(bound)))
-        bits = builder.bitcast(outside, ir.IntType(W))
-        return builder.icmp_unsigned("==", bits, ir.IntType(W)(0))
+        bits = builder.bitcast(outside, ir.IntType(sig.args[0].count))
+        return builder.icmp_unsigned("==", bits, bits.type(0))
 
     return types.boolean(x, x.dtype), code
 
@@ -172,9 +172,30 @@ def filled(typingctx, like, number):
     """The same number in all lanes, in the dtype of an array or of other lanes."""
 
     def code(context, builder, sig, args):
-        return splat_value(builder, args[1])
+        return splat_value(builder, args[1], sig.return_type.count)
 
-    return Lanes(like.dtype)(like, like.dtype), code
+    return (like if isinstance(like, Lanes) else Lanes(like.dtype))(like, like.dtype), code
+
+
+@intrinsic
+def filled_pack(typingctx, like, number):
+    """The same number in W lanes, whatever the dtype."""
+
+    def code(context, builder, sig, args):
+        return splat_value(builder, args[1], W)
+
+    return Lanes(like.dtype, W)(like, like.dtype), code
+
+
+def width(x):
+    """How many numbers lanes have, or those of an array's dtype."""
+    raise NotImplementedError("for compiled code")
+
+
+@overload(width, jit_options={"forceinline": True})
+def _width(x):
+    count = x.count if isinstance(x, Lanes) else Lanes(x.dtype).count
+    return lambda x: count
 
 
 # --- sine and cosine -----------------------------------------------------------------------------------------------------------------
@@ -200,6 +221,16 @@ _COS = (
 
 
 @kernel
+def _far(x, limit, sine, cosine):
+    """Sine and cosine with the lanes beyond the limit from the C library."""
+    for j in range(width(x)):
+        if not abs(lane(x, j)) <= limit:
+            sine = with_lane(sine, j, math.sin(lane(x, j)))
+            cosine = with_lane(cosine, j, math.cos(lane(x, j)))
+    return sine, cosine
+
+
+@inlined
 def _sincos_lanes(x, half_pi, limit):
     """fdlibm's polynomials after a reduction by multiples of π/2 held in three pieces; beyond the limit, the C library."""
     one = filled(x, 1.0)
@@ -223,10 +254,7 @@ def _sincos_lanes(x, half_pi, limit):
     middle = (quadrant - 1.5) * (quadrant - 1.5)
     cosine = _where_less(middle, one, -cosine_, cosine_)
     if not _all_within(x, limit):
-        for j in range(W):
-            if not abs(lane(x, j)) <= limit:
-                sine = with_lane(sine, j, math.sin(lane(x, j)))
-                cosine = with_lane(cosine, j, math.cos(lane(x, j)))
+        sine, cosine = _far(x, limit, sine, cosine)
     return sine, cosine
 
 
@@ -234,211 +262,10 @@ def sincos(x):
     raise NotImplementedError("for compiled code")
 
 
-@overload(sincos)
+@overload(sincos, jit_options={"forceinline": True})
 def _sincos(x):
     if not isinstance(x, Lanes):
         return lambda x: (math.sin(x), math.cos(x))
     if x.dtype == types.float64:
         return lambda x: _sincos_lanes(x, _HALF_PI, 1073741824.0)
     return lambda x: _sincos_lanes(x, _HALF_PI_32, 131072.0)
-
-
-# --- memory --------------------------------------------------------------------------------------------------------------------------
-
-
-def _data(context: Any, builder: Any, type_: Any, value: Any) -> Any:
-    return context.make_array(type_)(context, builder, value).data
-
-
-def _at(builder: Any, data: Any, index: Any, offset: int = 0) -> Any:
-    return builder.gep(data, [builder.add(index, _I64(offset)) if offset else index])
-
-
-@intrinsic(prefer_literal=True)
-def numbers(typingctx, array, start, count):
-    """array.flat[start : start + count] as a tuple; count is a literal."""
-    sig = types.UniTuple(array.dtype, count.literal_value)(array, types.int64, count)
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        values = [builder.load(_at(builder, data, args[1], k)) for k in range(sig.return_type.count)]
-        return context.make_tuple(builder, sig.return_type, values)
-
-    return sig, code
-
-
-@intrinsic
-def put_numbers(typingctx, array, start, values):
-    """array.flat[start : …] = values, a tuple."""
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        for k in range(sig.args[2].count):
-            builder.store(builder.extract_value(args[2], k), _at(builder, data, args[1], k))
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, values), code
-
-
-@intrinsic(prefer_literal=True)
-def lanes(typingctx, array, start, count):
-    """`count` neighbouring vectors from array.flat[start] on, as a tuple."""
-    sig = types.UniTuple(Lanes(array.dtype), count.literal_value)(array, types.int64, count)
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        vector = context.get_value_type(sig.return_type.dtype).as_pointer()
-        size = sig.args[0].dtype.bitwidth // 8
-        places = [builder.bitcast(_at(builder, data, args[1], W * k), vector) for k in range(sig.return_type.count)]
-        return context.make_tuple(builder, sig.return_type, [builder.load(p, align=size) for p in places])
-
-    return sig, code
-
-
-@intrinsic
-def put_lanes(typingctx, array, start, values):
-    """Neighbouring vectors from array.flat[start] on = values, a tuple of lanes."""
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        size = sig.args[0].dtype.bitwidth // 8
-        for k in range(sig.args[2].count):
-            value = builder.extract_value(args[2], k)
-            for half in (0, W // 2):
-                mask = ir.Constant(ir.VectorType(ir.IntType(32), W // 2), list(range(half, half + W // 2)))
-                part = builder.shuffle_vector(value, value, mask)
-                place = builder.bitcast(_at(builder, data, args[1], W * k + half), part.type.as_pointer())
-                builder.store(part, place, align=size)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, values), code
-
-
-def _slot_bases(builder: Any, slots: Any, place: Any, components: Any, first: Any) -> list[Any]:
-    """Where component 0 of each of W slots lies: first + (slot // W)·C·W + slot % W."""
-    bases = []
-    shift = W.bit_length() - 1
-    pack = builder.mul(components, _I64(W))
-    for j in range(W):
-        slot = builder.sext(builder.load(_at(builder, slots, place, j)), _I64)
-        real = builder.select(
-            builder.icmp_signed(">=", slot, _I64(0)), slot, _I64(0)
-        )  # padding reads what is there, and keeps it to itself
-        start = builder.mul(builder.lshr(real, _I64(shift)), pack)
-        bases.append((slot, builder.add(builder.add(start, builder.and_(real, _I64(W - 1))), first)))
-    return bases
-
-
-@intrinsic(prefer_literal=True)
-def gather(typingctx, array, first, components, slots, place, count):
-    """`count` components, as lanes, of the slots slots[place : place + W] in an array of packs with so many components, from `first` on."""
-    sig = types.UniTuple(Lanes(array.dtype), count.literal_value)(array, types.int64, types.int64, slots, types.int64, count)
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        table = _data(context, builder, sig.args[3], args[3])
-        bases = _slot_bases(builder, table, args[4], args[2], args[1])
-        vector = context.get_value_type(sig.return_type.dtype)
-        values = []
-        for k in range(sig.return_type.count):
-            value: Any = ir.Constant(vector, ir.Undefined)
-            for j, (_, base) in enumerate(bases):
-                value = builder.insert_element(value, builder.load(_at(builder, data, base, W * k)), ir.IntType(32)(j))
-            values.append(value)
-        return context.make_tuple(builder, sig.return_type, values)
-
-    return sig, code
-
-
-@intrinsic
-def scatter_add(typingctx, array, first, components, slots, place, values):
-    """Adds components to slots, one lane after the other: several lanes may add to one slot. Slot -1 is left out."""
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        table = _data(context, builder, sig.args[3], args[3])
-        bases = _slot_bases(builder, table, args[4], args[2], args[1])
-        for j, (slot, base) in enumerate(bases):
-            with builder.if_then(builder.icmp_signed(">=", slot, _I64(0)), likely=True):
-                for k in range(sig.args[5].count):
-                    place = _at(builder, data, base, W * k)
-                    number = builder.extract_element(builder.extract_value(args[5], k), ir.IntType(32)(j))
-                    builder.store(builder.fadd(builder.load(place), number), place)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, types.int64, slots, types.int64, values), code
-
-
-@intrinsic
-def take(typingctx, array, first, indices, place):
-    """array.flat[first + indices[place : place + W]] as lanes; 0 where the index is -1."""
-    sig = Lanes(array.dtype)(array, types.int64, indices, types.int64)
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        table = _data(context, builder, sig.args[2], args[2])
-        vector = context.get_value_type(sig.return_type)
-        value: Any = ir.Constant(vector, ir.Undefined)
-        for j in range(W):
-            index = builder.sext(builder.load(_at(builder, table, args[3], j)), _I64)
-            real = builder.icmp_signed(">=", index, _I64(0))
-            number = builder.load(_at(builder, data, builder.add(args[1], builder.select(real, index, _I64(0)))))
-            number = builder.select(real, number, ir.Constant(number.type, 0.0))
-            value = builder.insert_element(value, number, ir.IntType(32)(j))
-        return value
-
-    return sig, code
-
-
-@intrinsic
-def give(typingctx, array, first, indices, place, value):
-    """array.flat[first + indices[place : place + W]] = value, lane by lane; nothing where the index is -1."""
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        table = _data(context, builder, sig.args[2], args[2])
-        for j in range(W):
-            index = builder.sext(builder.load(_at(builder, table, args[3], j)), _I64)
-            with builder.if_then(builder.icmp_signed(">=", index, _I64(0)), likely=True):
-                number = builder.extract_element(args[4], ir.IntType(32)(j))
-                builder.store(number, _at(builder, data, builder.add(args[1], index)))
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, indices, types.int64, value), code
-
-
-@intrinsic(prefer_literal=True)
-def take_segments(typingctx, array, group, width, first, count):
-    """Components first … first + count of the W rows of a group, rows of `width` numbers, as lanes."""
-    sig = types.UniTuple(Lanes(array.dtype), count.literal_value)(array, types.int64, types.int64, types.int64, count)
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        start = builder.add(builder.mul(builder.mul(args[1], _I64(W)), args[2]), args[3])
-        rows = [builder.add(start, builder.mul(args[2], _I64(j))) for j in range(W)]
-        values = []
-        for k in range(sig.return_type.count):
-            value: Any = ir.Constant(context.get_value_type(sig.return_type.dtype), ir.Undefined)
-            for j, row in enumerate(rows):
-                value = builder.insert_element(value, builder.load(_at(builder, data, row, k)), ir.IntType(32)(j))
-            values.append(value)
-        return context.make_tuple(builder, sig.return_type, values)
-
-    return sig, code
-
-
-@intrinsic
-def put_segments(typingctx, array, group, width, first, values):
-    """The inverse of `take_segments`."""
-
-    def code(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        start = builder.add(builder.mul(builder.mul(args[1], _I64(W)), args[2]), args[3])
-        for j in range(W):
-            row = builder.add(start, builder.mul(args[2], _I64(j)))
-            for k in range(sig.args[4].count):
-                number = builder.extract_element(builder.extract_value(args[4], k), ir.IntType(32)(j))
-                builder.store(number, _at(builder, data, row, k))
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, types.int64, types.int64, values), code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rigidgrad.trees import algebra, articulated
-from rigidgrad.trees.compiled import kernel
+from rigidgrad.trees.compiled import inlined
 from rigidgrad.trees.lanes import sincos
 from rigidgrad.trees.traced import traced
 
@@ -20,7 +20,7 @@ joint_motion = traced(algebra.joint_motion)
 jet_after = traced(algebra.jet_after)
 body_force = traced(algebra.body_force)
 inertia_to_parent = traced(algebra.inertia_to_parent)
-_across_joint = traced(algebra.across_joint)
+across_joint = traced(algebra.across_joint)
 of_body = traced(articulated.of_body)
 eliminate = traced(articulated.eliminate)
 to_parent = traced(articulated.to_parent)
@@ -31,8 +31,8 @@ prepended = traced(articulated.prepended)
 tail_step = traced(articulated.tail_step)
 
 
-@kernel
+@inlined
 def joint_transform(E, r, ang, lin, q):
     """From parent to child across a joint that turns by ang·q about z and moves by lin·q along it."""
     s, c = sincos(ang * q)
-    return _across_joint(E, r, s, c, lin * q)
+    return across_joint(E, r, s, c, lin * q)

@@ -1,13 +1,14 @@
 """How a tree is walked, worked out once: bodies sorted into packs of eight, packs into tasks that fit a core's cache, tasks into strata.
 
-The tree is cut from the leaves up into subtrees of at most SUBTREE bodies; what remains is cut again, and so on: these are the strata. A stratum's
-subtrees know nothing of each other. Neighbouring ones share a task of about TASK bodies, in which bodies are sorted by level, so that eight
-neighbours are one step of the walk. The lowest stratum, usually most of the tree, goes down and up again while its numbers are in the cache.
+The tree is cut from the leaves up into subtrees of some hundreds or thousands of bodies; what remains is cut again, and so on: these are the strata.
+A stratum's subtrees know nothing of each other. Neighbouring ones share a task, in which bodies are sorted by level, so that neighbours
+are one step of the walk. The lowest stratum, usually most of the tree, goes down and up again while its numbers are in the cache.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +22,10 @@ from rigidgrad.trees.heavy_paths import HeavyPaths, heavy_paths
 from rigidgrad.trees.lanes import W
 from rigidgrad.trees.topology import Topology
 
-SUBTREE = 128
-TASK = 4096
-SMALL = 512  # bodies under which a plain loop is faster than any plan
+SUBTREE = 128, 8192  # bodies: least and most of what `_sizes` may choose
+TASK = 1024  # bodies at least, where there are enough
+LINE = 64  # bytes of a cache line
+SMALL = 1024  # bodies under which a plain loop is faster than any plan
 
 
 class Levels(NamedTuple):
@@ -38,8 +40,10 @@ class Levels(NamedTuple):
     upper_packs: int  # without the lowest stratum's workspaces
     all_packs: int
     largest: int  # packs of the largest workspace in the lowest stratum
+    ring: int  # packs, a power of two, that hold two successive levels of any task there
     body: np.ndarray  # (packs·W,) which body sits in a slot, -1 for padding
     parent: np.ndarray  # (packs·W,) its parent's slot in the task's workspace, -1 for padding
+    leaf: np.ndarray  # (packs,) whether nothing hangs on any body of a pack
     source: np.ndarray  # (entry packs·W,) where an entry's body sits among the upper workspaces; 0, the world, for padding
     hang_start: np.ndarray  # (tasks + 1,) the entries of other tasks that hang on a task's bodies
     hang_entry: np.ndarray
@@ -103,7 +107,7 @@ class Plan:
             idle = self._idle.setdefault(key, [])
             array = idle.pop() if idle else None
         if array is None:
-            array = np.zeros(shape, dtype)
+            array = aligned(shape, dtype)
         try:
             yield array
         finally:
@@ -117,8 +121,16 @@ class Plan:
             self._idle.clear()
 
 
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros that start at a cache line, so that no vector crosses two."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
 def pack(data: np.ndarray, body: np.ndarray, dtype: np.dtype, *, identity: bool) -> np.ndarray:
-    result = np.zeros((len(body) // W, data.shape[1], W), dtype)
+    result = aligned((len(body) // W, data.shape[1], W), dtype)
     _fill(data, body, result, identity)
     return result
 
@@ -135,17 +147,27 @@ def _fill(data, body, result, identity):
                 result[slot // W, k, slot % W] = 1
 
 
+def _sizes(bodies: int, leaves: int) -> tuple[int, int]:
+    """Most bodies of a subtree and of a task. If each level has (1 + x) times the bodies of the one above, x being the share of leaves, the share of
+    bodies above subtrees of S bodies is 1 / (1 + x S): it is kept near an eightieth where caches and threads allow it.
+    """
+    subtree = min(max(SUBTREE[0], min(80 * bodies // leaves, bodies // 16)), SUBTREE[1])
+    return subtree, max(TASK, 2 * subtree)
+
+
 def _levels(topology: Topology) -> Levels:
     n = topology.bodies
     parents, order = topology.parents, topology.order
     stratum, local, weight = np.zeros(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
-    _strata(parents, order, SUBTREE, stratum, local, weight)
+    is_leaf = np.diff(topology.child_start[1:]) == 0
+    subtree, limit = _sizes(n, int(np.count_nonzero(is_leaf)))
+    _strata(parents, order, subtree, stratum, local, weight)
     roots = order[local[order] == 0]
     roots = roots[np.argsort(-stratum[roots], kind="stable")]
     task = np.empty(n, np.int32)
-    tasks = _tasks(parents, order, roots, stratum, weight, local, TASK, task)
-    # bodies by task, then level, then breadth first
-    level = task[order].astype(np.int64) << 32 | local[order].astype(np.int64)
+    tasks = _tasks(parents, order, roots, stratum, weight, local, limit, task)
+    # bodies by task, then level, then leaves last, then breadth first
+    level = task[order].astype(np.int64) << 32 | local[order].astype(np.int64) << 1 | is_leaf[order]
     ranked = order[np.argsort(level, kind="stable")]
     first = np.empty(n, bool)
     key = task[ranked].astype(np.int64) << 32 | local[ranked].astype(np.int64)
@@ -157,6 +179,8 @@ def _levels(topology: Topology) -> Levels:
     packs = int(padded.sum()) // W
     body = np.full(packs * W, -1, np.int32)
     body[slot_of_rank] = ranked
+    leaf = np.ones(packs * W, bool)
+    leaf[slot_of_rank] = is_leaf[ranked]
     slot = np.empty(n, np.int64)
     slot[ranked] = slot_of_rank
     level_task = task[ranked[starts[:-1]]]
@@ -195,8 +219,10 @@ def _levels(topology: Topology) -> Levels:
         1 + int(size[upper].sum()),
         1 + int(size.sum()),
         int(size[~upper].max()),
+        1 << int(2 * max(padded.max() // W, entry_packs.max()) - 1).bit_length(),
         body,
         parent,
+        np.asarray(leaf.reshape(packs, W).all(axis=1)),
         source,
         hang_start,
         entry[hanging][by_task],

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import numbers, put_numbers
 from rigidgrad.trees.operations import (
     add,
     body_force,
@@ -25,6 +24,7 @@ from rigidgrad.trees.operations import (
     motion_to_parent,
     rotate,
 )
+from rigidgrad.trees.packs import numbers, put_numbers
 from rigidgrad.trees.scans import BLOCK
 from rigidgrad.trees.tree import Tree
 from rigidgrad.trees.vector_tree import leaffix, rootfix

@@ -77,7 +77,7 @@ def fitted(builder: Any, x: Any, wide: Any) -> Any:
         number = float(x)
         return ir.Constant(wide, [number] * wide.count if isinstance(wide, ir.VectorType) else number)
     if isinstance(wide, ir.VectorType) and not isinstance(x.value.type, ir.VectorType):
-        return splat_value(builder, x.value)
+        return splat_value(builder, x.value, wide.count)
     return x.value
 
 
