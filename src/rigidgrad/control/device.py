@@ -1,7 +1,7 @@
 """Solvers on a GPU: `rg.PDDP(device=…)` and `rg.Direct(device=…)`, for one problem or a batch that differs in numbers alone.
 
 Each goes the way of the CPU's (`pddp`, `direct`), with these differences: the expected fall of the cost is that of the quadratic model along the step, also with stale
-cost-to-go; and the direct method has no second step that closes what a step leaves of the defects.
+cost-to-go; defects smaller than the rounding of states count for nothing; and the direct method has no second step that closes what a step leaves of the defects.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ FUNCTIONS = (
     "minv",
     "rnea_derivatives",
     "aba_derivatives",
-    "forward_gradient",
     "fused_gradient",
     "frame_placement",
     "frame_velocity",
@@ -34,6 +33,7 @@ FUNCTIONS = (
     "jacobian_derivative",
     "gradient_split",
     "gradient_fused",
+    "gradient_with_acceleration",
 )
 
 
@@ -103,7 +103,7 @@ def block_function(
     """A function of `FUNCTIONS` for a model without mimic joints; options as for `catalog.bind`.
 
     `gradient_split` takes q, v and, per body of the canonical model, the velocities, accelerations and forces that inverse dynamics leaves;
-    `gradient_fused` takes q, v, a. Both give the gradient of inverse dynamics, without M. `forward_gradient` is `aba_derivatives` with the acceleration.
+    `gradient_fused` takes q, v, a. Both give the gradient of inverse dynamics, without M. `gradient_with_acceleration` is `aba_derivatives` with the acceleration.
     """
     if name not in FUNCTIONS:
         raise unknown_name("function for blocks of threads", name, FUNCTIONS)
@@ -239,10 +239,10 @@ def _products(w: Work, options: Mapping[str, Any], inverse: Value, gradients: Se
 
 
 def _aba_derivatives(w: Work, take: Any, options: Mapping[str, Any]) -> list[Store]:
-    return _forward_gradient(w, take, options)[1:]
+    return _gradient_with_acceleration(w, take, options)[1:]
 
 
-def _forward_gradient(w: Work, take: Any, options: Mapping[str, Any]) -> list[Store]:
+def _gradient_with_acceleration(w: Work, take: Any, options: Mapping[str, Any]) -> list[Store]:
     n = w.model.nv
     v, tau = take("v", n), take("tau", n)
     wrenches = _wrenches(take, options)

@@ -102,7 +102,7 @@ class SolverKernels:
             return self._fused.shared_numbers(schur)
         sizes = {
             self.expansion.entry: self._thread.shared_numbers,
-            "solver_backward": n * (n + 1) + 2 * m * (z + 1) + max(n * (z + 1), 2 * m * (n + 1)),
+            "solver_backward": (n + m) * (n + 1) + (n + m) * (z + 1),
             "solver_consensus": 2 * n,
             "solver_select": select,
             "solver_schur": schur,

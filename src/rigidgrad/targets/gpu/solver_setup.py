@@ -36,7 +36,7 @@ class FusedSetup:
 
     @cached_property
     def dynamics(self) -> BlockFunction:
-        return block.block_function(self.step.model, "forward_gradient", threads=self.threads)
+        return block.block_function(self.step.model, "gradient_with_acceleration", threads=self.threads)
 
     @cached_property
     def costs(self) -> ThreadFunction:
