@@ -119,4 +119,4 @@ def test_the_set_up_is_fused_where_a_block_has_room_for_it():
 def test_the_fused_set_up_of_the_arm_spills_no_register(tmp_path, arch, dtype, most):
     text = device_run.solver_kernels(p1().programs).setup_source("cuda", dtype, True)
     registers, spilled = compiled(tmp_path, text, arch)["solver_setup"]
-    assert registers <= most and spilled == 0  # the most on any architecture: 147 and 202 (bench/results/gpu.json)
+    assert registers <= most and spilled == 0  # the most on any architecture: 148 and 202 (bench/results/gpu.json)
