@@ -137,13 +137,15 @@ def solvers(arguments: argparse.Namespace) -> list[dict]:
         kernels = solver_kernels(problem.programs)
         for dtype in arguments.dtypes:
             for arch in arguments.architectures:
-                found, warnings = compile_text(kernels.source("cuda", dtype, True), arch)
-                gradients, more = compile_text(kernels.gradients_source("cuda", dtype, knots), arch)
+                texts = [kernels.source("cuda", dtype, True), kernels.gradients_source("cuda", dtype, knots)]
+                texts += [kernels.setup_source("cuda", dtype, fused) for fused in (True, False)]
+                reports = [compile_text(text, arch) for text in texts]
+                found, warnings = {k: v for r, _ in reports for k, v in r.items()}, "\n".join(filter(None, (w for _, w in reports)))
                 first = len(rows)
-                for entry, counts in (found | gradients).items():
+                for entry, counts in found.items():
                     shared = kernels.shared_numbers(entry, knots) * (8 if dtype == "float64" else 4)
                     row = {"robot": name, "function": entry, "shape": "solver", "dtype": dtype, "arch": arch} | counts
-                    row |= {"threads": kernels.threads(entry), "shared_bytes": shared, "barriers": None, "warnings": warnings + more}
+                    row |= {"threads": kernels.threads(entry), "shared_bytes": shared, "barriers": None, "warnings": warnings}
                     row["occupancy"] = round(occupancy(arch, row["registers"], row["threads"], shared), 3)
                     rows.append(row)
                     print(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
-from gpu_shim.cuda_device import ShimDevice
 from gpu_shim.runner import CXX
 from test_control import p1
+from test_gpu_cuda import NVCC, needs_nvcc, resources
 
 import rigidgrad as rg
 from rigidgrad import errors
 from rigidgrad.control import device_run
 from rigidgrad.control.system import CustomSystem
-from rigidgrad.runtime import gpu_solver
 from rigidgrad.targets.gpu import block_code
 
 try:
@@ -25,7 +23,6 @@ try:
     OPENCL = bool([d for p in cl.get_platforms() for d in p.get_devices()])
 except Exception:  # not installed, or no platform
     OPENCL = False
-NVCC = shutil.which("nvcc")
 needs_opencl = pytest.mark.skipif(not OPENCL, reason="no OpenCL device: pip install pyopencl, apt-get install pocl-opencl-icd")
 needs_shim = pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")
 
@@ -60,23 +57,6 @@ def reach():
         rg.costs.Effort(1e-3),
     ]
     return rg.Problem(rg.load("double_pendulum"), start=np.zeros(4), steps=15, dt=0.04, costs=costs)
-
-
-@pytest.fixture
-def shim(tmp_path_factory, monkeypatch):
-    """Opens the shim in place of a CUDA device."""
-    folder = tmp_path_factory.getbasetemp() / "solvers"
-    folder.mkdir(exist_ok=True)
-
-    def use(order=0, change=lambda text: text, blocks=65535, effort="-O0"):
-        device = ShimDevice(folder, order, change, effort)
-        monkeypatch.setattr(device_run, "_sessions", type(device_run._sessions)())
-        monkeypatch.setattr(gpu_solver, "_device", lambda name: device)
-        monkeypatch.setattr(gpu_solver, "compile_cubin", device.compile_cubin)
-        monkeypatch.setattr(gpu_solver, "_MOST_BLOCKS", blocks)
-        return device
-
-    return use
 
 
 def check_feasible(problem, solution, tolerance):
@@ -127,6 +107,15 @@ def test_shooting_blocks_agree_with_the_cpu(shim, options):
         np.testing.assert_allclose(solution.stats["history"], cpu.stats["history"], rtol=1e-9)
         assert solution.stats["steps"] == cpu.stats["steps"] and solution.iterations == cpu.iterations
         np.testing.assert_allclose(solution.gains, cpu.gains, atol=1e-8)
+
+
+@needs_opencl
+@pytest.mark.parametrize("blocks", [4, 16])
+def test_shooting_blocks_in_float32_need_no_more_iterations_than_the_cpu_in_float64(blocks):
+    cpu = rg.solve(p1(), rg.PDDP(blocks=blocks, tolerance=1e-5))
+    solution = rg.solve(p1(), rg.PDDP(blocks=blocks, device="opencl", dtype="float32"))
+    assert solution.converged and solution.iterations <= 1.5 * cpu.iterations
+    assert abs(solution.cost - OPTIMUM) <= 1e-4 * OPTIMUM
 
 
 @needs_opencl
@@ -224,8 +213,11 @@ BARRIERS = re.compile(r"^ +SYNC(_ALL)?\b", re.M)
 # file of the code, number of the barrier in it
 REMOVED = [
     ("solver_ddp", 1),  # before the products with V
-    ("solver_ddp", 8),  # along the consensus sweep
-    ("solver_direct", 1),  # between pivots
+    ("solver_ddp", 5),  # before V_xx is put together
+    ("solver_ddp", 9),  # along the consensus sweep
+    ("solver_schur", 1),  # between pivots
+    ("solver_fused", 0),  # before the dynamics
+    ("solver_fused", 4),  # after the costs
     ("solver_pcg", 2),  # before the search direction is multiplied
     ("solver_pcg", 3),  # before the residual is preconditioned
     ("solver", 0),  # in a sum
@@ -246,7 +238,7 @@ def without_barrier(name, number):
 @needs_shim
 @pytest.mark.parametrize(("name", "number"), REMOVED)
 def test_a_barrier_that_is_taken_away_is_missed(shim, name, number):
-    which = "direct" if name in ("solver_direct", "solver_pcg") else "pddp"
+    which = "direct" if name in ("solver_schur", "solver_fused", "solver_pcg") else "pddp"
     for change, clean in ((lambda text: text, True), (without_barrier(name, number), False)):
         device = shim(1, change, blocks=1)
         rg.solve(
@@ -261,7 +253,7 @@ def test_the_barrier_of_global_memory_is_missed(shim):
     """The checker does not see global memory; the order of threads does."""
     costs = []
     for order in (0, 1):
-        shim(order, without_barrier("solver_ddp", 11))
+        shim(order, without_barrier("solver_ddp", 12))
         costs.append(rg.solve(swing(), pddp(blocks=4, device="cuda")).cost)
     assert costs[0] != costs[1]
 
@@ -269,28 +261,35 @@ def test_the_barrier_of_global_memory_is_missed(shim):
 # --- compilers ------------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not NVCC, reason="nvcc is not installed")
+def compiled(folder, text, arch):
+    """{kernel: (registers, bytes spilled)}, without warnings."""
+    source = folder / "kernels.cu"
+    source.write_text(text)
+    command = [NVCC, "-cubin", "-arch", arch, "-std=c++17", "-Xptxas", "-v", "-o", folder / "x.cubin", source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr[:2000]
+    return resources(done.stderr)
+
+
+@needs_nvcc
 @pytest.mark.parametrize(("arch", "dtype"), [("sm_80", "float32"), ("sm_120", "float64")])
 def test_nvcc_takes_the_kernels_without_warnings(tmp_path, arch, dtype):
     kernels = device_run.solver_kernels(swing().programs)
-    for name, text in (("solver", kernels.source("cuda", dtype, True)), ("pcg", kernels.gradients_source("cuda", dtype, 64))):
-        source = tmp_path / f"{name}.cu"
-        source.write_text(text)
-        command = [NVCC, "-cubin", "-arch", arch, "-std=c++17", "-Xptxas", "-v", "-o", tmp_path / "x.cubin", source]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr[:2000]
-        entries = kernels.entries(True) if name == "solver" else ("solver_pcg",)
-        assert set(re.findall(r"Compiling entry function '(\w+)'", done.stderr)) == set(entries)
+    assert set(compiled(tmp_path, kernels.source("cuda", dtype, True), arch)) == set(kernels.entries(True))
+    assert set(compiled(tmp_path, kernels.gradients_source("cuda", dtype, 64), arch)) == {"solver_pcg"}
+    for fused in (True, False):
+        assert set(compiled(tmp_path, kernels.setup_source("cuda", dtype, fused), arch)) == set(kernels.setup_entries(fused))
 
 
 def test_shared_memory_is_what_the_code_asks_for():
     """ARENA's sizes, as the compiler sees them, are those that the host counts with."""
     kernels = device_run.solver_kernels(swing().programs)
-    text = kernels.source("opencl", "float64", True) + kernels.gradients_source("opencl", "float64", 21)
+    parts = [kernels.source("opencl", "float64", True), *(kernels.setup_source("opencl", "float64", fused) for fused in (True, False))]
+    text = "".join([*parts, kernels.gradients_source("opencl", "float64", 21)])
     sizes = {"NX": kernels.nx, "NZ": kernels.nx + kernels.nu, "SQUARE": kernels.nx**2}
     sizes |= {k: int(v) for k, v in re.findall(r"#define (\w+_NUMBERS) (\d+)", text) if int(v)}
     found = re.findall(r"KERNEL THREADS\(\w+\) (\w+)\([^{]*\{\s*ARENA\(\w+, ([^)]+)\)", text)
-    assert len(found) == 10  # the roll-outs have none
+    assert len(found) == 12  # the roll-outs have none, the stair comes with both set-ups
     for entry, size in found:
         assert eval(size, {}, sizes) == kernels.shared_numbers(entry, 21), entry
 

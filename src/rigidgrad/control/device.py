@@ -1,7 +1,7 @@
 """Solvers on a GPU: `rg.PDDP(device=…)` and `rg.Direct(device=…)`, for one problem or a batch that differs in numbers alone.
 
 Each goes the way of the CPU's (`pddp`, `direct`), with these differences: the expected fall of the cost is that of the quadratic model along the step, also with stale
-cost-to-go; and the direct method has no second step that closes what a step leaves of the defects.
+cost-to-go; defects smaller than the rounding of states count for nothing; and the direct method has no second step that closes what a step leaves of the defects.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class DeviceDirect(DeviceRun):
         self.origin, self.d, self.lam, self.delta, self.reduced = a(P, n), a(P, K, n), a(P, K, n), a(P, K, n), a(P, K, n + m)
         self.inverse, self.beside, self.beside_t = a(P, K, n, n), a(P, K, n, n), a(P, K, n, n)
         self.before, self.Q_inverse, self.R_inverse = a(P, K, n + m, n), a(P, K, n, n), a(P, K, m, m)
-        self.definite = a(P, K)
+        self.definite, self.gamma = a(P, K), a(P, K, 2, n)
         self.costs, self.gaps = a(P, len(self.step_sizes), K), a(P, len(self.step_sizes), K)
         self.limit = 10 * K * n if options.linear_iterations is None else options.linear_iterations
         self.counts: list[list[int]] = [[] for _ in problems]
@@ -129,13 +129,29 @@ class DeviceDirect(DeviceRun):
 
     def round(self) -> None:
         rows, sizes = self.count * self.knots, (self.count, self.knots)
-        self.expand()
-        known = self.d, self.inverse, self.before, self.Q_inverse, self.R_inverse, self.definite
-        self.launch("solver_schur", rows, *sizes, self.control, self.origin, self.x, self.next, self.F, self.H, *known)
+        known = self.d, self.inverse, self.before, self.Q_inverse, self.R_inverse, self.gamma, self.reduced, self.definite
+        if self.fused:
+            trajectory = self.h, self.p, self.x, self.u, self.lam
+            self.launch("solver_setup", rows, *sizes, self.control, self.origin, *trajectory, self.F, self.g, self.H, *known)
+        else:
+            self.expand()
+            derivatives = self.next, self.F, self.g, self.H
+            self.launch("solver_schur", rows, *sizes, self.control, self.origin, self.x, self.lam, *derivatives, *known)
         self.launch("solver_stair", rows, *sizes, self.control, self.definite, self.before, self.inverse, self.beside, self.beside_t)
-        schur = self.F, self.g, self.d, self.Q_inverse, self.before
-        stair, answers = (self.inverse, self.beside, self.beside_t), (self.lam, self.delta, self.reduced)
-        self.launch("solver_pcg", self.count, self.count, self.limit, self.numbers, self.definite, *schur, *stair, self.control, *answers)
+        schur, stair = (self.F, self.gamma, self.Q_inverse, self.before), (self.inverse, self.beside, self.beside_t)
+        self.launch(
+            "solver_pcg",
+            self.count,
+            self.count,
+            self.limit,
+            self.numbers,
+            self.definite,
+            *schur,
+            *stair,
+            self.control,
+            self.lam,
+            self.delta,
+        )
         inverses = self.Q_inverse, self.R_inverse
         self.launch("solver_recover", rows, *sizes, self.control, self.definite, self.F, self.reduced, *inverses, self.delta, self.step)
         self.launch("solver_propagate", self.count, *sizes, self.control, self.definite, self.F, self.d, self.step)
@@ -189,4 +205,9 @@ class DeviceDirect(DeviceRun):
         self.close(which)
 
     def more_stats(self, k: int) -> dict[str, Any]:
-        return {"gaps": self.defects[k], "linear_iterations": self.counts[k], "penalty": float(self.column("sigma")[k])}
+        return {
+            "set_up": "fused" if self.fused else "split",
+            "gaps": self.defects[k],
+            "linear_iterations": self.counts[k],
+            "penalty": float(self.column("sigma")[k]),
+        }

@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.integrators import linearize, step
+from rigidgrad.control.integrators import is_structured, linearize, step
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import Programs
 from rigidgrad.control.riccati import trouble
 from rigidgrad.control.solution import Solution
+from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.order import best_order
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.gpu_solver import Numbers, Session, open_session
 from rigidgrad.targets.gpu.solver import CHOICES, CONTROL, OPTIONS, STATUS, SolverKernels
+from rigidgrad.targets.gpu.solver_setup import RobotStep
 
 _REGISTERS = 200
 _KNOWN = {"float64": 0.0, "float32": 1e-5}  # how well the cost of a trajectory is known, relatively
@@ -31,7 +33,7 @@ BEGIN, RUNNING, DIVERGED, TROUBLE = (STATUS.index(word) for word in ("begin", "r
 
 
 _kernels: weakref.WeakKeyDictionary[Programs, SolverKernels] = weakref.WeakKeyDictionary()
-_sessions: weakref.WeakKeyDictionary[Programs, dict[tuple, Session]] = weakref.WeakKeyDictionary()
+_sessions: weakref.WeakKeyDictionary[Programs, dict[tuple, tuple[Session, bool]]] = weakref.WeakKeyDictionary()
 
 
 def solver_kernels(programs: Programs) -> SolverKernels:
@@ -56,8 +58,17 @@ def solver_kernels(programs: Programs) -> SolverKernels:
         _kernels[programs] = SolverKernels(
             best_order(fuse(record(inputs, outputs, expand)), _REGISTERS),
             best_order(fuse(record(inputs, {"next": (n,), "cost": ()}, knot)), _REGISTERS),
+            _robot_step(programs),
         )
     return _kernels[programs]
+
+
+def _robot_step(programs: Programs) -> RobotStep | None:
+    """The step, if blocks of threads can compute it."""
+    s = programs.system
+    if not (isinstance(s, RobotSystem) and is_structured(s, programs.integrator)) or s.model.has_mimic or not s.model.joints:
+        return None
+    return RobotStep(s.model, programs.integrator == "semi_implicit_euler", s.actuation)
 
 
 class DeviceRun:
@@ -72,7 +83,7 @@ class DeviceRun:
         self.shooting, self.blocks, self.step_sizes, self.simulated = shooting, blocks, step_sizes, simulated
         self.count, self.steps, self.knots = len(problems), first.steps, first.steps + 1
         self.kernels = solver_kernels(first.programs)
-        self.session = self._open(first.programs)
+        self.session, self.fused = self._open(first.programs)
         P, K, n, m, z = self.count, self.knots, self.kernels.nx, self.kernels.nu, self.kernels.nx + self.kernels.nu
         a = self.session.array
         self.x, self.u, self.h, self.p = a(P, K, n), a(P, K, m), a(P, K), a(P, K, first.p.shape[1])
@@ -101,8 +112,8 @@ class DeviceRun:
                 "take rg.PDDP, or the CPU (device=None)"
             )
 
-    def _open(self, programs: Programs) -> Session:
-        """A session with the kernels; it stays with the programs."""
+    def _open(self, programs: Programs) -> tuple[Session, bool]:
+        """A session with the kernels, which stays with the programs; and whether the set-up of the direct method is fused, which depends on the device's memory."""
         o = self.options
         kept = _sessions.setdefault(programs, {})
         key = (o.device, o.dtype, self.direct, self.knots if self.direct else 0)
@@ -114,9 +125,11 @@ class DeviceRun:
                 return {name: (k.threads(name), k.shared_numbers(name, self.knots) * size) for name in names}
 
             session.load(k.source(session.language, o.dtype, self.direct), entries(*k.entries(self.direct)))
+            fused = self.direct and k.fuses(o.dtype, session.shared_limit())
             if self.direct:
+                session.load(k.setup_source(session.language, o.dtype, fused), entries(*k.setup_entries(fused)))
                 session.load(k.gradients_source(session.language, o.dtype, self.knots), entries("solver_pcg"))
-            kept[key] = session
+            kept[key] = session, fused
         return kept[key]
 
     def write_options(self, **own: float) -> None:

@@ -35,6 +35,9 @@ class Session(Protocol):
 
     language: str
 
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block can have."""
+
     def load(self, source: str, entries: Mapping[str, tuple[int, int]]) -> None: ...
 
     def array(self, *shape: int) -> Numbers:
@@ -72,6 +75,9 @@ class OpenClSession:
         device.check_dtype(dtype)
         self.device, self.dtype = device, np.dtype(dtype)
         self._kernels: dict[str, tuple[Any, int]] = {}
+
+    def shared_limit(self) -> int:
+        return self.device.shared_limit()
 
     def load(self, source: str, entries: Mapping[str, tuple[int, int]]) -> None:
         _check_shared(self.device, entries)
@@ -113,6 +119,9 @@ class CudaSession:
         self.device, self.dtype = device, np.dtype(dtype)
         self.stream = device.streams[0]
         self._kernels: dict[str, tuple[Any, Any, int]] = {}
+
+    def shared_limit(self) -> int:
+        return self.device.shared_limit()
 
     def load(self, source: str, entries: Mapping[str, tuple[int, int]]) -> None:
         _check_shared(self.device, entries)

@@ -33,6 +33,7 @@ FUNCTIONS = (
     "jacobian_derivative",
     "gradient_split",
     "gradient_fused",
+    "gradient_with_acceleration",
 )
 
 
@@ -102,7 +103,7 @@ def block_function(
     """A function of `FUNCTIONS` for a model without mimic joints; options as for `catalog.bind`.
 
     `gradient_split` takes q, v and, per body of the canonical model, the velocities, accelerations and forces that inverse dynamics leaves;
-    `gradient_fused` takes q, v, a. Both give the gradient of inverse dynamics, without M.
+    `gradient_fused` takes q, v, a. Both give the gradient of inverse dynamics, without M. `gradient_with_acceleration` is `aba_derivatives` with the acceleration.
     """
     if name not in FUNCTIONS:
         raise unknown_name("function for blocks of threads", name, FUNCTIONS)
@@ -238,6 +239,10 @@ def _products(w: Work, options: Mapping[str, Any], inverse: Value, gradients: Se
 
 
 def _aba_derivatives(w: Work, take: Any, options: Mapping[str, Any]) -> list[Store]:
+    return _gradient_with_acceleration(w, take, options)[1:]
+
+
+def _gradient_with_acceleration(w: Work, take: Any, options: Mapping[str, Any]) -> list[Store]:
     n = w.model.nv
     v, tau = take("v", n), take("tau", n)
     wrenches = _wrenches(take, options)
@@ -247,7 +252,7 @@ def _aba_derivatives(w: Work, take: Any, options: Mapping[str, Any]) -> list[Sto
     algorithms.minv(w, factor, inverse)
     a = algorithms.accelerations(w, factor, algorithms.outward(w, X, v, None, wrenches).f, tau)
     dq, dv = algorithms.gradient(w, algorithms.inverse_dynamics(w, X, v, a, wrenches), v)
-    return [_products(w, options, inverse, (dq, dv)), Matrix("dtau", inverse)]
+    return [Gather("a", tuple(a[k] for k in range(n))), _products(w, options, inverse, (dq, dv)), Matrix("dtau", inverse)]
 
 
 def _fused_gradient(w: Work, take: Any, options: Mapping[str, Any]) -> list[Store]:

@@ -48,10 +48,16 @@ def render(f: BlockFunction, prefix: str, ins: Names, outs: Names) -> str:
     return "\n".join([_tables(f, prefix), _device_function(f, prefix, ins, outs), _kernel(f, prefix, ins, outs)])
 
 
-def _signature(f: BlockFunction, ins: Names, outs: Names) -> list[tuple[str, str, int]]:
+def render_local(f: BlockFunction, prefix: str, ins: Names, outs: Names) -> str:
+    """Tables and `{prefix}_block`, with arguments in shared memory."""
+    return "\n".join([_tables(f, prefix), _device_function(f, prefix, ins, outs, local=True)])
+
+
+def _signature(f: BlockFunction, ins: Names, outs: Names, local: bool = False) -> list[tuple[str, str, int]]:
     """(type, C name, numbers a state) of the arguments: inputs, then outputs."""
-    inputs = [("GLOBAL const real *", ins[k], math.prod(s)) for k, s in f.inputs.items()]
-    return inputs + [("GLOBAL real *", outs[k], math.prod(s)) for k, s in f.outputs.items()]
+    space = "LOCAL" if local else "GLOBAL"
+    inputs = [(f"{space} const real *", ins[k], math.prod(s)) for k, s in f.inputs.items()]
+    return inputs + [(f"{space} real *", outs[k], math.prod(s)) for k, s in f.outputs.items()]
 
 
 def _kinds(f: BlockFunction) -> list[str]:
@@ -106,14 +112,14 @@ def _plain(kind: str) -> str:
     return kind.replace("(", "_").replace(", ", "").replace(")", "")
 
 
-def _device_function(f: BlockFunction, prefix: str, ins: Names, outs: Names) -> str:
-    arguments = ", ".join(f"{kind}{name}" for kind, name, _ in _signature(f, ins, outs))
+def _device_function(f: BlockFunction, prefix: str, ins: Names, outs: Names, local: bool = False) -> str:
+    arguments = ", ".join(f"{kind}{name}" for kind, name, _ in _signature(f, ins, outs, local))
     s = f.schedule
     lines = [
         f"/* {f.name} of one state, by all threads of a block; {s.barriers} barriers. Their number, NTHR, is a power of two, {s.threads} serve best. s: {s.size} numbers of",
         "   shared memory, to be used again only after a barrier. */",
         f"DEVICE void {prefix}_block(LOCAL real *s, {arguments}) {{",
-        *_loads(f, prefix, ins),
+        *_loads(f, prefix, ins, local),
         "  SYNC",
     ]
     if _stages(f):
@@ -130,15 +136,16 @@ def _device_function(f: BlockFunction, prefix: str, ins: Names, outs: Names) -> 
             "    SYNC",
             "  }",
         ]
-    lines += [line for store in f.stores for line in _store(f, prefix, outs, store)]
+    lines += [line for store in f.stores for line in _store(f, prefix, outs, store, local)]
     return "\n".join([*lines, "}"])
 
 
-def _loads(f: BlockFunction, prefix: str, ins: Names) -> list[str]:
+def _loads(f: BlockFunction, prefix: str, ins: Names, local: bool) -> list[str]:
     """The first stage brings inputs and constants into shared memory."""
     lines = []
     for key, place in f.loads.items():
-        lines.append(f"  for (int t = TID; t < {math.prod(f.inputs[key])}; t += NTHR) st(s, {place} + t, {ins[key]}[t]);")
+        number = f"ld({ins[key]}, t)" if local else f"{ins[key]}[t]"
+        lines.append(f"  for (int t = TID; t < {math.prod(f.inputs[key])}; t += NTHR) st(s, {place} + t, {number});")
     if f.constants:
         lines.append(f"  for (int t = TID; t < {len(f.constants)}; t += NTHR) st(s, {f.constants_at} + t, {prefix}_constants[t]);")
     return lines
@@ -163,7 +170,11 @@ def _case(f: BlockFunction, prefix: str, number: int, kind: str) -> list[str]:
     ]
 
 
-def _store(f: BlockFunction, prefix: str, outs: Names, store: Store) -> list[str]:
+def _written(name: str, x: str, local: bool) -> str:
+    return f"st({name}, t, {x});" if local else f"{name}[t] = {x};"
+
+
+def _store(f: BlockFunction, prefix: str, outs: Names, store: Store, local: bool) -> list[str]:
     n = f.model.nv
     match store:
         case Gather(name, numbers):
@@ -171,7 +182,7 @@ def _store(f: BlockFunction, prefix: str, outs: Names, store: Store) -> list[str
             return [
                 f"  for (int t = TID; t < {len(numbers)}; t += NTHR) {{",
                 f"    const int from = {prefix}_{name}_from[t];",
-                f"    {outs[name]}[t] = {zero}ld(s, from);",
+                f"    {_written(outs[name], f'{zero}ld(s, from)', local)}",
                 "  }",
             ]
         case Matrix(name, matrix):
@@ -179,11 +190,11 @@ def _store(f: BlockFunction, prefix: str, outs: Names, store: Store) -> list[str
                 f"  for (int t = TID; t < {n * n}; t += NTHR) {{",
                 f"    const int i = t / {n}, j = t - {n} * i;",
                 f"    const int inside = j >= {prefix}_ranges[2 * i] && j < {prefix}_ranges[2 * i + 1];",
-                f"    {outs[name]}[t] = inside ? ld(s, {f.schedule.place(matrix)} + t) : (real)0;",
+                f"    {_written(outs[name], f'inside ? ld(s, {f.schedule.place(matrix)} + t) : (real)0', local)}",
                 "  }",
             ]
         case Products():
-            return [*_dense(f, prefix, store), *_products(f, prefix, outs, store)]
+            return [*_dense(f, prefix, store), *_products(f, prefix, outs, store, local)]
     raise AssertionError(store)
 
 
@@ -200,7 +211,7 @@ def _dense(f: BlockFunction, prefix: str, store: Products) -> list[str]:
     return [*lines, "  SYNC"] if lines else []
 
 
-def _products(f: BlockFunction, prefix: str, outs: Names, store: Products) -> list[str]:
+def _products(f: BlockFunction, prefix: str, outs: Names, store: Products, local: bool) -> list[str]:
     n, count = f.model.nv, len(store.names)
     terms = []
     for k in range(count):
@@ -218,7 +229,7 @@ def _products(f: BlockFunction, prefix: str, outs: Names, store: Products) -> li
         f"        const real m = ld(s, {f.schedule.place(store.inverse)} + {n} * i + k);",
         *terms,
         "      }",
-        *(f"    {outs[key]}[t] = x{k};" for k, key in enumerate(store.names)),
+        *(f"    {_written(outs[key], f'x{k}', local)}" for k, key in enumerate(store.names)),
         "  }",
     ]
 

@@ -1,7 +1,7 @@
 """Kernels of the solvers: dynamics and costs from a problem's recorded Programs, the rest from `code/solver*.h`, in terms of sizes alone.
 
 `expand` is a thread a knot; `solver_roll_out` and `solver_search` call the knot's step and cost, a thread a simulation. Small dense matrices (the Riccati sweep, the
-Schur complement, conjugate gradients) are the work of whole blocks of threads.
+Schur complement, conjugate gradients) are the work of whole blocks of threads; so are a knot's dynamics and gradients where the set-up of the direct method is fused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 from rigidgrad.program.program import Program
 from rigidgrad.targets.gpu import block_code, thread
 from rigidgrad.targets.gpu.kernel import Kernel, prelude
+from rigidgrad.targets.gpu.solver_setup import FusedSetup, RobotStep
 from rigidgrad.targets.gpu.text import argument_names
 from rigidgrad.targets.gpu.thread import ThreadFunction
 
@@ -32,16 +33,17 @@ OPTIONS = (
 )
 # kernels of solver_ddp.h and of solver_direct.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
-_DIRECT = ("solver_schur", "solver_stair", "solver_recover", "solver_propagate", "solver_search", "solver_judge")
+_DIRECT = ("solver_recover", "solver_propagate", "solver_search", "solver_judge")
 _SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller share of its diagonal entry is rounding
 
 
 @dataclass(frozen=True)
 class SolverKernels:
-    """The kernels for problems whose knots have these Programs: `expand` (x, u, h, p) → (next, F, g, H), `knot` (x, u, h, p) → (next, cost)."""
+    """The kernels for problems whose knots have these Programs: `expand` (x, u, h, p) → (next, F, g, H), `knot` (x, u, h, p) → (next, cost); and this step, if it is a robot's."""
 
     expand: Program
     knot: Program
+    step: RobotStep | None = None
 
     @property
     def nx(self) -> int:
@@ -70,6 +72,14 @@ class SolverKernels:
     def expansion(self) -> Kernel:
         return Kernel("expand", self._thread)
 
+    @cached_property
+    def _fused(self) -> FusedSetup | None:
+        return FusedSetup(self.step, self.expand, GROUP) if self.step else None
+
+    def fuses(self, dtype: str, limit: int) -> bool:
+        """Whether the set-up of the direct method is one kernel: if so many bytes of shared memory suffice."""
+        return self._fused is not None and self.shared_numbers("solver_setup", 0) * (8 if dtype == "float64" else 4) <= limit
+
     def threads(self, entry: str) -> int:
         """Of a block of that kernel."""
         if entry == self.expansion.entry:
@@ -86,12 +96,16 @@ class SolverKernels:
         n, m = self.nx, self.nu
         z, reduce = n + m, GROUP + GROUP // 8
         select = reduce + 5 * STEP_SIZES + 2
+        schur = 4 * n * n + 2 * m * m + n * m + 4 * n + 2 * m
+        if entry == "solver_setup":
+            assert self._fused
+            return self._fused.shared_numbers(schur)
         sizes = {
             self.expansion.entry: self._thread.shared_numbers,
-            "solver_backward": n * (n + 1) + 2 * m * (z + 1) + max(n * (z + 1), 2 * m * (n + 1)),
+            "solver_backward": (n + m) * (n + 1) + (n + m) * (z + 1),
             "solver_consensus": 2 * n,
             "solver_select": select,
-            "solver_schur": 5 * n * n + 2 * m * m + n * m,
+            "solver_schur": schur,
             "solver_stair": n * n,
             "solver_recover": z,
             "solver_propagate": 2 * n,
@@ -104,8 +118,12 @@ class SolverKernels:
         """Names of the kernels of `source`."""
         return (self.expansion.entry, *_DDP, *(_DIRECT if direct else ()))
 
+    def setup_entries(self, fused: bool) -> tuple[str, ...]:
+        """Names of the kernels of `setup_source`."""
+        return ("solver_setup" if fused else "solver_schur", "solver_stair")
+
     def source(self, language: str, dtype: str, direct: bool) -> str:
-        """All kernels but the conjugate gradients, for trajectories of any length."""
+        """All kernels but those of the direct method's linear system, for trajectories of any length."""
         step = ThreadFunction("knot", self.knot)
         ins, outs = argument_names(step.inputs, step.outputs)
         parts = [
@@ -115,6 +133,16 @@ class SolverKernels:
             *(_code(name) for name in ("solver_ddp", *(["solver_direct"] if direct else []))),
         ]
         return "\n".join([*parts, ""])
+
+    def setup_source(self, language: str, dtype: str, fused: bool) -> str:
+        """The set-up of the direct method, for trajectories of any length."""
+        schur = self.shared_numbers("solver_schur", 0)
+        parts = [*self._beginning(language, dtype, 0), f"#define SOURCE {'LOCAL' if fused else 'GLOBAL'}"]
+        parts.append(f"#define FETCH(a, k) {'ld(a, k)' if fused else '((a)[k])'}")
+        if fused:
+            assert self._fused
+            parts.append(self._fused.text(schur))
+        return "\n".join([*parts, _code("solver_schur"), _code("solver_fused" if fused else "solver_split"), ""])
 
     def gradients_source(self, language: str, dtype: str, knots: int) -> str:
         """The conjugate gradients, for trajectories of this length."""

@@ -164,35 +164,45 @@ def render(f: ThreadFunction, prefix: str, ins: Names, outs: Names) -> str:
     return "\n".join([*tables, *parts, *text])
 
 
-def render_state(f: ThreadFunction, prefix: str, ins: Names, outs: Names, in_global: Collection[str] = ()) -> str:
-    """`{prefix}_state`: the function of one state for one thread, on pointers of its own, but for inputs `in_global` memory; for the host too."""
-    writer = _Writer(f.program, lambda key, k: f"{ins[key]}[{k}]", cut=f.cut, store=lambda key, k, x: f"{outs[key]}[{k}] = {x};")
+def render_state(
+    f: ThreadFunction, prefix: str, ins: Names, outs: Names, *, in_global: Collection[str] = (), out_local: bool = False
+) -> str:
+    """`{prefix}_state`: the function of one state for one thread, on pointers of its own, but for inputs `in_global` memory; for the host too.
+
+    With `out_local`, results go to shared memory, where zeros are already, and there is none for the host.
+    """
+
+    def put(key: str, k: int, x: str) -> str:
+        return f"st({outs[key]}, {k}, (real)({x}));" if out_local else f"{outs[key]}[{k}] = {x};"
+
+    writer = _Writer(f.program, lambda key, k: f"{ins[key]}[{k}]", cut=f.cut, store=put)
+    function, part, out = ("DEVICE", "PART", "LOCAL real") if out_local else ("BOTH", "BOTH_PART", "real")
     arguments = ", ".join(
         [f"{'GLOBAL ' if k in in_global else ''}const real *{ins[k]}" for k in f.program.inputs]
-        + [f"real *{outs[k]}" for k in f.program.outputs]
+        + [f"{out} *{outs[k]}" for k in f.program.outputs]
     )
     segments = writer.segments()
-    passed = ", ".join([*(ins[k] for k in f.program.inputs), *(outs[k] for k in f.program.outputs)])
+    names = [*(ins[k] for k in f.program.inputs), *(outs[k] for k in f.program.outputs)]
     parts = []
-    lines = [f"{outs[key]}[{k}] = {real_number(x)};" for key, k, x in _constants(f.program)]
+    lines = [put(key, k, real_number(x)) for key, k, x in _constants(f.program) if x or not out_local]
     for i, segment in enumerate(segments):
         if f.cut:
-            unused = [x for x in passed.split(", ") if not any(f"{x}[" in line for line in segment.lines)]
+            unused = [x for x in names if not any(f"{x}[" in line or f"st({x}, " in line for line in segment.lines)]
             silent = [f"(void){x};" for x in unused]
             parts.append(
                 "\n".join(
                     [
-                        f"BOTH_PART void {prefix}_state{i}({arguments}, real *work) {{",
+                        f"{part} void {prefix}_state{i}({arguments}, real *work) {{",
                         *_indented(segment.lines + silent + ["(void)work;"], "  "),
                         "}",
                     ]
                 )
             )
-            lines.append(f"{prefix}_state{i}({passed}, work);")
+            lines.append(f"{prefix}_state{i}({', '.join(names)}, work);")
         else:
             lines += segment.lines
     work = [f"real work[{max(writer.slots, 1)}];"] if f.cut else []
-    return "\n".join([*parts, f"BOTH void {prefix}_state({arguments}) {{", *_indented(work + lines, "  "), "}"])
+    return "\n".join([*parts, f"{function} void {prefix}_state({arguments}) {{", *_indented(work + lines, "  "), "}"])
 
 
 def _indented(lines: list[str], by: str) -> list[str]:

@@ -4,6 +4,7 @@
 #define FINITE(x) ((x) - (x) == 0)
 
 DEVICE real magnitude(real x) { return x < 0 ? -x : x; }
+DEVICE real beyond(real x, real least) { return x > least ? x - least : (real)0; }
 
 /* where block b of the knots begins; the longer ones come first */
 DEVICE int block_start(int steps, int blocks, int b) {

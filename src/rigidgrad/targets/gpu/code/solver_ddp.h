@@ -9,7 +9,7 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
                                       GLOBAL const real *H, GLOBAL const real *gap, GLOBAL const real *end, GLOBAL real *start, GLOBAL real *gains,
                                       GLOBAL real *closed, GLOBAL real *fine) {
   ARENA(s, BACKWARD_NUMBERS);
-  LOCAL real *V = s, *Q = s + VALUE, *U = Q + NU * (NZ + 1), *W = U + NU * (NZ + 1), *K = W, *Z = W + GAINS; /* K and Z follow W in time */
+  LOCAL real *V = s, *U = V + VALUE, *W = U + NU * (NZ + 1), *K = W + NX * (NZ + 1), *diagonal = K, *Z = U; /* K and Z follow the others in time */
   for (int item = BID; item < problems * blocks; item += NBLK) {
     const int problem = item / blocks, block = item % blocks;
     GLOBAL const real *c = control + problem * CONTROLS;
@@ -36,27 +36,22 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
         st(W, t, y);
       }
       SYNC
-      /* Q's rows of the control, regularised in U; what is left, Q_xx and Q_x, in place of V */
-      for (int t = TID; t < NZ * (NZ + 1); t += NTHR) {
-        const int i = t / (NZ + 1), j = t % (NZ + 1);
-        if (i < NX && j < NZ && (j < i || j >= NX)) continue;
-        real y = j < NZ ? H[row * NZ * NZ + i * NZ + j] : g[row * NZ + i], more = 0;
+      /* rows of the control of Q, regularised */
+      GLOBAL const real *h = H + row * NZ * NZ;
+      for (int t = TID; t < NU * (NZ + 1); t += NTHR) {
+        const int i = NX + t / (NZ + 1), j = t % (NZ + 1);
+        real y = j < NZ ? h[i * NZ + j] : g[row * NZ + i], more = 0;
         for (int l = 0; l < NX; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + j), y);
-        if (i < NX) {
-          st(V, j < NZ ? i * NX + j : NX * NX + i, y);
-          if (j < NX && j != i) st(V, j * NX + i, y);
-        } else {
-          if (rho > 0 && j < NZ)
-            for (int l = 0; l < NX; ++l) more = FMA(f[l * NZ + i], f[l * NZ + j], more);
-          st(Q, (i - NX) * (NZ + 1) + j, y);
-          st(U, (i - NX) * (NZ + 1) + j, FMA(rho, more, y));
-        }
+        if (rho > 0 && j < NZ)
+          for (int l = 0; l < NX; ++l) more = FMA(f[l * NZ + i], f[l * NZ + j], more);
+        st(U, t, FMA(rho, more, y));
+        if (j == i) st(diagonal, i - NX, y);
       }
       SYNC
       /* Gauss-Jordan without touching a pivot's own column: then nobody writes what others read */
       for (int j = 0; j < NU; ++j) {
         const real pivot = ld(U, j * (NZ + 1) + NX + j);
-        if (!(pivot > SINGULAR * magnitude(ld(Q, j * (NZ + 1) + NX + j)))) ok = 0;
+        if (!(pivot > SINGULAR * magnitude(ld(diagonal, j)))) ok = 0;
         for (int t = TID; t < NU * (NZ + 1); t += NTHR) {
           const int i = t / (NZ + 1), l = t % (NZ + 1);
           if (i != j && (l < NX || l > NX + j)) st(U, t, FMA(-ld(U, i * (NZ + 1) + NX + j) / pivot, ld(U, j * (NZ + 1) + l), ld(U, t)));
@@ -70,28 +65,37 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
         gains[row * GAINS + t] = y;
       }
       SYNC
-      for (int t = TID; t < GAINS; t += NTHR) {
-        const int i = t / (NX + 1), j = t % (NX + 1);
-        real y = ld(Q, i * (NZ + 1) + (j < NX ? j : NZ));
-        for (int a = 0; a < NU; ++a) y = FMA(ld(Q, i * (NZ + 1) + NX + a), ld(K, a * (NX + 1) + j), y);
-        st(Z, t, y);
-      }
+      /* what K leaves of A and d; and V times that, in place of V A and V d. V_xx and V_x are computed from there: in float32, the difference of Q_xx and what the
+         controls take from it would not even be positive */
       for (int t = TID; t < CLOSED; t += NTHR) {
-        const int i = t / (NX + 1), j = t % (NX + 1);
-        real y = j < NX ? f[i * NZ + j] : d[i];
-        for (int a = 0; a < NU; ++a) y = FMA(f[i * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
+        const int i = t / (NX + 1), j = t % (NX + 1), own = i * (NZ + 1) + (j < NX ? j : NZ);
+        real y = j < NX ? f[i * NZ + j] : d[i], w = ld(W, own);
+        for (int a = 0; a < NU; ++a) {
+          y = FMA(f[i * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
+          w = FMA(ld(W, i * (NZ + 1) + NX + a), ld(K, a * (NX + 1) + j), w);
+        }
         closed[row * CLOSED + t] = y;
+        st(W, own, w);
       }
       SYNC
-      /* V_xx and V_x from the unregularised Q */
+      /* Q_ux + Q_uu K and Q_u + Q_uu kappa: nothing, but for the regularisation and rounding */
+      for (int t = TID; t < GAINS; t += NTHR) {
+        const int i = t / (NX + 1), j = t % (NX + 1);
+        real y = j < NX ? h[(NX + i) * NZ + j] : g[row * NZ + NX + i];
+        for (int a = 0; a < NU; ++a) y = FMA(h[(NX + i) * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
+        for (int l = 0; l < NX; ++l) y = FMA(f[l * NZ + NX + i], ld(W, l * (NZ + 1) + (j < NX ? j : NZ)), y);
+        st(Z, t, y);
+      }
+      SYNC
       for (int t = TID; t < VALUE; t += NTHR) {
         const int vector = t >= NX * NX, i = vector ? t - NX * NX : t / NX, j = vector ? NX : t % NX;
         if (j < i) continue;
-        real y = ld(V, t);
+        real y = vector ? g[row * NZ + i] : h[i * NZ + j];
         for (int a = 0; a < NU; ++a) {
+          y = FMA(h[i * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
           y = FMA(ld(K, a * (NX + 1) + i), ld(Z, a * (NX + 1) + j), y);
-          y = FMA(ld(Q, a * (NZ + 1) + i), ld(K, a * (NX + 1) + j), y);
         }
+        for (int l = 0; l < NX; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + (vector ? NZ : j)), y);
         st(V, t, y);
         if (!vector && i != j) st(V, j * NX + i, y);
       }
@@ -192,7 +196,7 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
     if (status > RUNNING) continue;
     const int ready = takes_part(control, fine, blocks, problem);
     const size_t origin = (size_t)problem * knots;
-    real slope = 0, curve = 0, open = 0;
+    real slope = 0, curve = 0, open = 0, size = 0;
     if (ready && status == RUNNING)
       for (int k = TID; k < knots; k += NTHR) {
         GLOBAL const real *z = step + (origin + k) * NZ, *q = H + (origin + k) * NZ * NZ;
@@ -204,9 +208,12 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
         }
         for (int i = 0; i < NX; ++i) open += magnitude(gap[(origin + k) * NX + i]);
       }
+    for (int t = TID; t < (shooting - 1) * NX; t += NTHR) size += magnitude(x[(origin + block_start(steps, shooting, t / NX + 1)) * NX + t % NX]);
     slope = group_reduce(s, slope, 0);
     curve = group_reduce(s, curve, 0);
-    open = group_reduce(s, open, 0);
+    /* defects are differences of states: what rounding makes of them counts for nothing */
+    const real rounding = options[ROUNDING] * group_reduce(s, size, 0);
+    open = beyond(group_reduce(s, open, 0), rounding);
     for (int a = TID; a < count; a += NTHR) {
       real J = 0, left = 0, worst = 0;
       for (int b = 0; b < shooting; ++b) {
@@ -218,7 +225,7 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
         worst = d > worst ? d : worst;
       }
       st(sums, 3 * a, J);
-      st(sums, 3 * a + 1, left);
+      st(sums, 3 * a + 1, beyond(left, rounding));
       st(sums, 3 * a + 2, worst);
     }
     SYNC

@@ -38,10 +38,10 @@ DEVICE real spread(GLOBAL const real *Q_inverse, GLOBAL const real *before, LOCA
   return x;
 }
 
-KERNEL THREADS(GROUP) solver_pcg(int problems, int limit, GLOBAL const real *options, GLOBAL const real *fine, GLOBAL const real *F, GLOBAL const real *g,
-                                 GLOBAL const real *d, GLOBAL const real *Q_inverse, GLOBAL const real *before, GLOBAL const real *inverse,
-                                 GLOBAL const real *beside, GLOBAL const real *beside_t, GLOBAL real *control, GLOBAL real *lambda, GLOBAL real *delta,
-                                 GLOBAL real *reduced) {
+KERNEL THREADS(GROUP) solver_pcg(int problems, int limit, GLOBAL const real *options, GLOBAL const real *fine, GLOBAL const real *F,
+                                 GLOBAL const real *gamma, GLOBAL const real *Q_inverse, GLOBAL const real *before, GLOBAL const real *inverse,
+                                 GLOBAL const real *beside, GLOBAL const real *beside_t, GLOBAL real *control, GLOBAL real *lambda,
+                                 GLOBAL real *delta) {
   ARENA(s, PCG_NUMBERS);
   LOCAL real *p = s, *r = p + UNKNOWNS, *y = r + UNKNOWNS, *scratch = y + KNOTS * NZ;
   for (int problem = BID; problem < problems; problem += NBLK) {
@@ -51,20 +51,10 @@ KERNEL THREADS(GROUP) solver_pcg(int problems, int limit, GLOBAL const real *opt
     for (int c = 0; c < ROWS; ++c) {
       const int i = TID + c * GROUP;
       answer[c] = 0;
-      if (i < UNKNOWNS) st(p, i, lambda[rows + i]);
-    }
-    SYNC
-    /* The unknown is how lambda changes. The gradient that is left, g - C' lambda, is small near the optimum; the step is computed from it and from that change, so that
-       lambda's own rounding is not in it. */
-    for (int i = TID; i < KNOTS * NZ; i += NTHR) {
-      const real left = g[knots * NZ + i] - gather(F + wide, p, i);
-      st(y, i, left);
-      reduced[knots * NZ + i] = left;
-    }
-    SYNC
-    for (int c = 0; c < ROWS; ++c) {
-      const int i = TID + c * GROUP;
-      if (i < UNKNOWNS) st(r, i, d[rows + i] + spread(Q_inverse + blocks, before + wide, y, i));
+      if (i < UNKNOWNS) {
+        GLOBAL const real *parts = gamma + 2 * (knots + i / NX) * NX + i % NX;
+        st(r, i, parts[0] + parts[NX]);
+      }
     }
     SYNC
     for (int c = 0; c < ROWS; ++c) {
