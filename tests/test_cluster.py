@@ -110,7 +110,7 @@ def test_a_library_of_motions_is_what_solving_each_gives(client, tmp_path):
     start, goal = rng.uniform(-1, 1, (7, 2)), rng.uniform(-1, 1, (7, 2))
     start[3, 0] = np.nan
     results = rg.cluster.solve(
-        problem, tmp_path / "out", start=start, targets={0: goal}, chunk=3, cluster=client, progress=quiet, keep=("x", "u", "gains")
+        problem, tmp_path / "out", start=start, targets={0: goal}, chunk=4, cluster=client, progress=quiet, keep=("x", "u", "gains")
     )
     assert results["status"].tolist() == ["converged"] * 3 + ["invalid"] + ["converged"] * 3
     assert "NaN" in results["message"][3] and np.isnan(results["x"][3]).all()
@@ -125,7 +125,7 @@ def test_a_library_of_motions_is_what_solving_each_gives(client, tmp_path):
             tmp_path / "out",
             start=start,
             targets={0: goal},
-            chunk=3,
+            chunk=4,
             cluster=client,
             solver=rg.PDDP(iterations=3),
             keep=("x", "u", "gains"),

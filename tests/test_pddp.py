@@ -184,6 +184,15 @@ def test_a_problem_does_not_feel_its_neighbours(dtype):
             assert a.status == b.status and np.array_equal(a.x, b.x) and np.array_equal(a.u, b.u) and np.array_equal(a.gains, b.gains)
 
 
+def test_the_last_problem_alone_in_all_lanes_has_the_same_bits():
+    limits = rg.Limits(torque=True, position=True, velocity=20.0)
+    problems, options = p1(limits=limits).batch(targets={0: goals(6)}), rg.PDDP(tolerance=1e-6)
+    forward, backward = rg.solve(problems, options, threads=1), rg.solve(problems[::-1], options, threads=1)[::-1]
+    assert len({s.iterations for s in forward}) > 2  # so that they end one after the other
+    for a, b in zip(forward, backward, strict=True):
+        assert a.status == b.status and a.iterations == b.iterations and np.array_equal(a.x, b.x) and np.array_equal(a.gains, b.gains)
+
+
 def test_batches_of_systems_of_every_form():
     """Quaternions (dense), explicit Euler, and a robot too large for lanes."""
     quadrotor, hyq = rg.load("quadrotor"), rg.load("hyq", floating_base=True)

@@ -2,6 +2,7 @@
 
 Every round expands and passes backward, knot by knot, and rolls out each step size, for all lanes in use; each problem has its own regularisation and takes its own step or
 none. A problem that has ended makes room for the next one waiting, so that no lane runs empty. Threads share nothing but the problems waiting: they need not meet.
+The last problem of a thread is alone in its group, in all lanes, which then take a step size each.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ class Batch:
         self.problems = problems
         self.found: list[Solution | None] = [None] * len(problems)
         self._waiting = iter(range(len(problems)))
+        self.empty = False  # whether all have been taken
 
     def next(self) -> int | None:
         """The number of a problem that nobody has taken yet."""
-        return next(self._waiting, None)  # one step of an iterator in C: no other thread comes between
+        number = next(self._waiting, None)  # one step of an iterator in C: no other thread comes between
+        self.empty = self.empty or number is None
+        return number
 
 
 def solve_side_by_side(problems: Sequence[Problem], options: PDDP, threads: int) -> list[Solution]:
@@ -140,14 +144,12 @@ class Lockstep:
         }
         if self.programs.bounded:
             common |= {"lower": self.lower, "upper": self.upper}
+        self.sizes = aligned_zeros((A, G, 1, W)) + self.alphas[:, None, None, None]
         self.sweeps: list[Swept] = []
         self.finals: list[Groups] = []
-        for k, alpha in enumerate(self.alphas):
-            X, U, C = self.X[k], self.U[k], self.C[k]
-            size = self._at_all_knots(np.full((G, 1, W), alpha))
-            self.sweeps.append(
-                kernel.bind(common | {"x": X[:, :-1], "cost": C[:, :-1], "alpha": size}, {"u": U, "x": X[:, 1:], "cost": C[:, 1:]})
-            )
+        for k, (X, U, C) in enumerate(zip(self.X, self.U, self.C, strict=True)):
+            inputs = common | {"x": X[:, :-1], "cost": C[:, :-1], "alpha": self._at_all_knots(self.sizes[k])}
+            self.sweeps.append(kernel.bind(inputs, {"u": U, "x": X[:, 1:], "cost": C[:, 1:]}))
             inputs = {"x": X[:, -1:], "cost": C[:, -1:], "p": self.p[:, -1:]}
             self.finals.append(last.bind(inputs, {"cost": self.totals[k]}))
         # which of them becomes the reference, in each lane; -1: none
@@ -157,21 +159,18 @@ class Lockstep:
             which = np.broadcast_to(self.which_step[:, None], (G, now.shape[1], 1, W))
             inputs = {"which": which, "now": now} | {str(k): each for k, each in enumerate(candidates)}
             self.take.append(self.programs.choice(name, A, W).bind(inputs, {"now": now}))
-        first = range(min(self.choice.turns[0], len(self.alphas)))
-        passes = [
-            self.final_expansion,
-            self.expansion,
-            self.backward,
-            abreast([self.sweeps[k] for k in first]),
-            *(self.finals[k] for k in first),
-        ]
-        self.iteration = chain(passes)
+        self.iteration = self._chained(min(self.choice.turns[0], A))
+
+    def _chained(self, sweeps: int) -> Groups:
+        """An iteration of a group, with its first sweeps."""
+        roll_outs = abreast(self.sweeps[:sweeps])
+        return chain([self.final_expansion, self.expansion, self.backward, roll_outs, *self.finals[:sweeps]])
 
     # --- solving -----------------------------------------------------------------------------------------------------------------
 
     def solve(self, batch: Batch) -> None:
         """Solves problems of a batch until none is left."""
-        self.batch, self.count = batch, 0  # slots in use are the first ones
+        self.batch, self.count, self.alone = batch, 0, False  # slots in use are the first ones
         while self.count < self.slots and self._load_next(self.count):
             self.count += 1
         self._begin(range(self.count))
@@ -182,9 +181,22 @@ class Lockstep:
                 if not self._load_next(slot):
                     self.count -= 1
                     self._move(self.count, slot)
+            if self.count == 1 and batch.empty and not self.alone:
+                self._spread()
             fresh = [slot for slot in range(self.count) if self.rounds[slot] < 0]
             if fresh:
                 self._begin(fresh)
+
+    def _spread(self) -> None:
+        """The last problem goes into all lanes of the first group, each with a step size of its own."""
+        self._take()
+        self.alone = True
+        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active, self.numbers):
+            array[0] = array[0, ..., :1]
+        self.X[:, 0, 0] = self.problems[0].start[:, None]
+        sweeps = -(-len(self.alphas) // self.W)
+        self.sizes[:sweeps, 0, 0] = np.resize(self.alphas, (sweeps, self.W))
+        self.iteration = self._chained(-(-min(self.choice.turns[0], len(self.alphas)) // self.W))
 
     def _load_next(self, slot: int) -> bool:
         number = self.batch.next()
@@ -196,7 +208,7 @@ class Lockstep:
         own = self.problems[slot]
         own.copy_numbers(self.batch.problems[number])
         self.which[slot] = number
-        self._of(self.p, slot)[:] = own.p
+        self._share(slot)
         self._of(self.h, slot)[:] = self._of(self.numbers, slot)[1] = own.dt
         self._of(self.lower, slot)[:], self._of(self.upper, slot)[:] = own.bounds
         self._of(self.u, slot)[:] = own.guess
@@ -205,6 +217,14 @@ class Lockstep:
         self._start(slot, own.start)
         self.negligible[slot] = own.negligible()
         self.rounds[slot] = -1
+
+    def _share(self, slot: int) -> None:
+        """Lanes get to know a problem's targets, weights and multipliers."""
+        own = self.problems[slot].p
+        if self.alone:
+            self.p[0] = own[..., None]
+        else:
+            self._of(self.p, slot)[:] = own
 
     def _move(self, source: int, target: int) -> None:
         """What is in the last slot goes into one that became free."""
@@ -233,10 +253,12 @@ class Lockstep:
             self.histories[slot] = [float(costs[slot, 0, 0])]
             self.outer[slot].begin()
             self.tolerance[slot] = self.outer[slot].tolerance
-            self._of(self.p, slot)[:] = self.problems[slot].p
+            self._share(slot)
 
     def _roll_out(self, tried: int, upto: int, slots: Iterable[int]) -> None:
         """Simulates step sizes from `tried` to `upto` of the groups that have these slots."""
+        if self.alone:
+            tried, upto = -(-tried // self.W), -(-upto // self.W)
         groups, used = sorted({slot // self.W for slot in slots}), -(-self.count // self.W)
         for k in range(tried, min(upto, len(self.sweeps))):
             for bound in (self.sweeps[k], self.finals[k]):
@@ -248,13 +270,19 @@ class Lockstep:
 
     def _costs(self) -> np.ndarray:
         """(slots, alphas, 2): costs and penalties."""
+        if self.alone:
+            return self.totals[:, 0, 0].transpose(0, 2, 1).reshape(1, -1, 2)[:, : len(self.alphas)]
         return self.totals[:, :, 0].transpose(1, 3, 0, 2).reshape(self.slots, len(self.alphas), 2)
 
     def _take(self) -> None:
         """Steps that were chosen become the references."""
-        used = -(-self.count // self.W)
-        for part in self.take:
-            part.run(None, used)
+        if self.alone:
+            number, lane = divmod(int(self.which_step[0, 0, 0]), self.W)
+            if number >= 0:
+                self.x[0], self.u[0] = self.X[number, 0, ..., lane, None], self.U[number, 0, ..., lane, None]
+        else:
+            for part in self.take:
+                part.run(None, -(-self.count // self.W))
         self.which_step[:] = -1.0
 
     def _round(self) -> dict[int, str]:
@@ -338,7 +366,7 @@ class Lockstep:
             for short, exact in zip(self.read, (self.x, self.u, self.h, self.p), strict=True):
                 short[:used] = exact[:used]
         self.rho[self.count :] = 0.0  # of lanes that nobody uses, so that they do not hold up their group
-        self.numbers[:, 0] = self.rho.reshape(self.groups, self.W)
+        self.numbers[:, 0] = self.rho[0] if self.alone else self.rho.reshape(self.groups, self.W)
         self.iteration.run(None, used)
 
     def _outer(self, slot: int, status: str) -> str:
@@ -349,7 +377,7 @@ class Lockstep:
         x, u = self._trajectory(slot)
         result = self.outer[slot].after(status, x, u, int(self.rounds[slot]))
         if not result:
-            self._of(self.p, slot)[:] = own.p
+            self._share(slot)
             self.J[slot] = float(own.evaluate(x, u)[1].sum())
             self.rho[slot], self.tolerance[slot] = 0.0, self.outer[slot].tolerance
         return result

@@ -70,7 +70,7 @@ class _Team:
                 if self.threads[index] is None and not self.closed:
                     bed = self.field("bed", index)
                     bed.value = bed.value or self.code.bed()
-                    thread = threading.Thread(target=_serve, args=(self, index), name=f"rigidgrad-{index}", daemon=True)
+                    thread = threading.Thread(target=_serve, args=(self, index, _cpu()), name=f"rigidgrad-{index}", daemon=True)
                     thread.start()
                     self.threads[index] = thread
 
@@ -98,10 +98,10 @@ class _Team:
                 self.code.post(self.address, index)
 
 
-def _serve(team: _Team, index: int) -> None:
-    """The life of a worker's thread."""
+def _serve(team: _Team, index: int, creator: int | None) -> None:
+    """The life of a worker's thread; `creator` is the CPU on which it was asked for."""
     _here.team, _here.index = team, index
-    _step_aside(index)
+    _step_aside(index, creator)
     tasks = team.tasks[index]
     closed = False
     while not closed:
@@ -115,14 +115,27 @@ def _serve(team: _Team, index: int) -> None:
     team.code.beds.append(team.field("bed", index).value)
 
 
-def _step_aside(index: int) -> None:
-    """Moves this new thread to a CPU of its own, once: some schedulers leave it, and wake it ever after, where its creator runs, though other CPUs idle."""
+def _cpu() -> int | None:
+    """The CPU that this thread runs on, where the system tells."""
     try:
-        allowed, here = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu()
-        cpus = sorted(allowed, key=lambda cpu: (cpu <= here, cpu))  # those after this one first, then around
+        return int(ctypes.CDLL(None).sched_getcpu())
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+def _step_aside(index: int, creator: int | None) -> None:
+    """Moves this new thread, once, to a CPU of its own: the creator's for worker 0, which works while the caller waits, and the ones after it for the others.
+
+    Some schedulers leave a thread, and wake it ever after, where its creator runs, though other CPUs idle.
+    """
+    if creator is None or not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = os.sched_getaffinity(0)
+    cpus = sorted(allowed, key=lambda cpu: (cpu <= creator, cpu))  # those after the creator's first, then around
+    try:
         os.sched_setaffinity(0, {cpus[(index - 1) % len(cpus)]})
         os.sched_setaffinity(0, allowed)
-    except (AttributeError, OSError):  # elsewhere than on Linux, or not permitted
+    except OSError:  # not permitted, or the set has changed meanwhile
         pass
 
 
