@@ -263,10 +263,10 @@ class Lockstep:
         for k in range(tried, min(upto, len(self.sweeps))):
             for bound in (self.sweeps[k], self.finals[k]):
                 if len(groups) == used:
-                    bound.run(None, used)
+                    bound.run_short(0, used)
                 else:
                     for group in groups:
-                        bound.run_group(group)
+                        bound.run_short(group, group + 1)
 
     def _costs(self) -> np.ndarray:
         """(slots, alphas, 2): costs and penalties."""
@@ -282,7 +282,7 @@ class Lockstep:
                 self.x[0], self.u[0] = self.X[number, 0, ..., lane, None], self.U[number, 0, ..., lane, None]
         else:
             for part in self.take:
-                part.run(None, -(-self.count // self.W))
+                part.run_short(0, -(-self.count // self.W))
         self.which_step[:] = -1.0
 
     def _round(self) -> dict[int, str]:

@@ -12,6 +12,7 @@ from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.threads import Crew
 
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_SHORT_WORK = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class Groups:
@@ -21,7 +22,7 @@ class Groups:
         self.function, self.count, self._kept = function, count, kept
         self._context = np.array(words, np.int64)
         self.context = self._context.ctypes.data
-        self._call = _WORK(function)
+        self._call, self._short_call = _WORK(function), _SHORT_WORK(function)
 
     def run(self, crew: Crew | None = None, count: int | None = None) -> None:
         """All groups, or the first few; with a crew on several threads."""
@@ -30,6 +31,10 @@ class Groups:
             crew.run(self.function, self.context, many, 1)
         else:
             self._call(self.context, 0, many)
+
+    def run_short(self, begin: int, end: int) -> None:
+        """Some groups, with Python's lock held: getting it back from another thread can take longer than short work."""
+        self._short_call(self.context, begin, end)
 
     def run_group(self, group: int) -> None:
         self._call(self.context, group, group + 1)
