@@ -120,3 +120,12 @@ def test_the_fused_set_up_of_the_arm_spills_no_register(tmp_path, arch, dtype, m
     text = device_run.solver_kernels(p1().programs).setup_source("cuda", dtype, True)
     registers, spilled = compiled(tmp_path, text, arch)["solver_setup"]
     assert registers <= most and spilled == 0  # the most on any architecture: 148 and 202 (bench/results/gpu.json)
+
+
+@pytest.mark.parametrize(("name", "fused", "split"), [("iiwa14", 6.0, 4.1), ("hyq", 15.5, 11.7), ("atlas", 93.6, 71.5)])
+def test_the_shared_memory_that_the_documentation_names(name, fused, split):
+    robot = rg.load(name)
+    x = np.zeros(robot.nq + robot.nv)
+    problem = rg.Problem(robot, start=x, steps=2, dt=0.01, costs=[rg.costs.State(x, weight=1.0), rg.costs.Effort(1e-3)])
+    for kernel, kilobytes in (("solver_setup", fused), ("solver_schur", split)):
+        assert need(problem, kernel, "float32") / 1024 == pytest.approx(kilobytes, abs=0.06)
