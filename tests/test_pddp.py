@@ -12,6 +12,7 @@ from rigidgrad.control.curvature import curvature
 from rigidgrad.control.system import CustomSystem, RobotSystem
 from rigidgrad.errors import InputError
 from rigidgrad.program.recorder import record
+from rigidgrad.runtime.lanes import host_lanes
 
 OPTIMUM = 23.2343457  # of P1, as Crocoddyl and aligator find it
 
@@ -191,6 +192,13 @@ def test_the_last_problem_alone_in_all_lanes_has_the_same_bits():
     assert len({s.iterations for s in forward}) > 2  # so that they end one after the other
     for a, b in zip(forward, backward, strict=True):
         assert a.status == b.status and a.iterations == b.iterations and np.array_equal(a.x, b.x) and np.array_equal(a.gains, b.gains)
+
+
+def test_a_problem_that_comes_last_into_a_free_lane():
+    count, options = 4 * host_lanes("float64") + 1, rg.PDDP(iterations=3)  # one more than there is room for; all others end at once
+    problems = p1().batch(targets={0: goals(count)})
+    last, known = rg.solve(problems, options, threads=1)[-1], rg.solve(problems[-3:], options, threads=1)[-1]
+    assert last.status == known.status and last.iterations == known.iterations and np.array_equal(last.x, known.x)
 
 
 def test_batches_of_systems_of_every_form():

@@ -42,19 +42,16 @@ class Groups:
 
 def chain(parts: Sequence[Groups]) -> Groups:
     """One after the other for each group, before the next group begins: its numbers stay in the cache, and threads meet once."""
-    calls = [(part.function, part.context) for part in parts]
-    return _nest("chain", calls, 0, min(part.count for part in parts), tuple(parts))
+    words = [len(parts), 0, *(word for part in parts for word in (part.function, part.context))]
+    return Groups(_code().address("chain"), words, min(part.count for part in parts), tuple(parts))
 
 
-def nested(calls: Sequence[tuple[int, int]], steps: int, count: int, kept: object) -> Groups:
+class Nested(Groups):
     """For each group and each of `steps` all calls, `function(context, group, step)`."""
-    return _nest("nested", calls, steps, count, kept)
 
-
-def _nest(name: str, calls: Sequence[tuple[int, int]], steps: int, count: int, kept: object) -> Groups:
-    loaded = _code()
-    words = [len(calls), steps, *(word for call in calls for word in call)]
-    return Groups(loaded.address(name), words, count, (loaded, kept))
+    def __init__(self, calls: Sequence[tuple[int, int]], steps: int, count: int, kept: object):
+        words = [len(calls), steps, *(word for call in calls for word in call)]
+        super().__init__(_code().address("nested"), words, count, kept)
 
 
 # a context has the number of calls and of steps, then functions and contexts in turn
@@ -122,7 +119,7 @@ done:
 """
 
 
-@functools.cache
+@functools.cache  # for as long as the process lives
 def _code() -> native.Loaded:
     key = cache.key({"groups": ""})
     stored = cache.read(key)

@@ -11,7 +11,7 @@ import numpy as np
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, native
-from rigidgrad.runtime.groups import Groups, nested
+from rigidgrad.runtime.groups import Groups, Nested
 from rigidgrad.runtime.lanes import host_lanes
 from rigidgrad.targets import llvm_math, llvm_sweep
 
@@ -52,7 +52,7 @@ class Sweep:
         self.outputs = {k: tuple(s) for k, s in stored.meta["outputs"].items()}
         self.counts: dict[str, int] = stored.meta["counts"]
         self._loaded = native.load_object(stored.code)
-        self.address, self.knot_address = self._loaded.address("sweep"), self._loaded.address("knot")
+        self.address = self._loaded.address("knot")
         self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
 
     def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Swept:
@@ -70,22 +70,22 @@ class Sweep:
                 arrays.append(array)
         groups, knots = arrays[0].shape[:2]
         assert all(a.shape[:2] == (groups, knots) for a in arrays)
-        words = [knots, *(x for a in arrays for x in (a.ctypes.data, a.strides[1], a.strides[0])), *self.libm]
-        return Swept(self, words, groups, arrays)
+        return Swept(self, knots, groups, arrays)
 
 
-class Swept(Groups):
-    """A sweep over fixed buffers."""
+class Swept(Nested):
+    """A sweep over fixed buffers: all knots of each group."""
 
-    def __init__(self, kernel: Sweep, words: list[int], groups: int, arrays: list[np.ndarray]):
-        super().__init__(kernel.address, words, groups, (kernel, arrays))
-        self.knots, self.knot_function = words[0], kernel.knot_address
+    def __init__(self, kernel: Sweep, knots: int, groups: int, arrays: list[np.ndarray]):
+        words = [*(x for a in arrays for x in (a.ctypes.data, a.strides[1], a.strides[0])), *kernel.libm]
+        own = np.array(words, np.int64)
+        self.knots, self.call = knots, (kernel.address, own.ctypes.data)
+        super().__init__([self.call], knots, groups, (kernel, arrays, own))
 
 
 def abreast(sweeps: Sequence[Swept]) -> Groups:
     """Several sweeps in step, knot by knot, so that what they share of a knot is read from far away once."""
-    alone = [(sweep.knot_function, sweep.context) for sweep in sweeps]
-    return nested(alone, sweeps[0].knots, sweeps[0].count, tuple(sweeps))
+    return Nested([sweep.call for sweep in sweeps], sweeps[0].knots, sweeps[0].count, tuple(sweeps))
 
 
 def _compile(job: SweepJob) -> cache.Entry:

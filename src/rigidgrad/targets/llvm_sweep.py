@@ -1,7 +1,7 @@
 """A Program applied knot after knot: what one knot gives, the next may take.
 
-The module's function `sweep` runs W lanes of the program along the knots, for one group of lanes after the other; `knot` does one knot of one group. Each argument has an address and two
-strides, from knot to knot and from group to group; where an output's address is one knot ahead of an input's, a state is carried along. All buffers
+The module's function `knot(context, group, knot)` runs the program for W lanes, at one knot of one group of lanes. The context has of each argument an address and two strides in bytes,
+from knot to knot and from group to group, then libm's functions; where an output's address is one knot ahead of an input's, a state is carried along. All buffers
 are in lane order (number by number, W lanes each) except inputs that the lanes share, which are plain numbers.
 """
 
@@ -11,8 +11,6 @@ import math
 
 from rigidgrad.program.program import Program
 from rigidgrad.targets import llvm, llvm_math
-
-CONTEXT_HEAD = 1  # the number of knots; then (address, knot stride, group stride) of each argument, in bytes; then libm's functions
 
 
 def render(program: Program, dtype: str, width: int, shared: frozenset[str]) -> str:
@@ -24,55 +22,27 @@ def render(program: Program, dtype: str, width: int, shared: frozenset[str]) -> 
     parts = [
         llvm_math.functions(llvm.Lanes(dtype, width), {node[0] for node in program.nodes}),
         llvm.kernel_function(lanes, program, llvm.Buffers(lanes, layouts, loose=True), shared),
-        _sweep(len(program.inputs), len(program.outputs)),
+        _knot(len(program.inputs), len(program.outputs)),
         llvm.declarations(lanes),
     ]
     return "\n".join(parts)
 
 
-def _sweep(inputs: int, outputs: int) -> str:
-    """`knot(context, group, knot)` does one knot of one group, `sweep(context, begin, end)` all knots of some groups."""
+def _knot(inputs: int, outputs: int) -> str:
     count = inputs + outputs
     lines = ["define void @knot(ptr %context, i64 %g, i64 %k) nounwind {"]
     for k in range(count):
         for j, name in enumerate(("a", "k", "g")):
-            lines.append(f"  %{name}p{k} = getelementptr i64, ptr %context, i64 {CONTEXT_HEAD + 3 * k + j}")
+            lines.append(f"  %{name}p{k} = getelementptr i64, ptr %context, i64 {3 * k + j}")
             lines.append(f"  %{name}{k} = load i64, ptr %{name}p{k}, align 8")
         lines += [f"  %s{k} = mul i64 %g, %g{k}", f"  %b{k} = add i64 %a{k}, %s{k}"]
         lines += [f"  %o{k} = mul i64 %k, %k{k}", f"  %x{k} = add i64 %b{k}, %o{k}", f"  %p{k} = inttoptr i64 %x{k} to ptr"]
     arguments = [f"ptr %p{k}" for k in range(count)] + ["ptr null"] * outputs
     lines += [
-        f"  %libm = getelementptr i64, ptr %context, i64 {CONTEXT_HEAD + 3 * count}",
+        f"  %libm = getelementptr i64, ptr %context, i64 {3 * count}",
         f"  call void @kernel(ptr %libm, {', '.join(arguments)})",
         "  ret void",
         "}",
+        "",
     ]
-    return "\n".join(lines) + _SWEEP
-
-
-_SWEEP = """
-define void @sweep(ptr %context, i64 %begin, i64 %end) nounwind {
-entry:
-  %knots = load i64, ptr %context, align 8
-  br label %group
-group:
-  %g = phi i64 [ %begin, %entry ], [ %gn, %next ]
-  %more = icmp slt i64 %g, %end
-  br i1 %more, label %first, label %done
-first:
-  br label %knot
-knot:
-  %k = phi i64 [ 0, %first ], [ %kn, %body ]
-  %left = icmp slt i64 %k, %knots
-  br i1 %left, label %body, label %next
-body:
-  call void @knot(ptr %context, i64 %g, i64 %k)
-  %kn = add i64 %k, 1
-  br label %knot
-next:
-  %gn = add i64 %g, 1
-  br label %group
-done:
-  ret void
-}
-"""
+    return "\n".join(lines)
