@@ -338,6 +338,22 @@ def test_sine_and_cosine_are_accurate_for_every_finite_angle(dtype, allowed):
     assert worst <= allowed, worst
 
 
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+def test_angles_taken_by_twos_do_not_disturb_each_other(width):
+    """Angles beyond the limit take the C library's sine, in one place of a pair, in the other, in both; seven joints leave one without a neighbour."""
+    robot = rg.load("iiwa14", engine="numpy")
+    q = np.random.default_rng(1).uniform(-3, 3, (23, 7))
+    far = np.random.default_rng(2).random(q.shape) < 0.2
+    q[far] *= 1e10
+    q[5, 3], q[11, 1], q[11, 5] = np.nan, np.inf, 1e300
+    zero = np.zeros_like(q)
+    fast = lanes.lane_kernel(lanes.Job(robot.model, "rnea", width=width))
+    tau = np.empty_like(q)
+    fast.run([q, zero, zero, tau], [7] * 4, len(q), None)
+    np.testing.assert_allclose(tau, robot.rnea(q, zero, zero), rtol=1e-12, atol=1e-12)
+    assert np.isnan(tau[[5, 11]]).any(axis=1).all() and np.isfinite(np.delete(tau, [5, 11], axis=0)).all()
+
+
 def test_angles_without_a_sine_give_nan():
     for dtype in ("float64", "float32"):
         s, c = sincos_of([np.inf, -np.inf, np.nan, 0.5], dtype)

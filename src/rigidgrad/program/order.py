@@ -1,8 +1,8 @@
 """An order of a Program's operations that keeps few values alive, so that registers suffice for more of them.
 
-The recorded order goes subtree by subtree and is good within a limb. Limbs that do not depend on each other are put one after the other; whether that
-pays is judged by simulating a register file that always gives up the value needed last (Belady's rule): what counts is how many values
-have to be stored and fetched again.
+The recorded order goes subtree by subtree and is good within a limb. Limbs that do not depend on each other are put one after the other, and operations that
+free a register come somewhat earlier; whether that pays is judged by simulating a register file that always gives up the value needed last (Belady's rule): what counts
+is how many values have to be stored and fetched again.
 """
 
 from __future__ import annotations
@@ -13,13 +13,21 @@ from rigidgrad.program.program import LEAVES, Program, operands
 
 # below this many operations, work on several limbs at once hides more delay than the fewer transfers save
 _LARGE = 1000
+# places by which an operation comes earlier for each register that it frees; more saves more transfers, but leaves less to do at once
+_AHEAD = 10
 
 
 def best_order(program: Program, registers: int) -> Program:
-    """The program in the recorded order or limb by limb, whichever moves fewer values to memory and back."""
+    """The program in the order, of those tried, that moves the fewest values to memory and back."""
     if program.counts().instructions < _LARGE:
         return program
-    return min((program, program.reordered(grouped(program))), key=lambda p: memory_traffic(p, registers))
+    best, least = program, memory_traffic(program, registers)
+    for order in (grouped, freeing):
+        other = best.reordered(order(best))
+        traffic = memory_traffic(other, registers)
+        if traffic < least:
+            best, least = other, traffic
+    return best
 
 
 def grouped(program: Program) -> list[int]:
@@ -41,6 +49,51 @@ def grouped(program: Program) -> list[int]:
         if node[0] not in LEAVES:
             first.setdefault(find(i), i)
     return sorted(range(len(program.nodes)), key=lambda i: -1 if program.nodes[i][0] in LEAVES else first[find(i)])
+
+
+def freeing(program: Program) -> list[int]:
+    """The order of the program, except that an operation which is the last to need a value comes up to some places earlier."""
+    nodes = program.nodes
+    inner = [node[0] not in LEAVES for node in nodes]
+    needs = [{j for j in operands(node) if inner[j]} for node in nodes]
+    users: list[list[int]] = [[] for _ in nodes]
+    for i, values in enumerate(needs):
+        for j in values:
+            users[j].append(i)
+    waits = [len(values) for values in needs]
+    left = [len(u) for u in users]
+    rest = [sum(u) for u in users]  # of one user left, its number
+    freed = [0] * len(nodes)
+    for j, count in enumerate(left):
+        if count == 1:
+            freed[rest[j]] += 1
+    ready: list[tuple[int, int]] = []  # (place, operation), entries of a later place included
+
+    def offer(i: int) -> None:
+        if not waits[i]:
+            heapq.heappush(ready, (i + _AHEAD * (bool(users[i]) - freed[i]), i))
+
+    order = [i for i, own in enumerate(inner) if not own]
+    done = [not own for own in inner]
+    for i, own in enumerate(inner):
+        if own:
+            offer(i)
+    while ready:
+        i = heapq.heappop(ready)[1]
+        if done[i]:
+            continue
+        done[i] = True
+        order.append(i)
+        for j in needs[i]:
+            left[j] -= 1
+            rest[j] -= i
+            if left[j] == 1:
+                freed[rest[j]] += 1
+                offer(rest[j])
+        for user in users[i]:
+            waits[user] -= 1
+            offer(user)
+    return order
 
 
 def memory_traffic(program: Program, registers: int) -> int:

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from rigidgrad.program.program import LEAVES, Program
-from rigidgrad.targets import llvm_math, llvm_rows, llvm_stream
+from rigidgrad.targets import llvm_direct, llvm_math, llvm_rows, llvm_stream
 
 # bytes of a state's results between which fetching their cache lines ahead was found to pay
 _PREFETCH_FROM, _PREFETCH_TO = 512, 8192
-# operations after which an input is loaded again
+# operations after which an input or a constant is loaded again
 _RELOAD_AFTER = 40
+_TABLE_VECTOR = 32  # bytes of vectors whose constants are operands in memory
 # part of a row's numbers that are no structural zeros, below which zeros are written first and these on their own
 _SPARSE = 0.6
 _SPARSE_FROM = 64  # numbers of a row, more than any width
+_FEW = 64  # below this many results a state, kernels write rows themselves
 
 
 @dataclass
@@ -32,8 +33,14 @@ class Lanes:
 
     dtype: str  # "float64" or "float32"
     width: int
+    name: str = "kernel"  # of the function
     lines: list[str] = field(default_factory=list)
     _count: int = 0
+    _table: dict[str, int] = field(default_factory=dict)  # constants in memory -> their places
+
+    def another(self, name: str) -> Lanes:
+        """The same vectors for another function."""
+        return Lanes(self.dtype, self.width, name)
 
     @property
     def scalar(self) -> str:
@@ -64,6 +71,21 @@ class Lanes:
     def constant(self, x: float) -> str:
         text = self.number(x)
         return text if self.width == 1 else "<" + ", ".join([f"{self.scalar} {text}"] * self.width) + ">"
+
+    def fetched(self, x: float) -> str:
+        """A constant for one use. Instructions of AVX2 take vectors from memory as operands, but would need another one to repeat a number."""
+        if self.bytes * self.width != _TABLE_VECTOR or abs(x) == 2:  # twice is a sum
+            return self.constant(x)
+        index = self._table.setdefault(self.constant(x), len(self._table))
+        place = self.emit(f"getelementptr {self.vector}, ptr @{self.name}_constants, i64 {index}")
+        return self.emit(f"load {self.vector}, ptr {place}, align {_TABLE_VECTOR}")
+
+    def constants(self) -> str:
+        """The table of constants fetched so far."""
+        if not self._table:
+            return ""
+        vectors = ", ".join(f"{self.vector} {x}" for x in self._table)
+        return f"@{self.name}_constants = internal constant [{len(self._table)} x {self.vector}] [{vectors}], align {_TABLE_VECTOR}\n"
 
     def number(self, x: float) -> str:
         """A float in LLVM's exact notation."""
@@ -132,11 +154,13 @@ def render(program: Program, dtype: str, width: int, *, packed: bool = False, st
     if streaming:
         kernel = kernel_function(lanes, program, llvm_stream.Rows(lanes, program, outputs))
         rows = llvm_stream.rows(dtype, width, inputs, outputs)
+    elif width > 1 and sum(len(layout.columns) for layout in outputs) < _FEW:
+        kernel = kernel_function(lanes, program, llvm_direct.Windows(lanes, outputs))
+        rows = llvm_direct.rows(dtype, width, inputs, outputs)
     else:
         kernel = kernel_function(lanes, program, Buffers(lanes, outputs))
         rows = llvm_rows.rows(dtype, width, inputs, outputs)
-    used = {node[0] for node in program.nodes}
-    return "\n".join([llvm_math.functions(Lanes(dtype, width), used), kernel, rows, declarations(lanes)])
+    return "\n".join([llvm_math.functions(lanes, program), kernel, rows, declarations(lanes)])
 
 
 @dataclass(frozen=True)
@@ -207,7 +231,7 @@ class Buffers:
             self.fetched += 1
 
 
-def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_stream.Rows, shared: frozenset[str] = frozenset()) -> str:
+def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_direct.Windows, shared: frozenset[str] = frozenset()) -> str:
     """Straight-line code from the input vectors to where `results` takes them, each as soon as it is known.
 
     Of the inputs named `shared` all lanes have the same numbers, one after the other in memory.
@@ -227,27 +251,43 @@ def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_stre
     pairs: dict[int, tuple[str, str]] = {}
     work = sum(node[0] not in LEAVES for node in program.nodes)
     done = 0
-    loaded: dict[int, tuple[str, int]] = {}  # input -> its value, and when it was loaded
+    loaded: dict[int, tuple[str, int]] = {}  # input or constant -> its value, and when it was loaded
+    angles = {i: group for group in llvm_math.angle_groups(program) for i in group}
 
     def use(i: int) -> str:
-        """The value of a node. An input is loaded again after a while, which is cheaper than keeping it in a register."""
-        if program.nodes[i][0] != "input":
+        """The value of a node. An input or a constant is loaded again after a while, which is cheaper than keeping it in a register."""
+        if program.nodes[i][0] not in LEAVES:
             return value[i]
         if i not in loaded or done - loaded[i][1] > _RELOAD_AFTER:
-            _, name, k = program.nodes[i]
-            if name in shared and lanes.width > 1:
-                place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
-                loaded[i] = lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}")), done
-            else:
-                place = lanes.emit(f"getelementptr {lanes.vector}, ptr %i{names.index(name)}, i64 {k}")
-                loaded[i] = lanes.emit(f"load {lanes.vector}, ptr {place}, align {results.align}"), done
+            loaded[i] = load(program.nodes[i]), done
         return loaded[i][0]
+
+    def load(leaf: tuple) -> str:
+        if leaf[0] == "const":
+            return lanes.fetched(leaf[1])
+        _, name, k = leaf
+        if name in shared and lanes.width > 1:
+            place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
+            return lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}"))
+        place = lanes.emit(f"getelementptr {lanes.vector}, ptr %i{names.index(name)}, i64 {k}")
+        return lanes.emit(f"load {lanes.vector}, ptr {place}, align {results.align}")
+
+    def sincos(i: int, kind: str) -> str:
+        """Of an angle, and of the other one in its group at the same time."""
+        if i not in pairs:
+            pairs.update(zip(angles[i], llvm_math.sincos(lanes, [use(k) for k in angles[i]]), strict=True))
+        return pairs[i][kind == "cos"]
 
     for i, node in enumerate(program.nodes):
         if node[0] not in LEAVES:
             done += 1
             results.advance(done, work)
-        value.append("" if node[0] == "input" else _node(lanes, node, use, pairs))
+        if node[0] in LEAVES:
+            value.append("")
+        elif node[0] in ("sin", "cos"):
+            value.append(sincos(node[1], node[0]))
+        else:
+            value.append(_operation(lanes, node[0], [use(k) for k in node[1:]]))
         negated = None
         for output, column, sign in stores.get(i, ()):
             if sign < 0 and negated is None:
@@ -257,7 +297,12 @@ def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_stre
     arguments = ", ".join(["ptr %libm", *(f"ptr noalias %i{k}" for k in range(len(names))), *results.parameters])
     # vectors that do not fit into registers are aligned too: one that straddles two pages would make its stores wait for all before
     aligned = f"alignstack({min(lanes.bytes * lanes.width, 64)})" if lanes.width > 1 else ""
-    return f"define internal void @kernel({arguments}) nounwind {aligned} {{\n" + "\n".join(lanes.lines) + "\n  ret void\n}\n"
+    return (
+        lanes.constants()
+        + f"define internal void @kernel({arguments}) nounwind {aligned} {{\n"
+        + "\n".join(lanes.lines)
+        + "\n  ret void\n}\n"
+    )
 
 
 def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[tuple[int, int]]:
@@ -276,11 +321,8 @@ def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[tuple[int,
     return result
 
 
-def _node(lanes: Lanes, node: tuple, use: Callable[[int], str], pairs: dict[int, tuple[str, str]]) -> str:
-    kind, v = node[0], lanes.vector
-    if kind == "const":
-        return lanes.constant(node[1])
-    x = [use(k) for k in node[1:]]
+def _operation(lanes: Lanes, kind: str, x: list[str]) -> str:
+    v = lanes.vector
     match kind:
         case "add" | "sub" | "mul" | "div":
             return lanes.binary(f"f{kind}", *x)
@@ -304,12 +346,6 @@ def _node(lanes: Lanes, node: tuple, use: Callable[[int], str], pairs: dict[int,
             return lanes.select(lanes.compare("olt", x[0], x[1]), x[2], x[3])
         case "atan2":
             return lanes.emit(f"call {v} @lanes_atan2(ptr %libm, {v} {x[0]}, {v} {x[1]})")
-        case "sin" | "cos":
-            angle = node[1]
-            if angle not in pairs:
-                both = lanes.emit(f"call {{ {v}, {v} }} @lanes_sincos(ptr %libm, {v} {x[0]})")
-                pairs[angle] = (lanes.emit(f"extractvalue {{ {v}, {v} }} {both}, 0"), lanes.emit(f"extractvalue {{ {v}, {v} }} {both}, 1"))
-            return pairs[angle][0 if kind == "sin" else 1]
     raise AssertionError(kind)
 
 

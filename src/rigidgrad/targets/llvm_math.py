@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from rigidgrad.program.program import Program
     from rigidgrad.targets.llvm import Lanes
 
 
@@ -70,67 +71,87 @@ _PIECES = {
 }
 
 
-def functions(lanes: Lanes, used: set[str]) -> str:
+def angle_groups(program: Program) -> list[list[int]]:
+    """Nodes whose sine or cosine is wanted, by twos where both are inputs and so known from the start: more to do at once, and constants are loaded for both."""
+    angles = dict.fromkeys(node[1] for node in program.nodes if node[0] in ("sin", "cos"))
+    inputs = [i for i in angles if program.nodes[i][0] == "input"]
+    others = [[i] for i in angles if program.nodes[i][0] != "input"]
+    return [inputs[k : k + 2] for k in range(0, len(inputs), 2)] + others
+
+
+def sincos(b: Lanes, angles: list[str]) -> list[tuple[str, str]]:
+    """A call: the sine and cosine of one angle or two."""
+    kind, v = _several(b, 2 * len(angles)), b.vector
+    all_of = b.emit(f"call {kind} @lanes_sincos{len(angles)}(ptr %libm, {', '.join(f'{v} {x}' for x in angles)})")
+    parts = [b.emit(f"extractvalue {kind} {all_of}, {k}") for k in range(2 * len(angles))]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def functions(lanes: Lanes, program: Program) -> str:
     """The functions that a program's operations need."""
-    parts = []
-    if used & {"sin", "cos"}:
-        parts.append(_sincos(type(lanes)(lanes.dtype, lanes.width)))
-    if "atan2" in used:
-        parts.append(_atan2(type(lanes)(lanes.dtype, lanes.width)))
+    parts = [_sincos(lanes.another(f"sincos{count}"), count) for count in sorted({len(group) for group in angle_groups(program)})]
+    if any(node[0] == "atan2" for node in program.nodes):
+        parts.append(_atan2(lanes.another("atan2")))
     return "\n".join(parts)
 
 
-def _sincos(b: Lanes) -> str:
-    p = _PIECES[b.dtype]
-    v, c = b.vector, b.constant
-    t = b.fma("%x", c(2.0 / math.pi), c(p.magic))
-    quadrant = b.bits(t)
-    n = b.binary("fsub", t, c(p.magic))
-    minus_n = b.negate(n)
-    r = "%x"
-    for piece in p.half_pi:
-        r = b.fma(minus_n, c(piece), r)
-    z = b.binary("fmul", r, r)
-    s, k = c(p.sin[0]), c(p.cos[0])
-    for coefficient in p.sin[1:]:
-        s = b.fma(s, z, c(coefficient))
-    for coefficient in p.cos[1:]:
-        k = b.fma(k, z, c(coefficient))
-    sine = b.fma(b.binary("fmul", r, z), s, r)
-    # 1 - z/2 is rounded; what the rounding lost is added back with the small terms
-    half = b.binary("fmul", c(0.5), z)
-    w = b.binary("fsub", c(1.0), half)
-    lost = b.binary("fsub", b.binary("fsub", c(1.0), w), half)
-    cosine = b.binary("fadd", w, b.fma(b.binary("fmul", z, z), k, lost))
-    one = b.integers(1)
-    zero = b.integers(0)
-    odd = b.emit(f"icmp ne {b.of(b.integer)} {b.integer_binary('and', quadrant, one)}, {zero}")
-    sine, cosine = b.select(odd, cosine, sine), b.select(odd, sine, cosine)
+def _several(b: Lanes, count: int) -> str:
+    return f"{{ {', '.join([b.vector] * count)} }}"
 
-    def signed(value: str, count: str) -> str:
-        second = b.integer_binary("and", b.integer_binary("lshr", count, one), one)
+
+def _sincos(b: Lanes, count: int) -> str:
+    """The sines and cosines of some angles, step by step for all of them."""
+    p = _PIECES[b.dtype]
+    v, c = b.vector, b.fetched
+    xs = [f"%x{k}" for k in range(count)]
+
+    def horner(zs: list[str], coefficients: tuple[float, ...]) -> list[str]:
+        sums = [c(coefficients[0])] * count
+        for x in coefficients[1:]:
+            constant = c(x)
+            sums = [b.fma(s, z, constant) for s, z in zip(sums, zs, strict=True)]
+        return sums
+
+    per_angle, magic = c(2.0 / math.pi), c(p.magic)
+    turns = [b.fma(x, per_angle, magic) for x in xs]
+    quadrants = [b.bits(t) for t in turns]
+    backwards = [b.negate(b.binary("fsub", t, magic)) for t in turns]
+    rs = xs
+    for piece in map(c, p.half_pi):
+        rs = [b.fma(n, piece, r) for n, r in zip(backwards, rs, strict=True)]
+    zs = [b.binary("fmul", r, r) for r in rs]
+    sines = [b.fma(b.binary("fmul", r, z), s, r) for r, z, s in zip(rs, zs, horner(zs, p.sin), strict=True)]
+    cosines = horner(zs, (*p.cos, -0.5, 1.0))
+    one, zero = b.integers(1), b.integers(0)
+
+    def signed(value: str, quadrant: str) -> str:
+        second = b.integer_binary("and", b.integer_binary("lshr", quadrant, one), one)
         return b.from_bits(b.integer_binary("xor", b.bits(value), b.integer_binary("shl", second, b.integers(p.top_bit))))
 
-    sine = signed(sine, quadrant)
-    cosine = signed(cosine, b.integer_binary("add", quadrant, one))
-    large = b.compare("ogt", b.unary_intrinsic("fabs", "%x"), c(p.limit))
-    if b.width == 1:
-        any_large = large
-    else:
-        mask = b.emit(f"bitcast {b.of('i1')} {large} to i{b.width}")
-        any_large = b.emit(f"icmp ne i{b.width} {mask}, 0")
-    b.do(f"br i1 {any_large}, label %slow, label %done")
+    near: list[str] = []
+    for quadrant, sine, cosine in zip(quadrants, sines, cosines, strict=True):
+        odd = b.emit(f"icmp ne {b.of(b.integer)} {b.integer_binary('and', quadrant, one)}, {zero}")
+        near.append(signed(b.select(odd, cosine, sine), quadrant))
+        near.append(signed(b.select(odd, sine, cosine), b.integer_binary("add", quadrant, one)))
+    limit = c(p.limit)
+    large = [b.compare("ogt", b.unary_intrinsic("fabs", x), limit) for x in xs]
+    some = large[0] if count == 1 else b.emit(f"or {b.of('i1')} {large[0]}, {large[1]}")
+    if b.width > 1:
+        mask = b.emit(f"bitcast {b.of('i1')} {some} to i{b.width}")
+        some = b.emit(f"icmp ne i{b.width} {mask}, 0")
+    b.do(f"br i1 {some}, label %slow, label %done")
     b.label("slow")
-    far_sine, far_cosine = (_per_lane(b, name, ["%x"]) for name in ("sin", "cos"))
-    far_sine, far_cosine = b.select(large, far_sine, sine), b.select(large, far_cosine, cosine)
+    far = [b.select(large[k], _per_lane(b, name, [xs[k]]), near[2 * k + n]) for k in range(count) for n, name in enumerate(("sin", "cos"))]
     b.do("br label %done")
     b.label("done")
-    s_out = b.emit(f"phi {v} [ {sine}, %0 ], [ {far_sine}, %slow ]")
-    c_out = b.emit(f"phi {v} [ {cosine}, %0 ], [ {far_cosine}, %slow ]")
-    first = b.emit(f"insertvalue {{ {v}, {v} }} undef, {v} {s_out}, 0")
-    both = b.emit(f"insertvalue {{ {v}, {v} }} {first}, {v} {c_out}, 1")
-    b.do(f"ret {{ {v}, {v} }} {both}")
-    return f"define internal {{ {v}, {v} }} @lanes_sincos(ptr %libm, {v} %x) nounwind noinline {{\n" + "\n".join(b.lines) + "\n}\n"
+    kind, result = _several(b, 2 * count), "undef"
+    values = [b.emit(f"phi {v} [ {x}, %0 ], [ {y}, %slow ]") for x, y in zip(near, far, strict=True)]
+    for k, value in enumerate(values):
+        result = b.emit(f"insertvalue {kind} {result}, {v} {value}, {k}")
+    b.do(f"ret {kind} {result}")
+    arguments = ", ".join(f"{v} {x}" for x in xs)
+    body = "\n".join(b.lines)
+    return f"{b.constants()}define internal {kind} @lanes_{b.name}(ptr %libm, {arguments}) nounwind noinline {{\n{body}\n}}\n"
 
 
 def _atan2(b: Lanes) -> str:

@@ -112,6 +112,15 @@ class Walk:
 
         self.loop(count, one, "zero")
 
+    def copy(self, source: str, target: str, count: str | int) -> None:
+        """`count` numbers, at least one."""
+
+        def one(i: str) -> None:
+            x = self.emit(f"load {self.scalar_type}, ptr {self.at(source, i)}, align {self.bytes}")
+            self.do(f"store {self.scalar_type} {x}, ptr {self.at(target, i)}, align {self.bytes}")
+
+        self.loop(count, one, "copy")
+
     def function(self) -> str:
         text = "define void @rows(ptr %context, i64 %start, i64 %stop) nounwind {\n" + "\n".join(self.lines) + "\n}\n"
         return "\n".join([text, *self.tables])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rigidgrad.targets.llvm_rows import Walk, transpose
+from rigidgrad.targets.llvm_direct import Windows
+from rigidgrad.targets.llvm_rows import Walk
 
 if TYPE_CHECKING:
     from rigidgrad.program.program import Program
@@ -101,26 +102,17 @@ def _blocks(bytes: int, width: int, outputs: Sequence[OutputLayout]) -> list[_Bl
     return blocks
 
 
-class Rows:
-    """Where a kernel's results go: rows of the buffer; %o0, %o1, … are the first row's numbers of each output. Lines of the block before go from %s to %p0, %p1, …"""
+class Rows(Windows):
+    """Where a kernel's results go: rows of the buffer. Lines of the block before go from %s to %p0, %p1, …"""
 
     def __init__(self, lanes: Lanes, program: Program, outputs: list[OutputLayout]):
-        self.lanes, self.outputs = lanes, outputs
-        self.align = lanes.bytes * lanes.width
         self.blocks = _blocks(lanes.bytes, lanes.width, outputs)
-        each = range(len(outputs))
-        self.parameters = ["ptr %s", *(f"ptr %{name}{k}" for name in "opq" for k in each)]
-        self.known: dict[tuple[int, int], str] = {}  # (output, column) -> its value
-        self.waiting: dict[tuple[int, int], set[int]] = {}  # (output, first column) of a window -> columns that it lacks
-        self.windows_of: dict[tuple[int, int], list[int]] = {}  # (output, column) -> windows
+        super().__init__(lanes, outputs)
+        self.parameters = ["ptr %s", *(f"ptr %{name}{k}" for name in "opq" for k in range(len(outputs)))]
         deadline: dict[tuple[int, int], int] = {}  # (output, line) -> the node after which it is overwritten
         for block in self.blocks:
             for j in block.windows():
-                columns = [c for c in range(j, j + block.window) if block.layout.columns[c] is not None]
-                self.waiting[block.output, j] = set(columns)
-                for c in columns:
-                    self.windows_of.setdefault((block.output, c), []).append(j)
-                results = [program.results[block.layout.columns[c] or 0] for c in columns]
+                results = [program.results[k] for k in block.layout.columns[j : j + block.window] if k is not None]
                 complete = max(-1 if isinstance(r, float) else r[1] for r in results)
                 for line in block.touched(j):
                     deadline[block.output, line] = min(complete, deadline.get((block.output, line), complete))
@@ -130,15 +122,13 @@ class Rows:
         self.place = {line: n for n, line in enumerate(self.lines)}
         self.moved = 0
 
-    def store(self, value: str, output: int, column: int) -> None:
-        self.known[output, column] = value
-        for j in self.windows_of[output, column]:
-            self.waiting[output, j].discard(column)
-            if not self.waiting[output, j]:
-                self._write(self.blocks[output], j)
+    def window(self, output: int) -> int:
+        return self.blocks[output].window
+
+    def starts(self, output: int) -> list[int]:
+        return self.blocks[output].windows()
 
     def advance(self, done: int, work: int) -> None:
-        """Called between operations, when `done` of all their `work` is done."""
         self._move(len(self.lines) * done // work)
 
     def _move(self, until: int) -> None:
@@ -165,28 +155,17 @@ class Rows:
         x = lanes.emit(f"select <{_LINE // block.bytes} x i1> {carried}, {block.vector} {last}, {block.vector} {first}")
         lanes.do(f"store {block.vector} {x}, ptr {lanes.emit(f'getelementptr i8, ptr %s, i64 {block.start}')}, align {_LINE}")
 
-    def _write(self, block: _Block, first: int) -> None:
+    def write(self, output: int, first: int) -> None:
         """A window of all W rows, once what lies there has been moved."""
-        self._move(max(self.place[block.output, n] + 1 for n in block.touched(first)))
-        lanes, p, output = self.lanes, block.window, block.output
-        part = f"<{p} x {lanes.scalar}>"
-        columns = [self.known.get((block.output, first + c), "zeroinitializer") for c in range(p)]
-        for group in range(0, block.width, p):
-            picked = columns
-            if p < block.width:
-                mask = ", ".join(f"i32 {lane}" for lane in range(group, group + p))
-                picked = [lanes.emit(f"shufflevector {lanes.vector} {x}, {lanes.vector} poison, <{p} x i32> <{mask}>") for x in columns]
-            for lane, x in enumerate(transpose(lanes.emit, lanes.scalar, picked, p)):
-                place = (group + lane) * block.size + first
-                if not block.straddles(place):
-                    self._put(part, x, output, place)
-                    continue
-                for c in range(p):
-                    self._put(lanes.scalar, lanes.emit(f"extractelement {part} {x}, i64 {c}"), output, place + c)
+        self._move(max(self.place[output, n] + 1 for n in self.blocks[output].touched(first)))
+        super().write(output, first)
 
-    def _put(self, kind: str, value: str, output: int, place: int) -> None:
-        at = self.lanes.emit(f"getelementptr {self.lanes.scalar}, ptr %o{output}, i64 {place}")
-        self.lanes.do(f"store {kind} {value}, ptr {at}, align {self.lanes.bytes}")
+    def put(self, kind: str, value: str, output: int, place: int) -> None:
+        if not self.blocks[output].straddles(place):
+            super().put(kind, value, output, place)
+            return
+        for c in range(self.window(output)):
+            super().put(self.lanes.scalar, self.lanes.emit(f"extractelement {kind} {value}, i64 {c}"), output, place + c)
 
 
 def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
@@ -244,15 +223,6 @@ class _StreamWalk(Walk):
         """The numbers in the very first line, which is not all ours."""
         own = self.emit(f"sub i64 {_LINE // self.bytes}, %skipped{b.output}")
         self.copy(f"%o{b.output}", self.rows_at(b, "%start"), own)
-
-    def copy(self, source: str, target: str, count: str | int) -> None:
-        """`count` numbers, at least one."""
-
-        def one(i: str) -> None:
-            x = self.emit(f"load {self.scalar_type}, ptr {self.at(source, i)}, align {self.bytes}")
-            self.do(f"store {self.scalar_type} {x}, ptr {self.at(target, i)}, align {self.bytes}")
-
-        self.loop(count, one, "copy")
 
     def settle(self) -> None:
         """The last full block is still in the buffer."""

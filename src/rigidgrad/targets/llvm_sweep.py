@@ -20,7 +20,7 @@ def render(program: Program, dtype: str, width: int, shared: frozenset[str]) -> 
     layouts = [llvm.OutputLayout(tuple(range(start, start + size))) for start, size in zip(starts, sizes, strict=True)]
     lanes = llvm.Lanes(dtype, width)
     parts = [
-        llvm_math.functions(llvm.Lanes(dtype, width), {node[0] for node in program.nodes}),
+        llvm_math.functions(lanes, program),
         llvm.kernel_function(lanes, program, llvm.Buffers(lanes, layouts, loose=True), shared),
         _knot(len(program.inputs), len(program.outputs)),
         llvm.declarations(lanes),

@@ -1,0 +1,112 @@
+"""Rows written by the kernel itself, as LLVM IR: results are transposed in registers as soon as those of neighbouring columns are known.
+
+For small results that is all there is to do; for results larger than the caches, `llvm_stream` goes on from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rigidgrad.targets.llvm_rows import Walk, transpose
+
+if TYPE_CHECKING:
+    from rigidgrad.targets.llvm import Lanes, OutputLayout
+
+
+class Windows:
+    """Where a kernel's results go: windows of neighbouring columns of W rows, each written when its last column is known; %o0, %o1, … are the first row's numbers of each output."""
+
+    def __init__(self, lanes: Lanes, outputs: list[OutputLayout]):
+        self.lanes, self.outputs = lanes, outputs
+        self.align = lanes.bytes * lanes.width
+        self.parameters = [f"ptr %o{k}" for k in range(len(outputs))]
+        self._known: dict[tuple[int, int], str] = {}  # (output, column) -> its value
+        self._waiting: dict[tuple[int, int], set[int]] = {}  # (output, first column) of a window -> columns that it lacks
+        self._windows_of: dict[tuple[int, int], list[int]] = {}  # (output, column) -> windows
+        for output, layout in enumerate(outputs):
+            for j in self.starts(output):
+                columns = {c for c in range(j, j + self.window(output)) if layout.columns[c] is not None}
+                self._waiting[output, j] = columns
+                for c in columns:
+                    self._windows_of.setdefault((output, c), []).append(j)
+                if not columns:
+                    self.write(output, j)
+
+    def window(self, output: int) -> int:
+        """Columns that are transposed together, a power of two."""
+        size = len(self.outputs[output].columns)
+        return min(self.lanes.width, 1 << (size.bit_length() - 1)) if size else 1
+
+    def starts(self, output: int) -> list[int]:
+        """First columns of windows that cover all columns; the last may overlap the one before."""
+        size, p = len(self.outputs[output].columns), self.window(output)
+        return [min(j, size - p) for j in range(0, size, p)]
+
+    def store(self, value: str, output: int, column: int) -> None:
+        self._known[output, column] = value
+        for j in self._windows_of[output, column]:
+            self._waiting[output, j].discard(column)
+            if not self._waiting[output, j]:
+                self.write(output, j)
+
+    def advance(self, done: int, work: int) -> None:
+        """Called between operations, when `done` of all their `work` is done."""
+
+    def write(self, output: int, first: int) -> None:
+        """A window of all W rows."""
+        lanes, p, size = self.lanes, self.window(output), len(self.outputs[output].columns)
+        columns = [self._known.get((output, first + c), "zeroinitializer") for c in range(p)]
+        for group in range(0, lanes.width, p):
+            picked = columns
+            if p < lanes.width:
+                mask = ", ".join(f"i32 {lane}" for lane in range(group, group + p))
+                picked = [lanes.emit(f"shufflevector {lanes.vector} {x}, {lanes.vector} poison, <{p} x i32> <{mask}>") for x in columns]
+            for lane, x in enumerate(transpose(lanes.emit, lanes.scalar, picked, p)):
+                self.put(f"<{p} x {lanes.scalar}>", x, output, (group + lane) * size + first)
+
+    def put(self, kind: str, value: str, output: int, place: int) -> None:
+        at = self.lanes.emit(f"getelementptr {self.lanes.scalar}, ptr %o{output}, i64 {place}")
+        self.lanes.do(f"store {kind} {value}, ptr {at}, align {self.lanes.bytes}")
+
+
+def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
+    return _DirectWalk(dtype, width, inputs, outputs).lanes()
+
+
+class _DirectWalk(Walk):
+    """W rows at a time; those that do not follow each other, and fewer than W, are copied from a buffer."""
+
+    def buffers(self) -> None:
+        self.input_buffers()
+        for k, layout in enumerate(self.outputs):
+            self.do(f"%obuf{k} = alloca [{max(len(layout.columns), 1)} x {self.vector}], align 64")
+
+    def call_direct(self, targets: list[str]) -> None:
+        pointers = [*(f"%ibuf{k}" for k in range(len(self.inputs))), *targets]
+        self.do(f"call void @kernel(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+
+    def full_block(self) -> None:
+        targets, apart = [], []
+        for k, layout in enumerate(self.outputs):
+            start = self.at(f"%out{k}", self.emit(f"mul i64 %b, %os{k}"))
+            apart.append(self.emit(f"icmp ne i64 %os{k}, {len(layout.columns)}"))
+            targets.append(self.emit(f"select i1 {apart[k]}, ptr %obuf{k}, ptr {start}"))
+        self.call_direct(targets)
+        for k in range(len(self.outputs)):
+            self.when(apart[k], lambda k=k: self.copy_rows(k, "%b", self.width))  # type: ignore[misc]
+
+    def partial_block(self) -> None:
+        self.read_partial()
+        self.call_direct([f"%obuf{k}" for k in range(len(self.outputs))])
+        for k in range(len(self.outputs)):
+            self.copy_rows(k, "%t", "%rest")
+
+    def copy_rows(self, k: int, first: str, count: str | int) -> None:
+        size = len(self.outputs[k].columns)
+
+        def row(lane: str) -> None:
+            target = self.at(f"%out{k}", self.emit(f"mul i64 {self.emit(f'add i64 {first}, {lane}')}, %os{k}"))
+            self.copy(self.at(f"%obuf{k}", self.emit(f"mul i64 {lane}, {size}")), target, size)
+
+        if size:
+            self.loop(count, row, "lane")
