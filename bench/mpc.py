@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import math
 import os
@@ -74,10 +75,10 @@ class Loop:
     def __init__(self, task: Tracking, python: str | None, core: int):
         self.task, self._python, self._core = task, python, core
 
-    def run(self, period_ms: float, lap: float, observer: bool = False) -> tuple[dict[str, Any], Any]:
+    def run(self, period_ms: float, lap: float, observer: bool = False, integral: bool = False) -> tuple[dict[str, Any], Any]:
         """Mean and largest error; the controller."""
         course, period = Course(), 1e-3 * period_ms
-        options: dict[str, Any] = {"period": period, "latency": period, "target": course, "observer": observer}
+        options: dict[str, Any] = {"period": period, "latency": period, "target": course, "observer": observer, "integral": integral}
         if self._python is None:
             mpc = rg.MPC(self.task.problem(), rg.PDDP(iterations=1), **options)
             found = tracked(mpc, self.task.plant(), course, lap)
@@ -126,23 +127,21 @@ def fastest_period(python: str | None, options: argparse.Namespace) -> dict[str,
     taken = times_of_plans(base, python, options)
     periods = {name: math.ceil(row["p99_ms"] / (1e3 * TICK)) * (1e3 * TICK) for name, row in taken.items()}
     rows = []
-    for gravity, observer in ((0.0, False), (0.0, True), (GRAVITY, False), (GRAVITY, True)):
+    for gravity, observer, integral in itertools.product((0.0, GRAVITY), (False, True), (False, True)):
         task = replace(base, gravity=gravity)
-        row: dict[str, Any] = {"gravity": gravity, "observer": observer}
+        row: dict[str, Any] = {"gravity": gravity, "observer": observer, "integral": integral}
         for name, interpreter in contenders(python):
-            say(f"fastest: gravity {gravity:g}, {'with' if observer else 'without'} observer, {name}")
-            row[name] = Loop(task, interpreter, options.core).run(periods[name], lap, observer)[0]
+            say(f"fastest: gravity {gravity:g}, observer {observer}, integral {integral}, {name}")
+            row[name] = Loop(task, interpreter, options.core).run(periods[name], lap, observer, integral)[0]
         if python:
             row["ratio"] = row["ours"]["mean_mm"] / row["crocoddyl"]["mean_mm"]
         rows.append(row)
     say("")
     result = {"plan": taken, "period_ms": periods, "model_error": MODEL_ERROR, "rows": rows}
     if python:
-        plain = {row["gravity"]: row for row in rows if not row["observer"]}
-        helped = {row["gravity"]: row for row in rows if row["observer"]}
-        result["ours_with_observer_against_crocoddyl_without"] = {
-            f"gravity {g:g}": helped[g]["ours"]["mean_mm"] / plain[g]["crocoddyl"]["mean_mm"] for g in plain
-        }
+        plain = {row["gravity"]: row["crocoddyl"]["mean_mm"] for row in rows if not row["observer"] and not row["integral"]}
+        for row in rows:
+            row["ratio_to_crocoddyl_alone"] = row["ours"]["mean_mm"] / plain[row["gravity"]]
     return result
 
 
@@ -236,8 +235,20 @@ def show(part: str, result: dict[str, Any]) -> str:
                 f"  a plan, {name}: {', '.join(f'{key} {value:.3g}' for key, value in row.items())}" for name, row in result["plan"].items()
             )
         )
-        header = ["gravity", "observer", "ours, mm mean (max)", "Crocoddyl, mm mean (max)", "ratio"]
-        rows = [[f"{r['gravity']:g}", "yes" if r["observer"] else "no", *both(r)] for r in result["rows"]]
+        header = [
+            "gravity",
+            "observer",
+            "integral",
+            "ours, mm mean (max)",
+            "Crocoddyl, mm mean (max)",
+            "ratio",
+            "to Crocoddyl without either",
+        ]
+        rows = [
+            [f"{r['gravity']:g}", *("yes" if r[name] else "no" for name in ("observer", "integral")), *both(r)]
+            + [f"{r['ratio_to_crocoddyl_alone']:.2f}" if "ratio_to_crocoddyl_alone" in r else ""]
+            for r in result["rows"]
+        ]
     elif part == "real_time":
         head, header, rows = "Real time, plant in another process", ["", ""], mpc_real_time.table(result)
     elif part == "figure":

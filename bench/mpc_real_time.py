@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import machine
@@ -51,7 +52,7 @@ def measure(steps: int, core: int, priority: bool) -> dict[str, Any]:
     plant.start()
     try:
         raised = raise_priority() if priority else False
-        found = control(board, mpc, settling + steps, plant)
+        found = control(board, mpc, settling + steps, plant, spin=raised and unthrottled())
         lower_priority()
         plants = results.recv()
     finally:
@@ -61,7 +62,14 @@ def measure(steps: int, core: int, priority: bool) -> dict[str, Any]:
     if "failed" in plants:
         raise SystemExit(f"the arm was lost, with {plants['late']} deadlines missed: {plants['failed']}. Is the machine idle?")
     counts = {name: count for name, count in mpc.counts.items() if count}
-    fields = {"steps": steps, "period_ms": 1e3 * TICK, "load": load, "real_time_priority": raised, "counts": counts}
+    fields = {
+        "steps": steps,
+        "period_ms": 1e3 * TICK,
+        "load": load,
+        "real_time_priority": raised,
+        "spinning": raised and unthrottled(),
+        "counts": counts,
+    }
     return fields | summary(found, plants, settling)
 
 
@@ -78,7 +86,7 @@ def controller() -> rg.MPC:
     return mpc
 
 
-def control(board: Board, mpc: rg.MPC, steps: int, plant: Any) -> dict[str, np.ndarray]:
+def control(board: Board, mpc: rg.MPC, steps: int, plant: Any, spin: bool) -> dict[str, np.ndarray]:
     """Answers every state. Seconds: of the computation, and from the publication of the state to that of the control."""
     working, answered, seen = np.zeros(steps), np.full(steps, np.nan), np.zeros(steps, bool)
     x, now = np.empty(NX), time.perf_counter
@@ -88,8 +96,8 @@ def control(board: Board, mpc: rg.MPC, steps: int, plant: Any) -> dict[str, np.n
     try:
         last = -1
         while last < steps - 1:
-            if board.state[0] == last >= 0:  # sleeps most of the time: who only spins is stopped by the system for a while, or stops others
-                wait_until(board.published[0] + TICK, spin=False)
+            if not spin and board.state[0] == last >= 0:
+                sleep_until(board.published[0] + TICK)
             while board.state[0] == last and not board.stop[0]:
                 if last < 0 and not plant.is_alive():
                     raise SystemExit("the plant's process has ended")
@@ -115,15 +123,17 @@ def drive_plant(memory: Any, steps: int, settling: int, core: int, priority: boo
     machine.pin_to(core)
     board = Board(memory)
     plant = Tracking(limits=True).plant()
-    if priority:
-        raise_priority()
+    spin = priority and raise_priority() and unthrottled()
     u = np.zeros(NU)
     late, states, begins = 0, np.empty((steps, NX)), np.empty(steps)
     gc.disable()
     now = time.perf_counter
     begin = now() + 0.05
     for k in range(steps):
-        wait_until(begin + k * TICK)
+        if not spin:
+            sleep_until(begin + k * TICK)
+        while now() < begin + k * TICK:
+            pass
         if k:  # the deadline of the control that answers the last state
             if board.control[0] == k - 1:
                 u[:] = board.u
@@ -143,13 +153,19 @@ def drive_plant(memory: Any, steps: int, settling: int, core: int, priority: boo
     sender.send({"late": late, "states": states, "begins": begins})
 
 
-def wait_until(moment: float, spin: bool = True) -> None:
-    """Sleeps for most of the time that is left, since sleeping wakes late, and spins for the rest."""
+def sleep_until(moment: float) -> None:
+    """Until shortly before it, since sleeping wakes late. Who only spins is stopped by the system for a while, or stops others."""
     ahead = moment - time.perf_counter()
     if ahead > WAKING:
         time.sleep(ahead - WAKING)
-    while spin and time.perf_counter() < moment:
-        pass
+
+
+def unthrottled() -> bool:
+    """Whether processes of real-time priority may run without a pause (`sysctl -w kernel.sched_rt_runtime_us=-1`); Linux else stops them for 50 ms of a second."""
+    try:
+        return int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text()) == -1
+    except (OSError, ValueError):
+        return False
 
 
 def summary(found: dict[str, np.ndarray], plants: dict[str, Any], settling: int) -> dict[str, Any]:

@@ -202,10 +202,10 @@ def test_in_real_time():
 # --- trouble -------------------------------------------------------------------------------------------------------------------------
 
 
-def in_trouble(observer=False, faults=None, solver=None, **options):
+def in_trouble(observer=False, faults=None, solver=None, integral=False, **options):
     problem = reaching(limits=rg.Limits(torque=True), **options)
     plant = rg.plants.Simulator(problem.system.robot, READY, dt=2e-3, faults=faults)
-    mpc = rg.MPC(problem, solver, period=0.004, latency=0.004, target=eight, observer=observer)
+    mpc = rg.MPC(problem, solver, period=0.004, latency=0.004, target=eight, observer=observer, integral=integral)
     drive(mpc, plant, 1.2)
     return mpc, plant
 
@@ -295,6 +295,61 @@ def test_an_unknown_payload(observer, most):
     if not observer:
         assert offset > 0.015  # without, the payload shows
     within_limits(mpc)
+
+
+def test_integral_action_leaves_no_offset():
+    """A payload that the model does not know, and no observer: the target is moved until the tip is where it should be."""
+    point = np.array([0.6, 0.1, 0.5])
+    mpc, plant = in_trouble(integral=True)
+    mpc.target = point
+    plant.set_payload(1.0, "iiwa_link_7", POINT)
+    states = drive(mpc, plant, 2.5)
+    assert np.linalg.norm(tip(states[-100:]) - point, axis=-1).mean() < 0.005
+    assert 0.01 < np.linalg.norm(mpc.integral.shift) < 0.1
+    within_limits(mpc)
+    mpc.reset()
+    assert not mpc.integral.shift.any()
+
+
+def test_integral_action_waits_until_the_target_is_near_and_ends_somewhere():
+    mpc, _ = in_trouble(integral=2.0)
+    x = np.r_[np.zeros(14)]
+    here = tip(x[None])[0]
+    action = mpc.integral
+    action.reset()
+    for k in range(5):
+        action.update(x, 0.001 * k, here + (0.2, 0, 0))  # on its way
+    assert not action.shift.any()
+    for k in range(5, 10):
+        action.update(x, 0.001 * k, here + (0.01, 0, 0))
+    np.testing.assert_allclose(action.shift, (2.0 * 0.01 * 0.005, 0, 0), rtol=1e-9, atol=1e-15)
+    action.update(x, 1.0, here + (0.01, 0, 0))  # after a gap
+    np.testing.assert_allclose(action.shift, (2.0 * 0.01 * 0.005, 0, 0), rtol=1e-9, atol=1e-15)
+    for k in range(20_000):
+        action.update(x, 1.0 + 0.01 * k, np.tile(here + (0, 0.04, 0), (3, 1)))  # one row a knot: the first counts
+    np.testing.assert_allclose(np.linalg.norm(action.shift), 0.1)
+
+
+def test_integral_action_needs_a_point():
+    robot = rg.load("iiwa14")
+    state = rg.Problem(robot, start=np.zeros(14), steps=10, dt=0.01, costs=[rg.costs.State(np.zeros(14), 1.0), rg.costs.Effort(1e-3)])
+    with pytest.raises(InputError, match="position"):
+        rg.MPC(state, integral=True)
+    pose = rg.Problem(
+        robot, start=np.zeros(14), steps=10, dt=0.01, costs=[rg.costs.Reach("iiwa_link_7", np.eye(4), weight=1.0), rg.costs.Effort(1e-3)]
+    )
+    with pytest.raises(InputError, match="position"):
+        rg.MPC(pose, integral=True)
+    point = rg.Problem(
+        robot,
+        start=np.zeros(14),
+        steps=10,
+        dt=0.01,
+        costs=[rg.costs.Reach("iiwa_link_7", (0.5, 0, 0.5), weight=1.0), rg.costs.Effort(1e-3)],
+    )
+    with pytest.raises(InputError, match="rate"):
+        rg.MPC(point, integral=-1.0)
+    assert rg.MPC(point, integral=True).target == (0.5, 0, 0.5)
 
 
 # --- the log and the rest ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.control.costs import Cost, Reach, State
+from rigidgrad.control.integral import Integral
 from rigidgrad.control.mpc_log import Log
 from rigidgrad.control.observer import DisturbanceObserver
 from rigidgrad.control.pddp import PDDP, Run
@@ -41,7 +42,8 @@ class MPC:
     for `budget` seconds. In between, `step` follows it: u_k + K (x - x_k). A plan made from a measurement acts `latency` seconds later; the state until then is predicted.
 
     `target` is what the first Reach or State cost aims at: a value, or a function of time that takes an array of times and gives one row each, previewed over
-    the horizon; it may be set at any time. `observer` (True, or a bandwidth in rad/s) estimates unknown joint forces and cancels them.
+    the horizon; it may be set at any time. `observer` (True, or a bandwidth in rad/s) estimates unknown joint forces and cancels them. `integral` (True, or a rate in 1/s) moves the target
+    of a point until nothing lasting is left between them, whatever the weights.
 
     If a measurement is missing, not finite or too old, the plan goes on without feedback ("missing"). If a solve fails, the last plan's feedback goes on ("kept"); after two
     failures, or a plan that has run out, a plan is made from cold ("cold"); if that fails, too, the posture is held with gravity compensation ("held"). "late" counts
@@ -58,6 +60,7 @@ class MPC:
         budget: float | None = None,
         target: Any = None,
         observer: bool | float = False,
+        integral: bool | float = False,
         log: int = 100_000,
     ):
         if not isinstance(problem, Problem):
@@ -83,6 +86,8 @@ class MPC:
             self._simulated = Forward(self.problem, self._engine.backward, np.zeros(1))
         self._aim = self._aimed_cost()
         self.observer = DisturbanceObserver(self.system, 20.0 if observer is True else float(observer)) if observer else None
+        cost = self._aim.cost if self._aim else None
+        self.integral = Integral(self.system, cost, 4.0 if integral is True else float(integral)) if integral else None
         self._bounds = tuple(np.array(b) for b in self.problem.bounds)
         # the plan that acts, those that wait for the latency to pass, and room for the next
         self._plan = Plan(self.problem)
@@ -92,7 +97,7 @@ class MPC:
         self._gains = np.zeros_like(self._plan.gains)
         self._now = -math.inf
         self._log_size = log
-        self.target = target
+        self.target = self._aim.cost.target if target is None and self.integral and self._aim else target  # type: ignore[attr-defined]
         self.reset()
 
     def reset(self) -> None:
@@ -112,6 +117,8 @@ class MPC:
         self.seconds = dict.fromkeys(("predict", "shift", "iterate", "solve"), 0.0)
         if self.observer:
             self.observer.reset()
+        if self.integral:
+            self.integral.reset()
         if self.problem.constraints:
             self.problem.forget_multipliers()
 
@@ -137,7 +144,8 @@ class MPC:
     def _aim_at(self, t: float) -> None:
         """Writes the target of a horizon from t on into the compiled problem's numbers."""
         if self._target is not None and self._aim is not None:
-            self.problem.p[:, self._aim.part] = self._target_rows(self._target, t)
+            rows = self._target_rows(self._target, t)
+            self.problem.p[:, self._aim.part] = rows + self.integral.shift if self.integral else rows
 
     def _target_rows(self, value: Any, t: float) -> np.ndarray:
         """A target as the numbers of the knots of a horizon from t on."""
@@ -178,6 +186,9 @@ class MPC:
         u = self._command(measured, t)
         if self.observer and measured is not None:
             self.observer.update(measured, t, u)
+        if self.integral and measured is not None and self._target is not None:
+            wanted = self._target
+            self.integral.update(measured, t, _sampled(wanted, np.array([t]))[0] if callable(wanted) else wanted)
         self._u = u
         self._remember(t, u)
         self.log.add_step(t, measured, u)
