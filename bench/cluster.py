@@ -26,15 +26,9 @@ def library(count: int) -> tuple[rg.Problem, np.ndarray]:
 
 def measure(workers: int, count: int, rounds: int) -> dict[str, Any]:
     """Seconds for all motions, the least of some rounds, once the workers have solved a few."""
-    from dask.distributed import Client, LocalCluster
-
     problem, goals = library(count)
     seconds = []
-    with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0") as local,
-        Client(local) as client,
-        tempfile.TemporaryDirectory() as folder,
-    ):
+    with rg.cluster.local(workers) as client, tempfile.TemporaryDirectory() as folder:
         few = max(workers * 60, 60)
         rg.cluster.solve(problem, Path(folder) / "few", targets={0: goals[:few]}, chunk=10, cluster=client)
         for k in range(rounds):
