@@ -12,16 +12,13 @@ import pytest
 import rigidgrad as rg
 from rigidgrad.errors import InputError, RigidgradError
 
-distributed = pytest.importorskip("distributed", reason="needs dask (pip install 'rigidgrad[cluster]')")
+pytest.importorskip("distributed", reason="needs dask (pip install 'rigidgrad[cluster]')")
 pytest.importorskip("pyarrow", reason="needs pyarrow (pip install 'rigidgrad[cluster]')")
 
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as local,
-        distributed.Client(local) as client,
-    ):
+    with rg.cluster.local(2) as client:
         yield client
 
 
@@ -51,6 +48,23 @@ def test_rows_come_back_in_order_with_their_shapes(client, tmp_path):
 
     rows = [row for part in results.parts for row in parquet.read_table(part).column("row").to_pylist()]
     assert rows == list(range(25))
+
+
+def test_only_words_are_looked_up_in_dictionaries(client, tmp_path):
+    import pyarrow.parquet as parquet
+
+    for task, words in ((double, {"word"}), (lambda rows: {"y": rows["x"]}, set())):
+        results = rg.cluster.map(task, ROWS, tmp_path / str(len(words)), cluster=client, progress=quiet)
+        group = parquet.read_metadata(results.parts[0]).row_group(0)
+        columns = [group.column(k) for k in range(group.num_columns)]
+        assert {c.path_in_schema for c in columns if c.has_dictionary_page} == words
+
+
+def test_local_workers_are_left_to_their_work(client):
+    watched = client.run(lambda dask_worker: "profile" in dask_worker.periodic_callbacks)
+    assert list(watched.values()) == [False, False]
+    with pytest.raises(InputError, match="workers is a whole number"), rg.cluster.local(0):
+        pass
 
 
 def test_a_folder_goes_on_where_it_was(client, tmp_path):

@@ -28,6 +28,13 @@ Task = Callable[[dict[str, np.ndarray]], Mapping[str, Any]]
 _MANIFEST = "manifest.json"
 _PATIENCE = 10  # seconds for a scheduler to answer
 _CHUNK = 240  # rows: enough for lanes and to hide what a task costs, few enough to share out
+# dask looks at its processes up to a hundred times a second, on the cores and under the lock that their work needs
+_SELDOM = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "1s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "5s",
+}
 
 
 @dataclass(frozen=True)
@@ -89,10 +96,9 @@ def map(  # noqa: A001 - it is rg.cluster.map
     """
     given = {key: np.asarray(value) for key, value in rows.items()}
     count = _same_length(given)
-    if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-        raise InputError(f"chunk is a whole number of rows of at least 1, not {chunk!r}")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise InputError(f"workers is a whole number of at least 1, not {workers!r}")
+    _check_whole("chunk", chunk)
+    if workers is not None:
+        _check_whole("workers", workers)
     _parquet()
     results = _begin(Path(folder), given, count, chunk, name or _name_of(task))
     missing = [k for k in range(math.ceil(count / chunk)) if not _part(results.folder, k).exists()]
@@ -156,6 +162,19 @@ def solve(
     )
     identity = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     return map(_Solve(problem, solver, tuple(keep)), rows, folder, name=f"solve {problem.system.name} {identity}", **options)
+
+
+@contextmanager
+def local(workers: int | None = None) -> Iterator[Any]:
+    """A client of so many processes on this machine, one a core unless told: for several calls of `map` or `solve`, each with `cluster=client`."""
+    if workers is not None:
+        _check_whole("workers", workers)
+    distributed = _distributed()
+    from dask import config
+
+    options = {"n_workers": workers or os.cpu_count(), "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with config.set(_SELDOM), distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
 
 
 @dataclass(frozen=True)
@@ -231,10 +250,7 @@ def _client(cluster: Any, workers: int) -> Iterator[Any]:
         with client:
             yield client
     else:
-        with (
-            distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0") as local,
-            distributed.Client(local) as client,
-        ):
+        with local(workers) as client:
             yield client
 
 
@@ -288,7 +304,10 @@ def _write(path: Path, table: dict[str, Any]) -> None:
             column = pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), math.prod(array.shape[1:]))
             fields.append(pa.field(name, column.type, metadata={"shape": json.dumps(array.shape[1:])}))
         columns.append(column)
-    _parquet().write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), path)
+    words = [
+        field.name for field in fields if field.type == "string"
+    ]  # numbers hardly repeat: looking for repetition would take most of the time
+    _parquet().write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), path, use_dictionary=words)
 
 
 def _read(path: Path, name: str) -> np.ndarray:
@@ -313,6 +332,11 @@ def _same_length(rows: dict[str, np.ndarray]) -> int:
     if "row" in rows:
         raise InputError("the column 'row' is the row's number: name yours otherwise")
     return int(count)
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} is a whole number of at least 1, not {value!r}")
 
 
 def _name_of(task: Any) -> str:
