@@ -304,9 +304,8 @@ def _write(path: Path, table: dict[str, Any]) -> None:
             column = pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), math.prod(array.shape[1:]))
             fields.append(pa.field(name, column.type, metadata={"shape": json.dumps(array.shape[1:])}))
         columns.append(column)
-    words = [
-        field.name for field in fields if field.type == "string"
-    ]  # numbers hardly repeat: looking for repetition would take most of the time
+    # numbers hardly repeat: looking for repetition would take most of the time
+    words = [field.name for field in fields if field.type == "string"]
     _parquet().write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), path, use_dictionary=words)
 
 
