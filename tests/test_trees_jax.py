@@ -1,4 +1,4 @@
-"""The JAX engine gives what the default engine gives, on one device and shared by two."""
+"""The JAX engine gives what the default engine and the Robot give, on one device and shared by two, and derivatives on top."""
 
 from __future__ import annotations
 
@@ -8,71 +8,192 @@ import sys
 
 import numpy as np
 import pytest
+from random_trees import assert_close
 
+import rigidgrad as rg
 from rigidgrad import trees
 from rigidgrad.errors import InputError, UnknownNameError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: pip install 'rigidgrad[jax]'")
 
-from rigidgrad.trees.jax_engine import compile_rnea  # noqa: E402
+GRAVITY = (3.0, -4.0, -8.0)
+MIXED = ("revolute", "prismatic", "helical")
 
 
-def close(found, expected, tolerance):
-    assert np.abs(np.asarray(found) - expected).max() <= tolerance * np.abs(expected).max()
+def forest(n, reach, roots, **more):
+    """Bodies on one of the `reach` before them, with all joints about any axis, and armature."""
+    rng = np.random.default_rng(n)
+    parents = np.array([-1 if i < roots else rng.integers(max(0, i - reach), i) for i in range(n)])
+    shape = rng.normal(size=(n, 3, 3))
+    return trees.Tree(
+        parents,
+        translation=rng.normal(size=(n, 3)),
+        com=rng.normal(size=(n, 3)),
+        inertia=shape @ np.swapaxes(shape, 1, 2),
+        joints=rng.choice(MIXED, n),
+        axis=rng.normal(size=(n, 3)),
+        pitch=rng.normal(size=n),
+        armature=rng.uniform(0, 1, n),
+        gravity=GRAVITY,
+        **more,
+    )
 
 
-@pytest.mark.parametrize("method", ["levels", "heavy_path"])
-@pytest.mark.parametrize(("bodies", "branching"), [(1, 1.0), (9, 2.0), (300, 1.0), (60, 1.2)])
-def test_jax_gives_the_same_joint_forces(bodies, branching, method):
-    tree = trees.auto_tree(bodies, branching, 0.3, gravity=(3.0, -4.0, -8.0), joints=("revolute", "prismatic", "helical"))
-    q, v, a = tree.random(batch=(2,), seed=0)
-    expected = trees.rnea(tree, q, v, a)
-    f = compile_rnea(tree, method=method)
-    close(f(q, v, a), expected, 1e-12)
-    close(f(q[0], v[0], a[0]), expected[0], 1e-12)
-    single = compile_rnea(tree, method=method, dtype="float32")(q, v, a)
-    assert single.dtype == np.float32
-    close(single, expected, 1e-3)
+def agree(found, expected, tolerance=1e-12):
+    found, expected = ([x] if not isinstance(x, tuple) else x for x in (found, expected))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == np.float64
+        assert_close(np.asarray(ours), theirs, tolerance, "JAX")
 
 
-@pytest.mark.parametrize("method", ["levels", "heavy_path"])
-def test_jax_takes_any_forest(method):
-    rng = np.random.default_rng(1)
-    parents = np.array([-1 if i < 3 else rng.integers(max(0, i - 12), i) for i in range(400)])
-    tree = trees.Tree(parents, translation=rng.normal(size=(400, 3)), inertia=np.eye(3), axis=rng.normal(size=(400, 3)))
+@pytest.mark.parametrize(
+    ("tree", "batch", "method"),
+    [
+        pytest.param(forest(60, 30, 1, floating_base=True), (3,), "levels", id="floating"),
+        pytest.param(forest(160, 2, 2), (1,), "heavy_path", id="deep forest"),
+        pytest.param(forest(1, 1, 1), (), None, id="single body"),
+    ],
+)
+def test_jax_gives_the_default_engines_dynamics(tree, batch, method):
+    q, v, tau = tree.random(batch=batch, seed=0)
+    wrench = np.random.default_rng(0).normal(size=(*batch, tree.bodies, 6))
+    forces = {"external": wrench, "external_in": "root"}
+    agree(trees.jax.rnea(tree, q, v, tau, method=method, **forces), trees.rnea(tree, q, v, tau, **forces))
+    by_body = {"external": {0: wrench[..., 0, :]}}
+    found = trees.jax.forward_dynamics(tree, q, v, tau, method=method, **by_body)
+    assert np.all(np.asarray(found.residual) < 1e-12)
+    agree(found.a, trees.forward_dynamics(tree, q, v, tau, **by_body).a, 1e-9)  # as exact as the mass matrix's condition lets it be
+
+
+def test_jax_gives_the_default_engines_placements_energy_and_momentum():
+    tree = forest(60, 30, 1, floating_base=True)
+    q, v, _ = tree.random(batch=(3,), seed=0)
+    agree(trees.jax.energy(tree, q, v), trees.energy(tree, q, v))
+    agree(trees.jax.center_of_mass(tree, q), trees.center_of_mass(tree, q))
+    agree(trees.jax.centroidal_momentum(tree, q, v), trees.centroidal_momentum(tree, q, v))
+    deep = forest(160, 2, 2)
+    q, _, _ = deep.random(batch=(1,), seed=0)
+    agree(trees.jax.forward_kinematics(deep, q, method="heavy_path"), trees.forward_kinematics(deep, q))
+
+
+def test_jax_packs_the_same_mass_matrix():
+    tree = forest(40, 4, 1, floating_base=True)
+    q, v, _ = tree.random(batch=(2,), seed=1)
+    expected, H = trees.crba(tree, q), trees.jax.crba(tree, q)
+    agree(H.values, expected.values)
+    agree(H.solve(v), expected.solve(v), 1e-8)
+    agree(H @ v, expected @ v)
+    one = jax.jit(lambda q: trees.jax.crba(tree, q))(q[0])
+    assert one.values.dtype == np.float32  # JAX's default, within a function of the user's
+    assert_close(one.to_dense(), expected.to_dense()[0], 1e-5, "float32")
+    tree = forest(80, 9, 3)
+    q, _, _ = tree.random(seed=1)
+    assert_close(trees.jax.crba(tree, q).to_scipy().toarray(), trees.crba(tree, q).to_dense(), 1e-12, "SciPy")
+
+
+def test_a_robots_tree_has_the_robots_dynamics_in_jax():
+    robot = rg.load("hyq", floating_base=True, gravity=GRAVITY)
+    tree = trees.Tree.from_model(robot)
+    q, v, a = robot.random(batch=(4,), seed=3)
+    agree(trees.jax.rnea(tree, q, v, a), robot.rnea(q, v, a))
+    agree(trees.jax.bias(tree, q, v), robot.bias(q, v))
+
+
+@pytest.mark.parametrize("branching", [1.0, 1.01, 2.0])
+def test_jax_keeps_the_digits_of_large_trees(branching):
+    tree = trees.auto_tree(10_000, branching, 0.3, gravity=GRAVITY, joints=MIXED)
     q, v, a = tree.random(seed=0)
-    close(compile_rnea(tree, method=method)(q, v, a), trees.rnea(tree, q, v, a), 1e-11)
+    v = 0.1 * v
+    expected = trees.rnea(tree, q, v, a)
+    agree(np.asarray(trees.jax.rnea(tree, q, v, a))[None], expected[None])
+    if branching == 2:
+        single = trees.jax.rnea(tree, *(x.astype(np.float32) for x in (q, v, a)))
+        assert single.dtype == np.float32
+        assert_close(np.asarray(single)[None], expected[None], 1e-5, "float32")
+
+
+def test_jax_differentiates_dynamics():
+    """Within users' jitted code, against central differences of the default engine."""
+    tree = forest(6, 3, 1)
+    q, v, tau = tree.random(seed=2)
+    dq, dv, dtau = (np.random.default_rng(3).normal(size=6) for _ in range(3))
+
+    def slope(f, step=1e-5):
+        return (f(q + step * dq, v + step * dv, tau + step * dtau) - f(q - step * dq, v - step * dv, tau - step * dtau)) / (2 * step)
+
+    with jax.enable_x64(True):
+        inputs, tangents = [[jax.numpy.asarray(y) for y in x] for x in ((q, v, tau), (dq, dv, dtau))]
+        for name, ours, theirs in (
+            ("rnea", lambda *x: trees.jax.rnea(tree, *x), lambda *x: trees.rnea(tree, *x)),
+            ("forward dynamics", lambda *x: trees.jax.forward_dynamics(tree, *x).a, lambda *x: trees.forward_dynamics(tree, *x).a),
+        ):
+            expected = slope(theirs)
+            if name == "rnea":
+                agree(jax.jit(lambda *x, f=ours: jax.jvp(f, tuple(x), tuple(tangents))[1])(*inputs), expected, 1e-7)
+            pulled = jax.jit(jax.grad(lambda *x, f=ours: f(*x).sum(), argnums=(0, 1, 2)))(*inputs)
+            along = sum(float(x @ y) for x, y in zip(pulled, tangents, strict=True))
+            assert along == pytest.approx(expected.sum(), rel=1e-6), name
 
 
 def test_jax_stays_out_of_the_callers_configuration():
     tree = trees.auto_tree(10)
-    compile_rnea(tree)(*tree.random(seed=0))
+    assert trees.jax.rnea(tree, *tree.random(seed=0)).dtype == np.float64
     assert jax.numpy.zeros(1).dtype == np.float32
 
 
 def test_jax_refuses_what_it_cannot_do():
-    with pytest.raises(InputError, match="floating"):
-        compile_rnea(trees.auto_tree(5, floating_base=True))
+    tree = trees.auto_tree(5)
+    x = np.zeros(5)
     with pytest.raises(UnknownNameError, match="no method"):
-        compile_rnea(trees.auto_tree(5), method="euler_tour")
-    with pytest.raises(InputError, match=r"needed is \(5,\)"):
-        compile_rnea(trees.auto_tree(5))(np.zeros(4), np.zeros(4), np.zeros(4))
+        trees.jax.rnea(tree, x, x, x, method="euler_tour")
+    with pytest.raises(InputError, match=r"expected \(…, 5\)"):
+        trees.jax.rnea(tree, np.zeros(4), x, x)
+    with pytest.raises(InputError, match="do not broadcast"):
+        trees.jax.rnea(tree, np.zeros((2, 5)), np.zeros((3, 5)), x)
     with pytest.raises(InputError, match="one device"):
-        compile_rnea(trees.auto_tree(5), method="heavy_path", devices=jax.devices() * 2)
+        trees.jax.rnea(tree, x, x, x, method="heavy_path", devices=jax.devices() * 2)
+    with pytest.raises(InputError, match="at least one device"):
+        trees.jax.rnea(tree, x, x, x, devices=[])
+    with pytest.raises(InputError, match="no body 7"):
+        trees.jax.rnea(tree, x, x, x, external={7: np.zeros(6)})
+    with pytest.raises(InputError, match="external has shape"):
+        trees.jax.rnea(tree, x, x, x, external=np.zeros((4, 6)))
+    with pytest.raises(UnknownNameError, match="frame"):
+        trees.jax.rnea(tree, x, x, x, external=np.zeros((5, 6)), external_in="world")
+    with pytest.raises(InputError, match="a Tree is needed"):
+        trees.jax.rnea("iiwa14", x, x, x)
+    with pytest.raises(InputError, match="refinements"):
+        trees.jax.forward_dynamics(tree, x, x, x, refinements=-1)
+    with pytest.raises(trees.TooLargeError, match="mass matrix"):
+        trees.jax.crba(trees.auto_tree(500_000, 1.0), np.zeros(500_000))
+
+
+def test_without_jax_the_message_says_what_to_install():
+    code = "import sys; sys.modules['jax'] = None\nfrom rigidgrad import trees\ntry:\n    trees.jax\nexcept Exception as error:\n    print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'rigidgrad[jax]'" in done.stdout
 
 
 def test_two_devices_share_a_tree():
     code = """
 import jax, numpy as np
 from rigidgrad import trees
-from rigidgrad.trees.jax_engine import compile_rnea
 assert len(jax.devices()) == 2
-for bodies, branching in ((3000, 2.0), (2000, 1.3), (300, 1.0)):
-    tree = trees.auto_tree(bodies, branching, 0.3, gravity=(3.0, -4.0, -8.0))
-    q, v, a = tree.random(seed=0)
-    f = compile_rnea(tree, method="levels", devices=jax.devices())
-    expected = trees.rnea(tree, q, v, a)
-    assert np.abs(np.asarray(f(q, v, a)) - expected).max() < 1e-12 * np.abs(expected).max()
+
+def close(found, expected, tolerance=1e-12):
+    assert np.abs(np.asarray(found) - expected).max() < tolerance * np.abs(expected).max()
+
+for bodies, branching, floating in ((3000, 2.0, True), (300, 1.0, False)):
+    tree = trees.auto_tree(bodies, branching, 0.3, gravity=(3.0, -4.0, -8.0), floating_base=floating)
+    q, v, a = tree.random(batch=(2,), seed=0)
+    wrench = np.random.default_rng(0).normal(size=(2, bodies, 6))
+    forces = {"external": wrench, "external_in": "root"}
+    tau = trees.jax.rnea(tree, q, v, a, devices=jax.devices(), **forces)
+    close(tau, trees.rnea(tree, q, v, a, **forces))
+    if floating:
+        dynamics = trees.jax.forward_dynamics(tree, q, v, a, devices=jax.devices())
+        assert np.all(dynamics.residual < 1e-12)
+        close(dynamics.a, trees.forward_dynamics(tree, q, v, a).a, 1e-8)
 print("shared")
 """
     flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}

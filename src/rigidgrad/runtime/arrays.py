@@ -46,6 +46,21 @@ def gather(inputs: Mapping[str, Any], shapes: Mapping[str, Shape], fixed_dtype: 
         arrays[name], own = to_numpy(name, value)
         back = back or own
     dtype = np.dtype(fixed_dtype or (np.float32 if all(a.dtype == np.float32 for a in arrays.values()) else np.float64))
+    leading, batch = batch_axes(arrays, shapes)
+    count = math.prod(batch)
+    rows = {}
+    for name, array in arrays.items():
+        size = math.prod(shapes[name])
+        array = array.astype(dtype, copy=False)
+        if leading[name] == ():  # one row for all
+            rows[name] = np.broadcast_to(array.reshape(1, size), (count, size))
+        else:
+            rows[name] = np.broadcast_to(array, batch + shapes[name]).reshape(count, size)
+    return Batch(rows, batch, dtype, back)
+
+
+def batch_axes(arrays: Mapping[str, Any], shapes: Mapping[str, Shape]) -> tuple[dict[str, Shape], Shape]:
+    """The axes in front of each array's shape of one state, and those that they broadcast to."""
     leading: dict[str, Shape] = {}
     for name, array in arrays.items():
         shape = shapes[name]
@@ -58,16 +73,7 @@ def gather(inputs: Mapping[str, Any], shapes: Mapping[str, Shape], fixed_dtype: 
     except ValueError:
         listed = ", ".join(f"{name} {shape}" for name, shape in leading.items())
         raise InputError(f"the batch axes do not broadcast against each other: {listed}") from None
-    count = math.prod(batch)
-    rows = {}
-    for name, array in arrays.items():
-        size = math.prod(shapes[name])
-        array = array.astype(dtype, copy=False)
-        if leading[name] == ():  # one row for all
-            rows[name] = np.broadcast_to(array.reshape(1, size), (count, size))
-        else:
-            rows[name] = np.broadcast_to(array, batch + shapes[name]).reshape(count, size)
-    return Batch(rows, batch, dtype, back)
+    return leading, batch
 
 
 def to_numpy(name: str, value: Any) -> tuple[np.ndarray, Back | None]:

@@ -3,6 +3,9 @@
 Robots become straight-line code (`rigidgrad.Robot`); such trees are too large for that.
 """
 
+import importlib
+from typing import Any
+
 from rigidgrad.trees.auto_tree import auto_tree
 from rigidgrad.trees.crba import crba
 from rigidgrad.trees.forward_dynamics import AccuracyWarning, ForwardDynamics, forward_dynamics
@@ -33,3 +36,9 @@ __all__ = [
     "rootfix",
     "scan",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "jax":  # on first use, as it needs an extra
+        return importlib.import_module("rigidgrad.trees.jax")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

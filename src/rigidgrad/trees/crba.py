@@ -27,9 +27,7 @@ def crba(tree: Tree, q, *, threads: int | None = None, check: bool = False) -> P
     state = joints(tree, check=check, gravity=False, q=q)
     (rows,) = state.inputs
     count = thread_count(threads)
-    entries = int(tree.topology.depth.sum(dtype=np.int64)) + tree.bodies + (6 * tree.nv if tree.floating_base else 0)
-    size = (entries * len(rows) + 22 * tree.bodies) * rows.itemsize
-    require(f"a mass matrix with {entries:,} entries", size, "a tree this deep needs forward_dynamics, which forms no matrix")
+    require_room(tree, len(rows), rows.dtype)
     pattern = pattern_of(tree)
     values = np.empty((len(rows), pattern.entries), rows.dtype)
     data, armature = tree.plan.rows(rows.dtype), tree.armature.astype(rows.dtype)
@@ -45,6 +43,13 @@ def crba(tree: Tree, q, *, threads: int | None = None, check: bool = False) -> P
             _composite(tree.parents, tree.topology.order, X, I)
             _packed_rows(tree, count, tables, data, armature, X, I, values[b])
     return PackedMatrix(pattern, values.reshape(*state.batch.shape, pattern.entries))
+
+
+def require_room(tree: Tree, count: int, dtype: np.dtype) -> None:
+    """Refuses mass matrices that would not fit into memory."""
+    entries = int(tree.topology.depth.sum(dtype=np.int64)) + tree.bodies + (6 * tree.nv if tree.floating_base else 0)
+    size = (entries * count + 22 * tree.bodies) * dtype.itemsize
+    require(f"a mass matrix with {entries:,} entries", size, "a tree this deep needs forward_dynamics, which forms no matrix")
 
 
 def _packed_rows(tree: Tree, threads: int, tables: tuple, data, armature, X, I, out: np.ndarray) -> None:

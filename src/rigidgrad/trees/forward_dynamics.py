@@ -87,14 +87,18 @@ def forward_dynamics(
         a = np.where(helps[:, None], better, a)
         rest = np.where(helps[:, None], rest_, rest)
         residual = np.where(helps, residual_, residual)
-    worst = float(residual.max()) if not np.any(np.isnan(residual)) else float("nan")
-    if not worst <= _POOR[a.dtype.name]:
-        warnings.warn(
-            f"forward dynamics leaves a relative residual of {worst:.1e}: this tree of {tree.topology.levels:,} levels is beyond what {a.dtype.name} can resolve",
-            AccuracyWarning,
-            stacklevel=2,
-        )
+    warn_if_poor(tree, residual)
     return ForwardDynamics(result(state.batch, a), result(state.batch, residual))
+
+
+def warn_if_poor(tree: Tree, residual: np.ndarray) -> None:
+    worst = float(residual.max()) if not np.any(np.isnan(residual)) else float("nan")
+    if not worst <= _POOR[residual.dtype.name]:
+        warnings.warn(
+            f"forward dynamics leaves a relative residual of {worst:.1e}: this tree of {tree.topology.levels:,} levels is beyond what {residual.dtype.name} can resolve",
+            AccuracyWarning,
+            stacklevel=3,
+        )
 
 
 def _choice(tree: Tree) -> str:

@@ -52,9 +52,9 @@ def pattern_of(tree: Tree) -> Pattern:
 
 
 class PackedMatrix:
-    """Mass matrices of a tree: `values` (…, entries), laid out by `pattern`."""
+    """Mass matrices of a tree: `values` (…, entries), of NumPy or JAX, laid out by `pattern`."""
 
-    def __init__(self, pattern: Pattern, values: np.ndarray) -> None:
+    def __init__(self, pattern: Pattern, values: Any) -> None:
         self.pattern = pattern
         self.values = values
         self._factor: np.ndarray | None = None
@@ -67,7 +67,7 @@ class PackedMatrix:
     def __repr__(self) -> str:
         return f"<PackedMatrix {self.shape}: {self.pattern.entries:,} entries of the lower triangle, {self.values.dtype}>"
 
-    def diagonal(self) -> np.ndarray:
+    def diagonal(self) -> Any:
         return self.values[..., self.pattern.start[:-1]]
 
     def to_dense(self) -> np.ndarray:
@@ -89,7 +89,7 @@ class PackedMatrix:
         if self.values.ndim != 1:
             raise InputError(f"SciPy has no batches of sparse matrices; this one has batch axes {self.values.shape[:-1]}")
         rows = np.repeat(np.arange(self.pattern.size, dtype=np.int32), np.diff(self.pattern.start))
-        lower = sparse.coo_array((self.values, (rows, self.pattern.columns)), shape=self.shape).tocsr()
+        lower = sparse.coo_array((np.asarray(self.values), (rows, self.pattern.columns)), shape=self.shape).tocsr()
         strict = sparse.tril(lower, -1)
         return sparse.csr_array(lower + strict.T)
 
@@ -106,7 +106,7 @@ class PackedMatrix:
         It takes about Σ depth² operations: quick for shallow trees, not for long chains.
         """
         if self._factor is None:
-            factor = self.values.reshape(-1, self.pattern.entries).copy()
+            factor = np.array(self.values).reshape(-1, self.pattern.entries)
             bad = _factorise(self.pattern.parents, self.pattern.order, self.pattern.start, factor)
             if bad >= 0:
                 raise ModelError(f"the matrix is not positive definite: it has no inverse at row {bad}; massless bodies may be the reason")
@@ -127,7 +127,8 @@ class PackedMatrix:
             raise InputError(f"the vector has shape {array.shape}; needed is (…, {n}), its batch axes fitting {batch}") from None
         if batch and shape[:-1] != batch:
             raise InputError(f"the vector's batch axes {array.shape[:-1]} do not fit the matrix's {batch}")
-        return self.values.reshape(-1, self.pattern.entries), np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1, n), shape
+        values = np.asarray(self.values).reshape(-1, self.pattern.entries)
+        return values, np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1, n), shape
 
 
 @kernel

@@ -56,7 +56,7 @@ class Plan:
     def __init__(self, topology: Topology, data: np.ndarray) -> None:
         self.topology = topology
         self._data = data
-        self._packed: dict[tuple[str, str], np.ndarray] = {}
+        self._kept: dict[tuple, Any] = {}
         self._idle: dict[Any, list[np.ndarray]] = {}
         self._guard = threading.Lock()
 
@@ -84,19 +84,22 @@ class Plan:
 
     def rows(self, dtype: Any) -> np.ndarray:
         """The bodies' numbers (N, 24) in a dtype."""
-        return self._data if self._data.dtype == dtype else self._kept(("rows", np.dtype(dtype).name), lambda: self._data.astype(dtype))
+        return (
+            self._data if self._data.dtype == dtype else self.kept(("rows", np.dtype(dtype).name), lambda: _fixed(self._data.astype(dtype)))
+        )
 
     def packed(self, kind: str, dtype: Any) -> np.ndarray:
         """The bodies' numbers in packs, in the order of a walk; padding has no mass, and no transform along heavy paths."""
         what = np.dtype(dtype)
-        return self._kept((kind, what.name), lambda: pack(self._data, getattr(self, kind).body, what, identity=kind == "heavy_paths"))
+        return self.kept(
+            (kind, what.name), lambda: _fixed(pack(self._data, getattr(self, kind).body, what, identity=kind == "heavy_paths"))
+        )
 
-    def _kept(self, key: tuple[str, str], make: Callable[[], np.ndarray]) -> np.ndarray:
-        found = self._packed.get(key)
+    def kept(self, key: tuple, make: Callable[[], Any]) -> Any:
+        """What `make` gave when it was first needed."""
+        found = self._kept.get(key)
         if found is None:
-            found = make()
-            found.setflags(write=False)
-            self._packed[key] = found
+            found = self._kept[key] = make()
         return found
 
     @contextmanager
@@ -119,6 +122,11 @@ class Plan:
         """Gives back the memory that is kept between calls."""
         with self._guard:
             self._idle.clear()
+
+
+def _fixed(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -66,13 +66,17 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 def base_rotation(tree: Tree, q: np.ndarray) -> np.ndarray:
     """(B, 3, 3): the floating base's axes in the world."""
-    x, y, z, w = (q[:, k].astype(float) for k in (3, 4, 5, 6))
-    rows = [
+    rows = quaternion_rows(*(q[:, k].astype(float) for k in (3, 4, 5, 6)))
+    return tree.base_rotation @ np.moveaxis(np.array(rows), 2, 0)
+
+
+def quaternion_rows(x: Any, y: Any, z: Any, w: Any) -> list[list[Any]]:
+    """The rotation matrix of a quaternion."""
+    return [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
         [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
         [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
     ]
-    return tree.base_rotation @ np.moveaxis(np.array(rows), 2, 0)
 
 
 def joint_forces(tree: Tree, own: np.ndarray, base_force: np.ndarray) -> np.ndarray:
