@@ -20,6 +20,14 @@ GRAVITY = (3.0, -4.0, -8.0)
 MIXED = ("revolute", "prismatic", "helical")
 
 
+@pytest.fixture
+def quickly_compiled():
+    """Small trees take longer to compile than to compute."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def forest(n, reach, roots, **more):
     """Bodies on one of the `reach` before them, with all joints about any axis, and armature."""
     rng = np.random.default_rng(n)
@@ -46,6 +54,7 @@ def agree(found, expected, tolerance=1e-12):
         assert_close(np.asarray(ours), theirs, tolerance, "JAX")
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize(
     ("tree", "batch", "method"),
     [
@@ -65,6 +74,7 @@ def test_jax_gives_the_default_engines_dynamics(tree, batch, method):
     agree(found.a, trees.forward_dynamics(tree, q, v, tau, **by_body).a, 1e-9)  # as exact as the mass matrix's condition lets it be
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_jax_gives_the_default_engines_placements_energy_and_momentum():
     tree = forest(60, 30, 1, floating_base=True)
     q, v, _ = tree.random(batch=(3,), seed=0)
@@ -76,6 +86,7 @@ def test_jax_gives_the_default_engines_placements_energy_and_momentum():
     agree(trees.jax.forward_kinematics(deep, q, method="heavy_path"), trees.forward_kinematics(deep, q))
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_jax_packs_the_same_mass_matrix():
     tree = forest(80, 9, 3)
     q, v, _ = tree.random(batch=(2,), seed=1)
@@ -112,6 +123,7 @@ def test_jax_keeps_the_digits_of_large_trees(branching):
         assert_close(np.asarray(single)[None], expected[None], 1e-5, "float32")
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_jax_differentiates_dynamics():
     """Forwards and backwards, in jitted functions of the user's, against central differences of the default engine."""
     tree = forest(6, 3, 1)
