@@ -20,6 +20,14 @@ GRAVITY = (3.0, -4.0, -8.0)
 MIXED = ("revolute", "prismatic", "helical")
 
 
+@pytest.fixture
+def quickly_compiled():
+    """Small trees take longer to compile than to compute."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def forest(n, reach, roots, **more):
     """Bodies on one of the `reach` before them, with all joints about any axis, and armature."""
     rng = np.random.default_rng(n)
@@ -46,6 +54,7 @@ def agree(found, expected, tolerance=1e-12):
         assert_close(np.asarray(ours), theirs, tolerance, "JAX")
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize(
     ("tree", "batch", "method"),
     [
@@ -65,6 +74,7 @@ def test_jax_gives_the_default_engines_dynamics(tree, batch, method):
     agree(found.a, trees.forward_dynamics(tree, q, v, tau, **by_body).a, 1e-9)  # as exact as the mass matrix's condition lets it be
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_jax_gives_the_default_engines_placements_energy_and_momentum():
     tree = forest(60, 30, 1, floating_base=True)
     q, v, _ = tree.random(batch=(3,), seed=0)
@@ -76,19 +86,20 @@ def test_jax_gives_the_default_engines_placements_energy_and_momentum():
     agree(trees.jax.forward_kinematics(deep, q, method="heavy_path"), trees.forward_kinematics(deep, q))
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_jax_packs_the_same_mass_matrix():
-    tree = forest(40, 4, 1, floating_base=True)
+    tree = forest(80, 9, 3)
     q, v, _ = tree.random(batch=(2,), seed=1)
     expected, H = trees.crba(tree, q), trees.jax.crba(tree, q)
     agree(H.values, expected.values)
     agree(H.solve(v), expected.solve(v), 1e-8)
     agree(H @ v, expected @ v)
-    one = jax.jit(lambda q: trees.jax.crba(tree, q))(q[0])
-    assert one.values.dtype == np.float32  # JAX's default, within a function of the user's
-    assert_close(one.to_dense(), expected.to_dense()[0], 1e-5, "float32")
-    tree = forest(80, 9, 3)
+    tree = forest(40, 4, 1, floating_base=True)
     q, _, _ = tree.random(seed=1)
-    assert_close(trees.jax.crba(tree, q).to_scipy().toarray(), trees.crba(tree, q).to_dense(), 1e-12, "SciPy")
+    H = jax.jit(lambda q: trees.jax.crba(tree, q))(q)
+    assert H.values.dtype == np.float32  # JAX's default, within a function of the user's
+    assert_close(H.to_dense()[None], trees.crba(tree, q).to_dense()[None], 1e-5, "dense")
+    assert_close(H.to_scipy().toarray()[None], trees.crba(tree, q).to_dense()[None], 1e-5, "SciPy")
 
 
 def test_a_robots_tree_has_the_robots_dynamics_in_jax():
@@ -112,27 +123,24 @@ def test_jax_keeps_the_digits_of_large_trees(branching):
         assert_close(np.asarray(single)[None], expected[None], 1e-5, "float32")
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_jax_differentiates_dynamics():
-    """Within users' jitted code, against central differences of the default engine."""
+    """Forwards and backwards, in jitted functions of the user's, against central differences of the default engine."""
     tree = forest(6, 3, 1)
-    q, v, tau = tree.random(seed=2)
-    dq, dv, dtau = (np.random.default_rng(3).normal(size=6) for _ in range(3))
+    state = tree.random(seed=2)
+    change = np.random.default_rng(3).normal(size=(3, 6))
 
     def slope(f, step=1e-5):
-        return (f(q + step * dq, v + step * dv, tau + step * dtau) - f(q - step * dq, v - step * dv, tau - step * dtau)) / (2 * step)
+        more, less = ([x + s * dx for x, dx in zip(state, change, strict=True)] for s in (step, -step))
+        return (f(*more) - f(*less)) / (2 * step)
 
     with jax.enable_x64(True):
-        inputs, tangents = [[jax.numpy.asarray(y) for y in x] for x in ((q, v, tau), (dq, dv, dtau))]
-        for name, ours, theirs in (
-            ("rnea", lambda *x: trees.jax.rnea(tree, *x), lambda *x: trees.rnea(tree, *x)),
-            ("forward dynamics", lambda *x: trees.jax.forward_dynamics(tree, *x).a, lambda *x: trees.forward_dynamics(tree, *x).a),
-        ):
-            expected = slope(theirs)
-            if name == "rnea":
-                agree(jax.jit(lambda *x, f=ours: jax.jvp(f, tuple(x), tuple(tangents))[1])(*inputs), expected, 1e-7)
-            pulled = jax.jit(jax.grad(lambda *x, f=ours: f(*x).sum(), argnums=(0, 1, 2)))(*inputs)
-            along = sum(float(x @ y) for x, y in zip(pulled, tangents, strict=True))
-            assert along == pytest.approx(expected.sum(), rel=1e-6), name
+        inputs, tangents = (tuple(jax.numpy.asarray(x) for x in y) for y in (state, change))
+        found = jax.jit(lambda *x: jax.jvp(lambda *y: trees.jax.rnea(tree, *y), x, tangents)[1])(*inputs)
+        agree(found[None], slope(lambda *x: trees.rnea(tree, *x))[None], 1e-7)
+        pulled = jax.jit(jax.grad(lambda *x: trees.jax.forward_dynamics(tree, *x).a.sum(), argnums=(0, 1, 2)))(*inputs)
+    along = sum(float(x @ dx) for x, dx in zip(np.asarray(pulled), change, strict=True))
+    assert along == pytest.approx(slope(lambda *x: trees.forward_dynamics(tree, *x).a).sum(), rel=1e-6)
 
 
 def test_jax_stays_out_of_the_callers_configuration():
@@ -183,7 +191,7 @@ assert len(jax.devices()) == 2
 def close(found, expected, tolerance=1e-12):
     assert np.abs(np.asarray(found) - expected).max() < tolerance * np.abs(expected).max()
 
-for bodies, branching, floating in ((3000, 2.0, True), (300, 1.0, False)):
+for bodies, branching, floating in ((400, 2.0, True), (300, 1.0, False)):
     tree = trees.auto_tree(bodies, branching, 0.3, gravity=(3.0, -4.0, -8.0), floating_base=floating)
     q, v, a = tree.random(batch=(2,), seed=0)
     wrench = np.random.default_rng(0).normal(size=(2, bodies, 6))
@@ -192,10 +200,15 @@ for bodies, branching, floating in ((3000, 2.0, True), (300, 1.0, False)):
     close(tau, trees.rnea(tree, q, v, a, **forces))
     if floating:
         dynamics = trees.jax.forward_dynamics(tree, q, v, a, devices=jax.devices())
-        assert np.all(dynamics.residual < 1e-12)
+        assert np.asarray(dynamics.residual).max() < 1e-12
         close(dynamics.a, trees.forward_dynamics(tree, q, v, a).a, 1e-8)
 print("shared")
 """
-    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    flags = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
     done = subprocess.run([sys.executable, "-c", code], env=flags, capture_output=True, text=True, timeout=600)
     assert done.stdout == "shared\n", done.stderr

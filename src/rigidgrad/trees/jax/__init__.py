@@ -23,7 +23,7 @@ from rigidgrad.trees.tree import Tree
 try:
     import jax
 except ImportError:
-    raise RigidgradError("rg.trees.jax needs JAX, 0.6 or newer: pip install 'rigidgrad[jax]'") from None
+    raise RigidgradError("rg.trees.jax needs JAX: pip install 'rigidgrad[jax]'") from None
 
 import jax.numpy as jnp
 

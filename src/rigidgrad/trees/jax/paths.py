@@ -17,7 +17,7 @@ from rigidgrad.trees.jax.operators import Down, Up
 from rigidgrad.trees.lanes import W
 from rigidgrad.trees.tree import COLUMNS, Tree
 
-_LOOPS = 3  # shapes that light depths are padded to, at most
+_LOOPS = 2  # shapes that light depths are padded to, at most
 _LOOP = 20_000  # bodies of padding that one shape less is worth, as it is compiled in less time
 
 
