@@ -51,7 +51,7 @@ def cases(quick: bool) -> Iterator[dict[str, Any]]:
 def run(
     kind: str, model_error: float, blocks: int, iterations: int, period_ms: float, latency_ms: float, seconds: float, **more: Any
 ) -> dict[str, Any]:
-    """In the kind "age" measurements are late, and the controller knows how late or not; in the others plans are."""
+    """In the kind "age" measurements are late, and the controller knows how late or not; in the others plans are. A loop that lets the arm run away has no error."""
     task = Tracking(mass_error=model_error, limits=True)
     if kind == "gravity":
         task = replace(task, gravity=GRAVITY)
@@ -67,8 +67,11 @@ def run(
         target=course,
         observer=more.get("observer", False),
     )
-    found = tracked(mpc, plant, course, seconds, known)
-    return found.summary() | {"counts": {name: count for name, count in mpc.counts.items() if count}}
+    try:
+        found = tracked(mpc, plant, course, seconds, known).summary()
+    except rg.errors.RigidgradError as unstable:
+        found = {"settled_s": None, "mean_mm": None, "max_mm": None, "lost": str(unstable)}
+    return found | {"counts": {name: count for name, count in mpc.counts.items() if count}}
 
 
 DIFFERENCES = (
@@ -86,7 +89,7 @@ def picture(result: dict[str, Any], info: dict[str, Any]) -> str:
     runs = result["runs"]
 
     def line(**wanted: Any) -> tuple[list[float], list[float]]:
-        chosen = [r for r in runs if all(r.get(name) == value for name, value in wanted.items())]
+        chosen = [r for r in runs if all(r.get(name) == value for name, value in wanted.items()) and r["mean_mm"] is not None]
         across = "latency_ms" if wanted["kind"] in ("latency", "age") else "period_ms"
         return [r[across] for r in chosen], [r["mean_mm"] for r in chosen]
 
@@ -118,10 +121,11 @@ def picture(result: dict[str, Any], info: dict[str, Any]) -> str:
 
 def table(result: dict[str, Any]) -> list[list[str]]:
     """Rows of (kind, model error, M, iterations, then the mean errors by period or latency)."""
-    rows: dict[tuple, dict[float, float]] = {}
+    rows: dict[tuple, dict[float, float | None]] = {}
     for r in result["runs"]:
         across = r["latency_ms"] if r["kind"] in ("latency", "age") else r["period_ms"]
         more = {True: "known", False: "unknown"}.get(r.get("known"), "") + (" observer" if r.get("observer") else "")
         key = (f"{r['kind']} {more}".strip(), f"{100 * r['model_error']:.0f}%", str(r["blocks"]), str(r["iterations"]))
         rows.setdefault(key, {})[across] = r["mean_mm"]
-    return [[*key, "  ".join(f"{at:g}: {value:.2f}" for at, value in row.items())] for key, row in rows.items()]
+    said = {key: [f"{at:g}: {'lost' if value is None else f'{value:.2f}'}" for at, value in row.items()] for key, row in rows.items()}
+    return [[*key, "  ".join(each)] for key, each in said.items()]
