@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import machine
 import measure
@@ -36,6 +37,9 @@ def arguments() -> argparse.Namespace:
 
     parser.add_argument(
         "--json", nargs="?", const="-", metavar="FILE", help="store the results; without a file, print them as JSON instead of tables"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="keep what the file of --json has and is not measured now, of the same machine"
     )
     parser.add_argument("--quick", action="store_true", help="N = 1, 256, 4096, few rounds: a minute or two")
     parser.add_argument("--robots", type=listed(allowed=ROBOTS), default=list(ROBOTS), help=f"some of {','.join(ROBOTS)}")
@@ -191,6 +195,21 @@ def measure_startup(options: argparse.Namespace) -> dict:
     return {"import": startup.import_seconds(5), "first_calls": calls}
 
 
+def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """An earlier result with what was measured again; `machine` is that of the earlier one, and `again` lists those of later ones."""
+    same = ("cpu", "features", "cores")
+    if any(before["machine"][name] != now["machine"][name] for name in same):
+        raise SystemExit("--again: the file was measured on another machine")
+
+    def key(cell: dict[str, Any]) -> tuple:
+        return cell["robot"], cell["function"], cell["count"]
+
+    newer = {key(cell): cell for cell in now.get("cells", [])}
+    cells = [newer.pop(key(cell), cell) for cell in before.get("cells", [])] + list(newer.values())
+    again = [*before.get("again", []), now["machine"]]
+    return before | now | {"machine": before["machine"], "again": again, "cells": cells}
+
+
 def main() -> None:
     options = arguments()
     if options.json == "-":
@@ -219,6 +238,8 @@ def main() -> None:
         result["startup"] = measure_startup(options)
         say("")
         print(report.startup_table(result["startup"]))
+    if options.again and options.json:
+        result = joined(json.loads(Path(options.json).read_text()), result)
     text = json.dumps(result, indent=1) + "\n"
     if options.json == "-":
         sys.__stdout__.write(text)
