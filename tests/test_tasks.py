@@ -174,6 +174,12 @@ def test_mujoco_may_be_the_plant():
     assert type(plant) is rg.plants.MuJoCo and plant.integrator == "rk4"
 
 
+def test_helps_of_a_controller():
+    mpc = task(mpc={"observer": 12.0, "integral": True}).controller()
+    assert mpc.observer.bandwidth == 12.0 and mpc.integral.rate == 4.0
+    assert task(mpc={}).controller().integral is None
+
+
 def test_the_distance_to_the_target_is_that_of_the_point():
     said = task(mpc={"target": {"type": "circle", "center": [0, 0, -1], "radius": 0.1, "period": 2.0}})
     t, x = np.array([0.0, 0.5]), np.zeros((2, 4))

@@ -140,6 +140,7 @@ MPC: Keys = {
     "latency": Key(number(least=0), 0.0),
     "budget": Key(_SECONDS),
     "observer": Key(flag | number(above=0), False),
+    "integral": Key(flag | number(above=0), False),
     "realtime": Key(flag, False),
     "within": Key(number(above=0)),
     "target": Key(variant("target", PATHS)),

@@ -105,7 +105,7 @@ class Task:
         """The controller of [mpc]: the solver's options, with the iterations of [mpc]."""
         m, where = self._need_mpc(), self.where / "mpc"
         with _blaming(where):
-            options = {k: m[k] for k in ("period", "latency", "budget", "observer")}
+            options = {k: m[k] for k in ("period", "latency", "budget", "observer", "integral")}
             return MPC(self.problem, self._solver(self.data["solver"], iterations=m["iterations"]), target=self.target, **options)
 
     def plant(self) -> Any:
