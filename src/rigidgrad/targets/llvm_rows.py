@@ -364,8 +364,18 @@ class Walk:
                 write(str(j))
             return
         self.loop(even, lambda i: write(self.emit(f"mul i64 {i}, {p}")))
+        if size % p == 1:
+            self.write_column(k, row, size - 1)
+            return
         for j in starts[even:]:
             write(str(j))
+
+    def write_column(self, k: int, row: list[str], j: int) -> None:
+        """One column of W rows, number by number."""
+        column = self.emit(f"load {self.vector}, ptr {self.at(f'%obuf{k}', j * self.width)}, align {self.bytes * self.width}")
+        for lane in range(self.width):
+            x = self.emit(f"extractelement {self.vector} {column}, i64 {lane}")
+            self.do(f"store {self.scalar_type} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
 
     def write_window(self, k: int, row: list[str], j: str, columns: list[str], p: int) -> None:
         """p columns of W rows, p by p; `columns` are their places in the lane buffer."""
