@@ -28,7 +28,7 @@ class Integral:
             raise InputError("integral action needs a robot and a Reach cost whose target is a position")
         if not (math.isfinite(rate) and rate > 0):
             raise InputError(f"the rate of the integral is a positive number of 1/s, not {rate!r}")
-        self.rate, self.shift = float(rate), np.zeros(3)
+        self.cost, self.rate, self.shift = cost, float(rate), np.zeros(3)
         self._nq, self._offset = system.nq, np.array(cost.offset)
         self._placement = system.robot.compile("frame_placement", frame=cost.frame, threads=1)
         self.reset()

@@ -97,7 +97,7 @@ class MPC:
         self._gains = np.zeros_like(self._plan.gains)
         self._now = -math.inf
         self._log_size = log
-        self.target = self._aim.cost.target if target is None and self.integral and self._aim else target  # type: ignore[attr-defined]
+        self.target = self.integral.cost.target if target is None and self.integral else target
         self.reset()
 
     def reset(self) -> None:

@@ -5,6 +5,7 @@ For small results that is all there is to do; for results larger than the caches
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rigidgrad.targets.llvm_rows import Walk, transpose
@@ -93,7 +94,7 @@ class _DirectWalk(Walk):
             targets.append(self.emit(f"select i1 {apart[k]}, ptr %obuf{k}, ptr {start}"))
         self.call_direct(targets)
         for k in range(len(self.outputs)):
-            self.when(apart[k], lambda k=k: self.copy_rows(k, "%b", self.width))  # type: ignore[misc]
+            self.when(apart[k], partial(self.copy_rows, k, "%b", self.width))
 
     def partial_block(self) -> None:
         self.read_partial()
