@@ -80,10 +80,10 @@ def _sums(tree: trees.Tree, parts: np.ndarray) -> np.ndarray:
 
 
 class Study:
-    def __init__(self, largest: int, budget: float, scans: int, sizes: tuple[int, ...] = SIZES) -> None:
+    def __init__(self, largest: int, budget: float, scans: int, sizes: tuple[int, ...] = SIZES, entries: int | None = None) -> None:
         self.sizes = [n for n in sizes if n <= largest]
         self.crba_sizes = [n for n in (CRBA_SIZES if sizes == SIZES else sizes) if n <= largest]
-        self.largest, self.budget, self.scans = largest, budget, scans
+        self.largest, self.budget, self.scans, self.entries = largest, budget, scans, entries
         self.oracle = Oracle()
         self._kept: tuple[Any, Any] = (None, None)
 
@@ -236,6 +236,8 @@ class Study:
                 row: dict = {"bodies": n, "branching": branching, "entries": entries}
                 if entries * 8 > 0.5 * trees_memory():
                     row["skipped"] = "more than half of the memory"
+                elif self.entries and entries > self.entries:
+                    row["skipped"] = "more entries than asked for"
                 else:
                     I = dense.inertias(tree)
                     tasks = {
@@ -378,6 +380,7 @@ def main() -> None:
         "--sizes", default=",".join(map(str, SIZES)), help="bodies of figures 10 to 16 and in single precision; rows of others stay"
     )
     parser.add_argument("--scans", type=int, default=1_000_000, help="bodies, of figures 10 to 12")
+    parser.add_argument("--entries", type=int, help="most numbers of a mass matrix of figures 15 and 16; default: what half of the memory holds")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--quick", action="store_true", help="up to 10,000 bodies, 0.2 s each")
     parser.add_argument("--json", type=Path, help="where to write all figures; parts that are already there and not measured now stay")
@@ -388,7 +391,7 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     sizes = tuple(map(int, options.sizes.split(",")))
-    study = Study(10_000, 0.2, 10_000) if options.quick else Study(options.largest, options.budget, options.scans, sizes)
+    study = Study(10_000, 0.2, 10_000) if options.quick else Study(options.largest, options.budget, options.scans, sizes, options.entries)
     progress = Progress(sum(steps(study, name) for name in names))
     result: dict[str, Any] = {}
     if options.json and options.json.exists():

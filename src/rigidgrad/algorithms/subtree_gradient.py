@@ -5,7 +5,8 @@ Perturbing freedom s of joint j changes the velocity of its whole subtree by one
 
     ∂f/∂q = I ψ̈ + 2 B ψ̇ (+ s ×* f towards the root),      ½ ∂f/∂q̇ = I (ψ̇ + ½ v_J × s) + B s.
 
-A row of a body below j reads the same from the other side, through I s and Bᵀ s of that body. Columns are complete, and handed out, from the
+B and ψ̇ are linear in the velocity: with κ times the velocity in them, the second is κ/2 ∂f/∂q̇. κ = 2 needs no doubling of results; κ = 1 shares more with
+a computation of the bias. A row of a body below j reads the same from the other side, through I s and Bᵀ s of that body. Columns are complete, and handed out, from the
 last joint to the first, so that what follows can use them while they are at hand.
 """
 
@@ -42,11 +43,11 @@ Rows = list[list[Scalar]]
 
 
 class Columns(NamedTuple):
-    """A joint's columns of ∂τ/∂q and ½ ∂τ/∂v, over all degrees of freedom."""
+    """A joint's columns of ∂τ/∂q and κ/2 ∂τ/∂v, over all degrees of freedom."""
 
     joint: int
     dq: list[list[Scalar]]
-    half_dv: list[list[Scalar]]
+    dv: list[list[Scalar]]
 
 
 def subtree_rnea_derivatives(
@@ -59,11 +60,11 @@ def subtree_rnea_derivatives(
     dq: Rows = [[0.0] * n for _ in range(n)]
     dv: Rows = [[0.0] * n for _ in range(n)]
     v_used, a_used = base.at_rest(v, a) if base else (v, a)
-    for columns in gradient_columns(model, tree, v_used, a_used):
+    for columns in gradient_columns(model, tree, v_used, a_used, 2.0):
         start = model.joints[columns.joint].dof
-        for k, (cq, cv) in enumerate(zip(columns.dq, columns.half_dv, strict=True), start):
+        for k, (cq, cv) in enumerate(zip(columns.dq, columns.dv, strict=True), start):
             for row in range(n):
-                dq[row][k], dv[row][k] = cq[row], mul(2.0, cv[row])
+                dq[row][k], dv[row][k] = cq[row], cv[row]
     M = composite_mass_matrix(model, tree)
     if base:
         for row in range(n):
@@ -102,9 +103,9 @@ def forward_gradient(
     columns_q: list[Vector] = [()] * model.nv
     columns_v: list[Vector] = [()] * model.nv
     v_used, a_used = base.at_rest(v, a) if base else (v, a)
-    for columns in gradient_columns(model, tree, v_used, a_used):
+    for columns in gradient_columns(model, tree, v_used, a_used, 1.0):
         start = model.joints[columns.joint].dof
-        for k, (cq, cv) in enumerate(zip(columns.dq, columns.half_dv, strict=True), start):
+        for k, (cq, cv) in enumerate(zip(columns.dq, columns.dv, strict=True), start):
             columns_q[k] = ltl.solve(factor, cq, minus)
             columns_v[k] = ltl.solve(factor, cv, minus_two)
     if base:
@@ -193,13 +194,13 @@ class _Body(NamedTuple):
     """What the outward pass leaves at a body."""
 
     rate: list[Motion]  # ψ̇ of its freedoms
-    half_sum: list[Motion]  # ψ̇ + ½ v_J × s
+    by_speed: list[Motion]  # κ (ψ̇ + ½ v_J × s)
     second: list[Motion]  # ψ̈
-    factor: CoriolisFactor
+    factor: CoriolisFactor  # κ B
     force: Force
 
 
-def _outward(model: Model, tree: Articulation, v: Vector, a: Vector) -> list[_Body]:
+def _outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> list[_Body]:
     X, S, I, external = tree
     qd, qdd = velocities(model, v), velocities(model, a)
     a0 = gravity_acceleration(model)
@@ -212,19 +213,21 @@ def _outward(model: Model, tree: Articulation, v: Vector, a: Vector) -> list[_Bo
         vJ = combine(S[i], qd[i])
         velocity.append(v_parent + vJ)
         rate = [v_parent.cross(s) for s in S[i]]
-        half_sum = rate if len(S[i]) == 1 else [r + vJ.cross(s).scale(0.5) for r, s in zip(rate, S[i], strict=True)]
+        by_speed = [r.scale(kappa) for r in rate]
+        if len(S[i]) > 1:
+            by_speed = [r + vJ.cross(s).scale(kappa / 2) for r, s in zip(by_speed, S[i], strict=True)]
         second = [a_parent.cross(s) + v_parent.cross(r) for r, s in zip(rate, S[i], strict=True)]
         acceleration.append(a_parent + combine(rate, qd[i]) + combine(S[i], qdd[i]))
-        factor = body_factor(I[i], velocity[i])
-        force = I[i].times(acceleration[i]) + factor.times(velocity[i])
-        bodies.append(_Body(rate, half_sum, second, factor, force - external[i] if i in external else force))
+        factor = body_factor(I[i], velocity[i].scale(kappa))
+        force = I[i].times(acceleration[i]) + factor.times(velocity[i]).scale(1 / kappa)
+        bodies.append(_Body(rate, by_speed, second, factor, force - external[i] if i in external else force))
     return bodies
 
 
-def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector) -> Iterator[Columns]:
+def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> Iterator[Columns]:
     """Joint by joint from the last to the first."""
     X, S, I, _ = tree
-    bodies = _outward(model, tree, v, a)
+    bodies = _outward(model, tree, v, a, kappa)
     inertia: list[Inertia] = list(I)
     factor = [b.factor for b in bodies]
     force = [b.force for b in bodies]
@@ -235,8 +238,8 @@ def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector) -> 
         own = range(model.joints[j].dof, model.joints[j].dof + model.joints[j].nv)
         for k, column in enumerate(own):
             s = S[j][k]
-            by_q = inertia[j].times(bodies[j].second[k]) + factor[j].times(bodies[j].rate[k]).scale(2.0)
-            by_v = inertia[j].times(bodies[j].half_sum[k]) + factor[j].times(s)
+            by_q = inertia[j].times(bodies[j].second[k]) + factor[j].times(bodies[j].rate[k]).scale(2 / kappa)
+            by_v = inertia[j].times(bodies[j].by_speed[k]) + factor[j].times(s)
             momentum, back = inertia[j].times(s), factor[j].transposed_times(s)
             for row, x, y in zip(own, joint_space(S[j], by_q), joint_space(S[j], by_v), strict=True):
                 dq[column][row], dv[column][row] = x, y
@@ -252,8 +255,8 @@ def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector) -> 
                     dq[column][start + other] = by_q.dot(t)
                     dv[column][start + other] = by_v.dot(t)
                     rate, second = bodies[i].rate[other], bodies[i].second[other]
-                    dq[start + other][column] = add(mul(2.0, back.dot(rate)), momentum.dot(second))
-                    dv[start + other][column] = add(back.dot(t), momentum.dot(bodies[i].half_sum[other]))
+                    dq[start + other][column] = add(mul(2 / kappa, back.dot(rate)), momentum.dot(second))
+                    dv[start + other][column] = add(back.dot(t), momentum.dot(bodies[i].by_speed[other]))
         yield Columns(j, [dq[c] for c in own], [dv[c] for c in own])
         parent = model.parents[j]
         if parent != WORLD:
