@@ -52,20 +52,40 @@ def solve(factor: Factor, b: Sequence[Scalar], scaled: Sequence[Scalar] | None =
     return tuple(x)
 
 
-def inverse(factor: Factor) -> Matrix:
-    """M⁻¹ = W D⁻¹ Wᵀ with W = L⁻¹; in a tree without mimic joints, row k of W lives on the support of k."""
-    L, inverse_d, supports = factor
-    n = len(supports)
+def inverse_triangle(factor: Factor) -> list[dict[int, Scalar]]:
+    """The rows of W = L⁻¹: in a tree without mimic joints, row k lives on the support of k."""
     W: list[dict[int, Scalar]] = []
-    for k in range(n):
+    for k, support in enumerate(factor.supports):
         row: dict[int, Scalar] = {k: 1.0}
-        for i in supports[k]:
+        for i in support:
             for j, w in W[i].items():
-                row[j] = sub(row.get(j, 0.0), mul(L[k][i], w))
+                row[j] = sub(row.get(j, 0.0), mul(factor.L[k][i], w))
         W.append(row)
+    return W
+
+
+def multiply(W: list[dict[int, Scalar]], d: Sequence[Scalar], b: Sequence[Scalar]) -> Vector:
+    """W diag(d) Wᵀ b: as many operations as to solve with L, in fewer steps one after the other, and fewer where b has zeros, which are skipped."""
+    y = list(b)
+    for row, x in zip(W, b, strict=True):
+        k, *support = row
+        for i in support:
+            y[i] = add(y[i], mul(row[i], x))
+    z = [mul(dk, yk) for dk, yk in zip(d, y, strict=True)]
+    x = list(z)
+    for row in W:
+        k, *support = row
+        for i in support:
+            x[k] = add(x[k], mul(row[i], z[i]))
+    return tuple(x)
+
+
+def inverse(factor: Factor) -> Matrix:
+    """M⁻¹ = W D⁻¹ Wᵀ with W = L⁻¹."""
+    W, n = inverse_triangle(factor), len(factor.supports)
     result: list[list[Scalar]] = [[0.0] * n for _ in range(n)]
     for i in range(n):
-        scaled = {k: mul(w, inverse_d[k]) for k, w in W[i].items()}
+        scaled = {k: mul(w, factor.inverse_d[k]) for k, w in W[i].items()}
         for j in range(i + 1):
             t = 0.0
             for k in scaled:

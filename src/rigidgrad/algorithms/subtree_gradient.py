@@ -99,15 +99,15 @@ def forward_gradient(
     base = FreeBase.of(model, q, v)
     minus = [neg(x) for x in factor.inverse_d]
     minus_two = [mul(-2.0, x) for x in factor.inverse_d]
-    inverse = ltl.inverse(factor)
+    inverse, W = ltl.inverse(factor), ltl.inverse_triangle(factor)
     columns_q: list[Vector] = [()] * model.nv
     columns_v: list[Vector] = [()] * model.nv
     v_used, a_used = base.at_rest(v, a) if base else (v, a)
     for columns in gradient_columns(model, tree, v_used, a_used, 1.0):
         start = model.joints[columns.joint].dof
         for k, (cq, cv) in enumerate(zip(columns.dq, columns.dv, strict=True), start):
-            columns_q[k] = ltl.solve(factor, cq, minus)
-            columns_v[k] = ltl.solve(factor, cv, minus_two)
+            columns_q[k] = ltl.multiply(W, minus, cq)
+            columns_v[k] = ltl.multiply(W, minus_two, cv)
     if base:
         rest = (0.0,) * (model.nv - 3)
         for k in range(3):
