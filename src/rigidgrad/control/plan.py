@@ -28,7 +28,7 @@ class Plan:
     def state(self, t: float) -> np.ndarray:
         """Where the plan is at a time."""
         k, part = self._step(t)
-        return self._between(self.x[k], self.x[k + 1], part)
+        return self._between(self.x[k], self.x[k + 1], part).copy()
 
     def control(self, t: float, x: np.ndarray | None = None) -> np.ndarray:
         """The control of a time, corrected for being at x instead of where the plan is."""
@@ -54,6 +54,8 @@ class Plan:
         return k, max(s - k, 0.0)
 
     def _between(self, a: np.ndarray, b: np.ndarray, part: float) -> np.ndarray:
+        if not part:
+            return a
         if self.flat:
             return a + part * (b - a)
         return self.problem.plus(a, part * self.problem.minus(b, a))
@@ -62,7 +64,7 @@ class Plan:
         """Fills states, controls and gains of a plan from t on. Controls hold from knot to knot, so theirs are means; beyond the end it is `tail`."""
         whole, part = self._knot(t)
         left = self.steps - whole
-        x[:left] = self._between(self.x[whole:-1], self.x[whole + 1 :], part) if part else self.x[whole:-1]
+        x[:left] = self._between(self.x[whole:-1], self.x[whole + 1 :], part)
         x[left:] = self.x[-1]
         gains[:left], gains[left:] = self.gains[whole:], self.gains[-1]
         inside = left - 1 if part and left else left  # steps whose means lie within the plan
