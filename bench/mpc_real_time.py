@@ -1,6 +1,6 @@
 """MPC by the clock: the plant in a process and on a core of its own, shared memory between, a new plan every tick of a millisecond.
 
-Then the same once more with a controller that takes as long and computes nothing: what it misses, the machine does not allow.
+Before and after that, the same with a controller that takes as long and computes nothing: what it misses, the machine does not allow.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import rigidgrad as rg
 
 NX, NU = 14, 7
 SETTLING = 1.5  # seconds before the goal moves
+TRIAL = 1000  # steps, to know how long they take
 WAKING = 0.2e-3  # seconds by which sleeping may wake late
 PAUSE = 0.1e-3  # seconds by which who only waits is late only if the machine did something else
 IDLE = 0.999  # of the deadlines; a machine that does not allow that many is not idle
@@ -69,10 +70,14 @@ def measure(steps: int, core: int, priority: bool) -> dict[str, Any]:
         raise SystemExit("a plant in another process needs a core of its own: this machine has one")
     load = os.getloadavg()[0]
     machine.pin_to(core)
+    trial, _ = drive(controller(), TRIAL, core, priority)
+    empty = Empty(trial["step_us"]["p50"], trial["prepare_us"]["p50"])
+    before, _ = drive(empty, steps // 2, core, priority)
     found, states = drive(controller(), steps, core, priority)
-    empty, _ = drive(Empty(found["step_us"]["p50"], found["prepare_us"]["p50"]), steps, core, priority)
-    fields = {"steps": steps, "period_ms": 1e3 * TICK, "load": load}
-    return fields | found | tracking(states) | {"machine_allows": empty, "machine_idle": empty["deadlines_met"] >= IDLE}
+    after, _ = drive(empty, steps // 2, core, priority)
+    idle = min(before["deadlines_met"], after["deadlines_met"]) >= IDLE
+    fields = {"period_ms": 1e3 * TICK, "load": load, "machine_idle": idle, "machine_allows": {"before": before, "after": after}}
+    return fields | found | tracking(states)
 
 
 def drive(mpc: Any, steps: int, core: int, priority: bool) -> tuple[dict[str, Any], np.ndarray]:
@@ -99,7 +104,13 @@ def drive(mpc: Any, steps: int, core: int, priority: bool) -> tuple[dict[str, An
     if "failed" in plants:
         raise SystemExit(f"the arm was lost, with {plants['late'].sum()} deadlines missed: {plants['failed']}. Is the machine idle?")
     counts = {name: count for name, count in mpc.counts.items() if count}
-    fields = {"real_time_priority": raised, "spinning": raised and unthrottled(), "counts": counts, "stolen_ms": 1e3 * taken}
+    fields = {
+        "steps": steps,
+        "real_time_priority": raised,
+        "spinning": raised and unthrottled(),
+        "counts": counts,
+        "stolen_ms": 1e3 * taken,
+    }
     return fields | summary(found, plants, settling), plants["states"]
 
 
@@ -149,8 +160,9 @@ def control(board: Board, mpc: Any, steps: int, plant: Any, spin: bool) -> dict[
             done = now()
             working[k], cpu[k], answered[k], seen[k] = done - began, time.thread_time() - used, done - published, True
             late[k] = began - published if waited else 0.0
-            mpc.prepare((k + 2) * TICK)
-            preparing[k] = now() - done
+            if board.state[0] == k:  # else there is no time for it
+                mpc.prepare((k + 2) * TICK)
+                preparing[k] = now() - done
             last = k
     finally:
         gc.enable()
@@ -232,7 +244,7 @@ def summary(found: dict[str, np.ndarray], plants: dict[str, Any], settling: int)
         "step_us": percentiles(1e6 * found["working"][seen]),
         "step_cpu_us": percentiles(1e6 * found["cpu"][seen]),
         "answer_us": percentiles(1e6 * found["answered"][seen]),
-        "prepare_us": percentiles(1e6 * found["preparing"][seen]),
+        "prepare_us": percentiles(1e6 * found["preparing"][found["preparing"] > 0.0]),
         "plant_late_us": percentiles(1e6 * begins),
     }
 
@@ -266,7 +278,7 @@ def lower_priority() -> None:
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
-    runs = (result, result["machine_allows"])
+    runs = (result, *result["machine_allows"].values())
     counted = {"ticks with a pause": "ticks_with_a_pause", "states skipped": "states_skipped"}
     timed = {
         "step, µs": "step_us",
@@ -276,11 +288,11 @@ def table(result: dict[str, Any]) -> list[list[str]]:
         "the plant's own lateness, µs": "plant_late_us",
     }
     return [
-        ["deadlines met", *(f"{100 * run['deadlines_met']:.2f}% of {result['steps']}" for run in runs)],
+        ["deadlines met", *(f"{100 * run['deadlines_met']:.2f}% of {run['steps']}" for run in runs)],
         *([label, *(str(run[name]) for run in runs)] for label, name in counted.items()),
         ["met in ticks without one", *(f"{100 * run['deadlines_met_without_a_pause']:.2f}%" for run in runs)],
         ["taken by the virtual machine's host", *(f"{run['stolen_ms']:.0f} ms" for run in runs)],
         *([label, *(", ".join(f"{key} {value:.0f}" for key, value in run[name].items()) for run in runs)] for label, name in timed.items()),
-        ["tracking error, mean (max)", f"{result['mean_mm']:.2f} ({result['max_mm']:.2f}) mm", ""],
-        ["the machine is idle enough", "", "yes" if result["machine_idle"] else f"no: it does not allow {100 * IDLE:.1f}%"],
+        ["tracking error, mean (max)", f"{result['mean_mm']:.2f} ({result['max_mm']:.2f}) mm", "", ""],
+        [f"the machine allows {100 * IDLE:.1f}%", "yes" if result["machine_idle"] else "no: it is not idle", "", ""],
     ]
