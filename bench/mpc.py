@@ -250,7 +250,11 @@ def show(part: str, result: dict[str, Any]) -> str:
             for r in result["rows"]
         ]
     elif part == "real_time":
-        head, header, rows = "Real time, plant in another process", ["", ""], mpc_real_time.table(result)
+        head, header, rows = (
+            "Real time, plant in another process",
+            ["", "ours", "empty, before", "empty, after"],
+            mpc_real_time.table(result),
+        )
     elif part == "figure":
         head = "Mean tracking error, mm, by period or latency in ms"
         header, rows = ["kind", "model error", "M", "iterations", "mean errors"], mpc_figure.table(result)

@@ -61,13 +61,15 @@ def errors(states, plant, target):
 # --- tracking and time ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize(("period", "latency"), [(0.001, 0.0), (0.002, 0.002), (0.0053, 0.003), (0.01, 0.02)])
-def test_the_figure_eight_is_tracked_at_any_period_and_latency(period, latency):
+def test_the_figure_eight_is_tracked_at_any_period_and_latency(period, latency, prepared):
     problem = reaching(gravity=(0, 0, 0))
     plant = rg.plants.Simulator(problem.system.robot, READY, dt=1e-3)
     mpc = rg.MPC(problem, period=period, latency=latency, target=eight)
-    drive(mpc, plant, 1.5)
-    states = drive(mpc, plant, 2.0)
+    ahead = (lambda plant: mpc.prepare(plant.time)) if prepared else None
+    drive(mpc, plant, 1.5, ahead)
+    states = drive(mpc, plant, 2.0, ahead)
     # what the weights leave: the same 5 to 6 mm that Crocoddyl has
     assert errors(states, plant, eight).mean() < 0.0075
     assert mpc.counts == {"missing": 0, "kept": 0, "cold": 0, "held": 0, "late": 0}
@@ -97,6 +99,62 @@ def test_a_target_may_be_set_at_any_time():
     mpc.target = lambda t: [0.5, 0.2 + 0.0 * t, 0.6]  # one time after the other, where it cannot take many
     mpc.step(plant.x, plant.time)
     assert np.allclose(mpc.problem.p[:, mpc.problem.programs.slices[0]["target"]], [0.5, 0.2, 0.6])
+
+
+def test_a_prepared_step_only_rolls_out(monkeypatch):
+    """Where the robot is as foreseen, the plan is the same one."""
+    problem, period = reaching(limits=rg.Limits(torque=True, position=True)), 0.002
+    mpcs = [rg.MPC(problem, period=period, target=eight) for _ in range(2)]
+    expanded = []
+    monkeypatch.setattr(mpcs[1]._engine, "expand", lambda own=mpcs[1]._engine.expand: (expanded.append(len(expanded)), own()))
+    x, t = READY, 0.0
+    for mpc in mpcs:
+        mpc.step(x, t)
+    for _ in range(5):
+        t += period
+        x = mpcs[0].plan.state(t)
+        mpcs[1].prepare(t)
+        before = len(expanded)
+        controls = [mpc.step(x, t) for mpc in mpcs]
+        assert len(expanded) == before
+        np.testing.assert_allclose(*controls, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(mpcs[0].plan.x, mpcs[1].plan.x, atol=1e-6)
+    multipliers = mpcs[0].problem.programs.columns["multiplier"]
+    np.testing.assert_allclose(*(mpc.problem.p[:, multipliers] for mpc in mpcs), atol=1e-6)
+
+
+def test_a_preparation_for_something_else_is_not_used():
+    problem = reaching(limits=rg.Limits(torque=True, position=True))
+    plain, mpc = (rg.MPC(problem, period=0.002, target=eight) for _ in range(2))
+    mpc.prepare(0.0)  # there is no plan yet
+    for t, wrong in ((0.0, 0.001), (0.002, 0.005), (0.004, 0.2), (0.009, 99.0), (0.2, 0.202)):
+        np.testing.assert_array_equal(plain.step(READY, t), mpc.step(READY, t))
+        mpc.prepare(wrong)
+    plain.target = mpc.target = (0.5, 0.1, 0.5)
+    np.testing.assert_allclose(plain.step(READY, 0.202), mpc.step(READY, 0.202), rtol=1e-9)
+    mpc.prepare(0.204)
+    mpc.target = broken
+    mpc.prepare(0.204)
+    assert np.isfinite(mpc.step(READY, 0.204)).all() and mpc.counts["kept"] == 1
+
+
+def broken(t):
+    """A target that fails later than at first."""
+    if np.min(t) > 0.203:
+        raise RuntimeError("no target")
+    return eight(t)
+
+
+def test_a_push_after_the_preparation_is_answered():
+    mpcs = [rg.MPC(reaching(), period=0.002, target=eight) for _ in range(2)]
+    for mpc in mpcs:
+        for k in range(3):
+            mpc.step(READY, 0.002 * k)
+    mpcs[1].prepare(0.006)
+    pushed = READY + np.r_[0.02 * np.ones(7), 0.5 * np.ones(7)]
+    controls = [mpc.step(pushed, 0.006) for mpc in mpcs]
+    np.testing.assert_allclose(*controls, rtol=0.1, atol=1.0)
+    np.testing.assert_array_equal(mpcs[1].plan.x[0], pushed)
 
 
 def test_plans_shift_by_any_time():
@@ -136,7 +194,7 @@ def test_knots_are_met_in_spite_of_rounding():
     assert u[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 99]
     assert K[:, 0, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9]
     rows = np.arange(11.0)[:, None] ** 2
-    plan.shift_rows(0.45, rows)
+    plan.shift_rows(0.25, rows)
     assert rows[:3, 0].tolist() == pytest.approx([6.5, 12.5, 20.5]) and rows[8:, 0].tolist() == [100.0] * 3
 
 
@@ -375,7 +433,8 @@ def test_logs_keep_the_last_steps():
     assert log.steps == 12 and log.t.tolist() == [7, 8, 9, 10, 11] and log.u[:, 0].tolist() == [-7, -8, -9, -10, -11]
 
 
-def test_steps_leave_no_memory_behind():
+@pytest.mark.parametrize("prepared", [False, True])
+def test_steps_leave_no_memory_behind(prepared):
     problem = reaching(steps=20, dt=0.025)
     mpc = rg.MPC(problem, period=0.005, target=eight, log=100)
     x = READY.copy()
@@ -386,6 +445,8 @@ def test_steps_leave_no_memory_behind():
     before = tracemalloc.get_traced_memory()[0]
     for k in range(150, 450):
         mpc.step(x, 0.005 * k)
+        if prepared:
+            mpc.prepare(0.005 * (k + 1))
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
@@ -402,7 +463,7 @@ def test_multipliers_move_with_the_plan(monkeypatch):
     found = np.random.default_rng(0).normal(size=mpc.problem.p[:, part].shape)
     mpc.problem.p[:, part] = found
     seen = []
-    monkeypatch.setattr(mpc._engine, "descend", lambda _: seen.append(mpc.problem.p[:, part].copy()))
+    monkeypatch.setattr(mpc._engine, "descend", lambda *_: seen.append(mpc.problem.p[:, part].copy()))
     mpc.step(READY, 0.5 / 63)
     np.testing.assert_allclose(seen[0][:-1], found[1:], atol=1e-9)
 

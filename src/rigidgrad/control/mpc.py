@@ -40,6 +40,7 @@ class MPC:
 
     Every `period` seconds the plan is made anew: the last one is shifted in time, rolled out from the measured state, and improved by `solver`'s iterations, or, with PDDP,
     for `budget` seconds. In between, `step` follows it: u_k + K (x - x_k). A plan made from a measurement acts `latency` seconds later; the state until then is predicted.
+    Who calls `prepare` once a control is sent waits less for the next one.
 
     `target` is what the first Reach or State cost aims at: a value, or a function of time that takes an array of times and gives one row each, previewed over
     the horizon; it may be set at any time. `observer` (True, or a bandwidth in rad/s) estimates unknown joint forces and cancels them. `integral` (True, or a rate in 1/s) moves the target
@@ -47,7 +48,8 @@ class MPC:
 
     If a measurement is missing, not finite or too old, the plan goes on without feedback ("missing"). If a solve fails, the last plan's feedback goes on ("kept"); after two
     failures, or a plan that has run out, a plan is made from cold ("cold"); if that fails, too, the posture is held with gravity compensation ("held"). "late" counts
-    deadlines missed in real time. All are in `counts`, and the last reason in `trouble`. `seconds` are those of the last plan's phases, and of all ("solve").
+    deadlines missed in real time. All are in `counts`, and the last reason in `trouble`. `seconds` are those of the last plan's phases, of all in a step ("solve"), and,
+    where there is one, of the last preparation ("prepare").
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class MPC:
         if self._discrete and abs(self.latency / problem.dt - round(self.latency / problem.dt)) > 1e-6:
             raise InputError("discrete dynamics have no time between their steps: the latency must be a multiple of the problem's dt")
         if self._engine is not None:  # simulates shifted plans: a step size of 0 leaves the controls as they are
-            self._simulated = Forward(self.problem, self._engine.backward, np.zeros(1))
+            self._simulated = Forward(self.problem, self._engine.backward, np.zeros(1), reference=(self._engine.x, self._engine.u))
         self._aim = self._aimed_cost()
         self.observer = DisturbanceObserver(self.system, 20.0 if observer is True else float(observer)) if observer else None
         cost = self._aim.cost if self._aim else None
@@ -96,6 +98,8 @@ class MPC:
         self._times = self.problem.dt * np.arange(self.problem.steps + 1)
         self._gains = np.zeros_like(self._plan.gains)
         self._now = -math.inf
+        self._prepared = math.nan  # when the plan begins whose iteration `prepare` has begun
+        self._held_since = -math.inf  # when the plan begins that the constraints' multipliers belong to
         self._log_size = log
         self.target = self.integral.cost.target if target is None and self.integral else target
         self.reset()
@@ -111,7 +115,7 @@ class MPC:
         self._waiting.clear()
         self._failures = 0
         self._hold: np.ndarray | None = None
-        self._now = -math.inf
+        self._now, self._prepared = -math.inf, math.nan
         self._u = np.zeros(self.system.nu)
         self._given: deque[tuple[float, np.ndarray]] = deque()  # controls, and since when
         self.seconds = dict.fromkeys(("predict", "shift", "iterate", "solve"), 0.0)
@@ -139,7 +143,7 @@ class MPC:
     def target(self, value: Any) -> None:
         if value is not None:
             self._target_rows(value, max(self._now, 0.0) + self.latency)  # complains now, not when a plan is made
-        self._target = value
+        self._target, self._prepared = value, math.nan
 
     def _aim_at(self, t: float) -> None:
         """Writes the target of a horizon from t on into the compiled problem's numbers."""
@@ -193,6 +197,25 @@ class MPC:
         self._remember(t, u)
         self.log.add_step(t, measured, u)
         return u
+
+    def prepare(self, t: float) -> None:
+        """Between two steps: what the one at time t, if it makes a plan, can do without its measurement.
+
+        That is the roll-out from where the last plan will be then, the derivatives and the backward pass; the step only rolls out its first iteration from where the robot
+        really is, with the gains for the difference. If it comes at another time or the target changes, or with another solver than parallel DDP, it does everything itself.
+        """
+        began, begin = time.perf_counter(), t + self.latency
+        if self._engine is None or t < self._due - _ROUNDING or not self._is_warm(begin):
+            return
+        self._prepared = math.nan
+        with contextlib.suppress(Exception):  # `step` meets it again, and knows what to do
+            self._foresee(begin)
+            self.problem.start = self._latest.state(begin)
+            self._roll_out(self._engine, begin, warm=True)
+            if math.isfinite(self._engine.J):
+                self._engine.linearize()
+                self._prepared = begin
+        self.seconds["prepare"] = time.perf_counter() - began
 
     def _remember(self, t: float, u: np.ndarray) -> None:
         self._given.append((t, u))
@@ -257,8 +280,7 @@ class MPC:
     def _make_plan(self, x: np.ndarray, t: float) -> None:
         began = time.perf_counter()
         cost, iterations = math.nan, 0
-        last = self._latest
-        warm = last.start > -math.inf and t + self.latency < last.end and self._failures < _FAILURES
+        warm = self._is_warm(t + self.latency)
         try:
             cost, iterations = self._solve(x, t, began, warm)
             self.counts["cold"] += not warm and self.log.solves > 0
@@ -283,16 +305,27 @@ class MPC:
     def _latest(self) -> Plan:
         return self._waiting[-1] if self._waiting else self._plan
 
-    def _solve(self, x: np.ndarray, t: float, began: float, warm: bool) -> tuple[float, int]:
-        p, begin = self.problem, t + self.latency
+    def _is_warm(self, begin: float) -> bool:
+        """Whether a plan can be made from the last one."""
+        return -math.inf < self._latest.start and begin < self._latest.end and self._failures < _FAILURES
+
+    def _foresee(self, begin: float) -> None:
+        """Bounds and target of a plan, as they are known now."""
         if self.observer:
             shift = self.observer.control
-            p.bounds = (self._bounds[0] + shift, self._bounds[1] + shift)
-        p.start = self._predict(x, t) if self.latency else x
+            self.problem.bounds = (self._bounds[0] + shift, self._bounds[1] + shift)
         self._aim_at(begin)
+
+    def _solve(self, x: np.ndarray, t: float, began: float, warm: bool) -> tuple[float, int]:
+        p, begin = self.problem, t + self.latency
+        prepared = warm and abs(begin - self._prepared) < _ROUNDING
+        self._prepared = math.nan
+        if not prepared:
+            self._foresee(begin)
+        p.start = self._predict(x, t) if self.latency else x
         self.seconds["predict"] = time.perf_counter() - began
         if self._engine is not None:
-            self._improve(self._engine, begin, began, warm)
+            self._improve(self._engine, begin, began, warm, prepared)
             x_new, u_new, gains = self._engine.x, self._engine.u, self._engine.backward.gains
             cost, used = self._engine.J, self._engine.iterations
         else:
@@ -307,27 +340,39 @@ class MPC:
         self._waiting.append(plan)
         return cost, used
 
-    def _improve(self, run: Run, begin: float, began: float, warm: bool) -> None:
-        """Shift, roll out, and iterate, in the buffers of parallel DDP."""
+    def _roll_out(self, run: Run, begin: float, warm: bool) -> None:
+        """The last plan, shifted, or the start held, is rolled out from the start, in the buffers of parallel DDP."""
         p, rolled, gains = self.problem, self._simulated, run.backward.gains
-        run.forget()
-        for forward in {id(f): f for f in (rolled, run.forward, run.single)}.values():
-            forward.prepare()
         run.backward.prepare()
         if warm:
             last = self._latest
             last.shifted_into(begin, rolled.x, rolled.u, gains, self._resting(last.x[-1]))
             if p.constraints:
                 for part in p.programs.slices[len(p.costs) :]:
-                    last.shift_rows(begin, p.p[:, part["multiplier"]])
+                    last.shift_rows(begin - self._held_since, p.p[:, part["multiplier"]])
         else:
             rolled.x[:], rolled.u[:], gains[:] = p.start, self._resting(p.start), 0.0
             if p.constraints:
                 p.forget_multipliers()
-        cost, penalty = rolled.run()
+        self._held_since = begin
+        self._measure(run)
         rolled.take(0)
-        run.J = float(cost[0] + penalty[0])
-        run.forward.x[:], run.forward.u[:], run.forward.gap[:] = rolled.x, rolled.u, 0.0
+        run.forward.gap[:] = 0.0
+
+    def _measure(self, run: Run) -> None:
+        """The cost of following the reference from the start."""
+        run.forward.prepare()
+        self._simulated.prepare()
+        run.J = float(self._simulated.run()[0])
+
+    def _improve(self, run: Run, begin: float, began: float, warm: bool, prepared: bool) -> None:
+        """Iterates from the last plan, unless a preparation has begun that already."""
+        p = self.problem
+        run.forget()
+        if prepared:
+            self._measure(run)
+        else:
+            self._roll_out(run, begin, warm)
         rolled_out = time.perf_counter()
         self.seconds["shift"] = rolled_out - began - self.seconds["predict"]
         if math.isfinite(run.J):
@@ -336,7 +381,9 @@ class MPC:
             run.deadline = math.inf
             if self.budget is not None:
                 run.most, run.deadline = _ANY, began + self.budget
-            run.descend(run.options.tolerance)
+            run.descend(run.options.tolerance, prepared)
+            if prepared and not run.steps_taken:
+                self._simulated.take(0)
             if run.forward.open and np.any(run.forward.gap):
                 run.roll_out(run.forward.u)
             if p.constraints:

@@ -179,6 +179,7 @@ class Run:
         self.seconds = {"expansion": 0.0, "backward": 0.0, "forward": 0.0}
         self.deadline = math.inf  # of time.perf_counter, when a descent breaks off
         self.most = options.iterations
+        self.passed = (False, math.nan, math.nan)  # what the last backward pass gave
         self.forget()
 
     def forget(self) -> None:
@@ -219,8 +220,7 @@ class Run:
     def begin(self) -> bool:
         """Simulates the first guess, or measures its gaps; whether that stays finite."""
         p, f = self.problem, self.forward
-        for part in {id(f): f, id(self.single): self.single}.values():
-            part.prepare()
+        f.prepare()
         self.backward.prepare()
         self.backward.gains[:] = 0.0
         f.gap[:] = 0.0
@@ -240,29 +240,38 @@ class Run:
     def roll_out(self, u: np.ndarray) -> None:
         """From the start, with controls u and the gains around the reference; it becomes the reference."""
         s, f = self.single, self.forward
+        s.prepare()
         s.x[:], s.u[:] = f.x, u
         kappa = self.backward.gains[:, :, self.backward.layout.gradient]
         kept = kappa.copy()
         kappa[:] = 0.0
-        cost, penalty = s.run()
+        self.J = float(s.run()[0])
         kappa[:] = kept
-        self.J = float(cost[0] + penalty[0])
         s.take(0)
         if s is not f:
             f.x[:], f.u[:] = s.x, s.u
             f.gap[:] = 0.0
 
-    def descend(self, tolerance: float) -> str:
-        """Iterates until the cost no longer falls; the status."""
+    def linearize(self) -> None:
+        """The first half of an iteration, before it is known where exactly it starts: what `descend` then goes on from."""
+        self.timed("expansion", self.expand)
+        self.passed = self.timed("backward", self.backward.run, 0.0, self.crew, True, self.options.second_order)
+
+    def descend(self, tolerance: float, linearized: bool = False) -> str:
+        """Iterates until the cost no longer falls; the status. With `linearized` the first iteration has been begun."""
         o = self.options
         rho, low, high = 0.0, *o.regularization
         fresh = True
         while self.iterations < self.most:
             self.iterations += 1
-            self.timed("expansion", self.expand)
+            if not linearized:
+                self.timed("expansion", self.expand)
             newton = o.second_order
             while True:
-                fine, slope, curve = self.timed("backward", self.backward.run, rho, self.crew, fresh, newton)
+                if not linearized:
+                    self.passed = self.timed("backward", self.backward.run, rho, self.crew, fresh, newton)
+                fine, slope, curve = self.passed
+                linearized = False
                 if not fine or not math.isfinite(slope):
                     if newton:  # the bent dynamics may make H_uu indefinite; without them it never is
                         newton = False
@@ -321,10 +330,10 @@ class Run:
         """(the step size taken or None, by how much the cost falls with it, the fall expected of a whole step)."""
         f, choice = self.forward, self.choice
         if f.open:
-            return self.search_merit(np.add(*f.run(self.crew)))
+            return self.search_merit(f.run(self.crew))
         tried = 0
         for upto in choice.turns:
-            J = np.add(*f.run(self.crew, tried, upto))[:upto].tolist()
+            J = f.run(self.crew, tried, upto)[:upto].tolist()
             chosen = choice.pick(self.J, J, slope, curve)
             if chosen is not None:
                 return chosen, self.J - J[chosen], choice.expected(slope, curve)

@@ -28,7 +28,7 @@ class Plan:
     def state(self, t: float) -> np.ndarray:
         """Where the plan is at a time."""
         k, part = self._step(t)
-        return self._between(self.x[k], self.x[k + 1], part)
+        return self._between(self.x[k], self.x[k + 1], part).copy()
 
     def control(self, t: float, x: np.ndarray | None = None) -> np.ndarray:
         """The control of a time, corrected for being at x instead of where the plan is."""
@@ -46,11 +46,16 @@ class Plan:
 
     def _knot(self, t: float) -> tuple[int, float]:
         """The knot before a time, and the part of a step beyond it; a time just before a knot is there."""
-        s = min(max((t - self.start) / self.dt, 0.0), float(self.steps))
+        return self._knot_after(t - self.start)
+
+    def _knot_after(self, seconds: float) -> tuple[int, float]:
+        s = min(max(seconds / self.dt, 0.0), float(self.steps))
         k = int(s + _ROUNDING)
         return k, max(s - k, 0.0)
 
     def _between(self, a: np.ndarray, b: np.ndarray, part: float) -> np.ndarray:
+        if not part:
+            return a
         if self.flat:
             return a + part * (b - a)
         return self.problem.plus(a, part * self.problem.minus(b, a))
@@ -59,17 +64,17 @@ class Plan:
         """Fills states, controls and gains of a plan from t on. Controls hold from knot to knot, so theirs are means; beyond the end it is `tail`."""
         whole, part = self._knot(t)
         left = self.steps - whole
-        x[: left + 1], x[left + 1 :] = self.x[whole:], self.x[-1]
+        x[:left] = self._between(self.x[whole:-1], self.x[whole + 1 :], part)
+        x[left:] = self.x[-1]
         gains[:left], gains[left:] = self.gains[whole:], self.gains[-1]
         inside = left - 1 if part and left else left  # steps whose means lie within the plan
-        u[:inside], u[inside:] = self.u[whole : whole + inside], tail
-        if part and left:
-            x[:left] = self._between(self.x[whole:-1], self.x[whole + 1 :], part)
-            u[:inside] += part * (self.u[whole + 1 : whole + 1 + inside] - u[:inside])
+        before = self.u[whole : whole + inside]
+        u[:inside] = before + part * (self.u[whole + 1 : whole + 1 + inside] - before) if part else before
+        u[inside:] = tail
 
-    def shift_rows(self, t: float, rows: np.ndarray) -> None:
-        """Numbers (N + 1, …), one row a knot, of this plan become those of a plan from t on; the last row stays."""
-        whole, part = self._knot(t)
+    def shift_rows(self, seconds: float, rows: np.ndarray) -> None:
+        """Numbers (N + 1, …), one row a knot, become those of a plan that begins later; the last row stays."""
+        whole, part = self._knot_after(seconds)
         left = self.steps - whole
         rows[:left] = rows[whole:-1] + part * (rows[whole + 1 :] - rows[whole:-1])
         rows[left:] = rows[-1]

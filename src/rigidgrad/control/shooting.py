@@ -14,9 +14,20 @@ _CLOSED = 1e-12  # gaps below are none
 
 
 class Forward:
-    """Buffers of one problem. The reference trajectory x, u is what gains act around; `take` replaces it by one of the simulated ones."""
+    """Buffers of one problem. The reference trajectory x, u is what gains act around; `take` replaces it by one of the simulated ones.
 
-    def __init__(self, problem: Problem, backward: Backward, alphas: np.ndarray, blocks: int = 1, gaps: bool = False):
+    Two may have one `reference`: what one of them takes, the other starts from.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        backward: Backward,
+        alphas: np.ndarray,
+        blocks: int = 1,
+        gaps: bool = False,
+        reference: tuple[np.ndarray, np.ndarray] | None = None,
+    ):
         self.problem, self.backward, self.gaps = problem, backward, gaps
         s, steps = problem.system, problem.steps
         self.kernel = problem.programs.roll_out(gaps)
@@ -24,7 +35,9 @@ class Forward:
         self.alphas, self.parts = alphas, -(-len(alphas) // W)
         self.starts = block_starts(steps, blocks)
         self.blocks, longest = blocks, int(self.starts[1])
-        self.x, self.u = np.zeros((steps + 1, s.nx)), np.zeros((steps, s.nu))
+        self.x: np.ndarray
+        self.u: np.ndarray
+        self.x, self.u = reference or (np.zeros((steps + 1, s.nx)), np.zeros((steps, s.nu)))
         self.gap = np.zeros((steps, s.ndx))  # f(x_k, u_k) ⊖ x_{k+1} of the reference
         self.h = np.full((steps, 1), problem.dt)
         self.X = np.zeros((self.parts, blocks, longest + 1, s.nx, W))
@@ -35,6 +48,7 @@ class Forward:
         self._alpha = np.broadcast_to(lanes, (self.parts, blocks, longest, 1, W)).copy()
         self._sweeps = [self._bind(part) for part in range(self.parts)]
         self._finals = [self._bind_final(part) for part in range(self.parts)]
+        self._copies = [self._copies_of(which) for which in range(len(alphas))]
         self.open = gaps or blocks > 1  # whether there may be defects
         if self.open:
             self.dx = np.zeros((1, steps + 1, s.ndx, W))  # of a whole step; other steps are parts of it
@@ -66,6 +80,17 @@ class Forward:
         inputs = {"x": self.X[part, -1:, last], "cost": self.C[part, -1:, last], "p": self.problem.p[None, -1:]}
         return self.problem.programs.final_cost().bind(inputs, {"cost": self.J[part]})
 
+    def _copies_of(self, which: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Parts of the reference, and of one of the simulated trajectories."""
+        part, lane = divmod(which, self.W)
+        found = []
+        for b in range(self.blocks):
+            first, last = self.starts[b], self.starts[b + 1]
+            knots = last - first + (b == self.blocks - 1)
+            found.append((self.x[first : first + knots], self.X[part, b, :knots, :, lane]))
+            found.append((self.u[first:last], self.U[part, b, : last - first, :, lane]))
+        return found
+
     def _bind_consensus(self) -> Swept:
         steps = self.problem.steps
         shared = {"F": self.backward.expanded[0], "gains": self.backward.gains, "gap": self.gap, "h": self.h}
@@ -78,8 +103,8 @@ class Forward:
         self.h[:] = self.problem.dt
         self.X[:, 0, 0] = self.problem.start[:, None]
 
-    def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Simulates; (costs, penalties), each (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
+    def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> np.ndarray:
+        """Simulates; costs with penalties, (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
         if self.open:
             self._consensus.run()
         if self.blocks > 1:
@@ -92,8 +117,7 @@ class Forward:
         if self.blocks > 1:
             lengths = np.diff(self.starts)[:-1]
             J = J + self.C[:, np.arange(self.blocks - 1), lengths].sum(axis=1)
-        both = J.transpose(1, 0, 2).reshape(2, -1)[:, : len(self.alphas)]
-        return both[0], both[1]
+        return (J[:, 0] + J[:, 1]).ravel()[: len(self.alphas)]
 
     def _place_starts(self) -> None:
         """Starts of all blocks but the first, from the consensus sweep (4.7)."""
@@ -130,12 +154,8 @@ class Forward:
 
     def take(self, which: int) -> None:
         """Makes a simulated trajectory the reference."""
-        part, lane = divmod(which, self.W)
-        for b in range(self.blocks):
-            first, last = self.starts[b], self.starts[b + 1]
-            self.x[first:last] = self.X[part, b, : last - first, :, lane]
-            self.u[first:last] = self.U[part, b, : last - first, :, lane]
-        self.x[-1] = self.X[part, -1, self.starts[-1] - self.starts[-2], :, lane]
+        for own, simulated in self._copies[which]:
+            own[...] = simulated
         if self.gaps:
             self.gap *= 1.0 - self.alphas[which]
             self.gap[np.abs(self.gap) < _CLOSED] = 0.0
