@@ -380,7 +380,9 @@ def main() -> None:
         "--sizes", default=",".join(map(str, SIZES)), help="bodies of figures 10 to 16 and in single precision; rows of others stay"
     )
     parser.add_argument("--scans", type=int, default=1_000_000, help="bodies, of figures 10 to 12")
-    parser.add_argument("--entries", type=int, help="most numbers of a mass matrix of figures 15 and 16; default: what half of the memory holds")
+    parser.add_argument(
+        "--entries", type=int, help="most numbers of a mass matrix of figures 15 and 16; default: what half of the memory holds"
+    )
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--quick", action="store_true", help="up to 10,000 bodies, 0.2 s each")
     parser.add_argument("--json", type=Path, help="where to write all figures; parts that are already there and not measured now stay")
