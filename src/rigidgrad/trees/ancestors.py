@@ -16,52 +16,41 @@ from rigidgrad.trees.topology import Topology
 
 
 class Climb(NamedTuple):
-    """Packs of bodies on their way up; -1 is padding, or the world."""
+    """Packs of bodies on their way up; -1 is the world. The last body fills up the last pack."""
 
     body: np.ndarray  # (packs·W,) where each lane starts
     meet: np.ndarray  # (packs,) the nearest body that all of a pack are or hang on
-    top: np.ndarray  # (packs,) the depth of the deepest
     start: np.ndarray  # (packs + 1,) the steps of a pack before they meet
-    at: np.ndarray  # (steps·W,) where a lane is; -1 while others have yet to reach its depth
+    at: np.ndarray  # (steps·W,) where a lane is; -1 while it waits for deeper ones
 
 
 def climb(topology: Topology, bodies: np.ndarray) -> Climb:
     """How those bodies, in this order, climb."""
     packs = -(-len(bodies) // W)
-    body = np.full(packs * W, -1, np.int32)
-    body[: len(bodies)] = bodies
-    meet, top, start = np.empty(packs, np.int32), np.empty(packs, np.int32), np.zeros(packs + 1, np.int64)
-    tables = topology.parents, topology.depth, body, meet, top, start
+    body = np.concatenate([bodies, np.repeat(bodies[-1:], packs * W - len(bodies))])
+    meet, start = np.empty(packs, np.int32), np.zeros(packs + 1, np.int64)
+    tables = topology.parents, topology.depth, body, meet, start
     _climb(*tables, np.empty(0, np.int32))
     at = np.full(start[-1] * W, -1, np.int32)
     _climb(*tables, at)
-    return Climb(body, meet, top, start, at)
+    return Climb(body, meet, start, at)
 
 
 @kernel
-def _climb(parents, depth, body, meet, top, start, at):
+def _climb(parents, depth, body, meet, start, at):
     """Counts steps; writes them too if there is room."""
     now = np.empty(W, np.int32)
     for pack in range(len(meet)):
-        d, k = 0, start[pack]
-        for j in range(W):
-            now[j] = body[pack * W + j]
-            if now[j] >= 0:
-                d = max(d, depth[now[j]])
-        top[pack] = d
-        apart = True
-        while apart:
-            apart = False
+        now[:] = body[pack * W : pack * W + W]
+        d, k = depth[now].max(), start[pack]
+        while (now != now[0]).any():
             for j in range(W):
-                apart |= now[j] != now[0] and body[pack * W + j] >= 0
-            if apart:
-                for j in range(W):
-                    i = now[j]
-                    if i >= 0 and depth[i] == d:
-                        if len(at) > 0:
-                            at[k * W + j] = i
-                        now[j] = parents[i]
-                k += 1
-                d -= 1
+                i = now[j]
+                if i >= 0 and depth[i] == d:
+                    if len(at) > 0:
+                        at[k * W + j] = i
+                    now[j] = parents[i]
+            k += 1
+            d -= 1
         meet[pack] = now[0]
         start[pack + 1] = k

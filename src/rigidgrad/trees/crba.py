@@ -10,11 +10,11 @@ import numpy as np
 
 from rigidgrad.trees.ancestors import climb
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W, lane, sincos, width
+from rigidgrad.trees.lanes import W, sincos, width
 from rigidgrad.trees.memory import require
 from rigidgrad.trees.operations import across_joint, force_to_parent, inertia_times, inertia_to_parent, joint_momentum
 from rigidgrad.trees.packed import PackedMatrix, pattern_of
-from rigidgrad.trees.packs import gather_rows, give, lanes, numbers, put_lanes, put_numbers
+from rigidgrad.trees.packs import gather_rows, lanes, numbers, put_lanes, put_numbers, scatter
 from rigidgrad.trees.parallel import parts, spread, thread_count
 from rigidgrad.trees.states import joints
 from rigidgrad.trees.tree import Tree
@@ -59,12 +59,21 @@ def require_room(tree: Tree, count: int, dtype: np.dtype) -> None:
 
 
 def _columns(tree: Tree) -> tuple:
-    """How columns climb, and where each writes: what it finds at depth d goes to end - d. A floating base is no body here, but where all columns end."""
+    """How columns climb, and where each writes: what it finds at depth d goes to end - d. A floating base is no body here, but where all columns end.
+
+    A column that waits for deeper ones writes too, to where it is to begin.
+    """
     base = int(tree.floating_base)
+    depth = tree.topology.depth
     way = climb(tree.topology, tree.plan.preorder[base:])
     start = pattern_of(tree).start[5 * base :]
-    end = np.where(way.body < 0, -1, start[way.body] + tree.topology.depth[way.body])
-    return (tree.parents, end, *way)
+    end = start[way.body] + depth[way.body]
+    pack = np.repeat(np.arange(len(way.meet)), np.diff(way.start))
+    lanes = pack[:, None] * W + np.arange(W)
+    to = start[way.body][lanes]
+    now = way.at.reshape(-1, W)
+    to[now >= 0] = (end[lanes] - depth[now])[now >= 0]
+    return (tree.parents, end, to.ravel(), way.body, way.meet, depth[way.meet], way.start, way.at)
 
 
 def _packed_rows(tree: Tree, threads: int, tables: tuple, X, I, out: np.ndarray) -> None:
@@ -109,31 +118,28 @@ def _composite(parents, order, X, I):
 
 @kernel
 def _rows(part, start, stop, tables, floating, X, I, out):
-    parents, end, body, meet, top, steps, at = tables
+    parents, end, to, body, meet, depth, steps, at = tables
     base = 1 if floating else 0
     for pack in range(start, stop):
-        first, d = pack * W, top[pack]
+        first = pack * W
         s = gather_rows(X, body, first, _C, 12, 2, W)
         f = joint_momentum(gather_rows(I, body, first, 10, 0, 10, W), s[0], s[1])
         for k in range(steps[pack], steps[pack + 1]):
             x = gather_rows(X, at, k * W, _C, 0, 14, W)
-            h = x[12] * f[2] + x[13] * f[5]
+            scatter(out, 0, to, k * W, x[12] * f[2] + x[13] * f[5])
             f = force_to_parent(x[0:9], x[9:12], f)
-            for j in range(W):
-                if at[k * W + j] >= 0:
-                    out[end[first + j] - d] = lane(h, j)
-            d -= 1
         i = meet[pack]
+        d = depth[pack]
         while i >= base:
             y = numbers(X, (i + 1) * _C, 14)
-            give(out, -d, end, first, f[2] * y[12] + f[5] * y[13])
+            scatter(out, -d, end, first, y[12] * f[2] + y[13] * f[5])
             f = force_to_parent(y[0:9], y[9:12], f)
             i = parents[i]
             d -= 1
         if floating:
             for k in range(3):
-                give(out, k, end, first, f[2 - k])
-                give(out, 3 + k, end, first, f[5 - k])
+                scatter(out, k, end, first, f[2 - k])
+                scatter(out, 3 + k, end, first, f[5 - k])
 
 
 @kernel

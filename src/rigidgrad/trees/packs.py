@@ -210,6 +210,21 @@ def give(typingctx, array, first, indices, place, value):
     return types.void(array, types.int64, indices, types.int64, value), code
 
 
+@intrinsic
+def scatter(typingctx, array, first, indices, place, value):
+    """array.flat[first + indices[place : …]] = value, lane by lane, in tables without padding: branches would part what is read before from its use."""
+
+    def code(context, builder, sig, args):
+        data = _data(context, builder, sig.args[0], args[0])
+        table = _data(context, builder, sig.args[2], args[2])
+        for j in range(sig.args[4].count):
+            index = builder.sext(builder.load(_at(builder, table, args[3], j)), _I64)
+            builder.store(builder.extract_element(args[4], ir.IntType(32)(j)), _at(builder, data, builder.add(args[1], index)))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, indices, types.int64, value), code
+
+
 @intrinsic(prefer_literal=True)
 def take_rows(typingctx, array, row, columns, first, count, wide=None):
     """Columns first … first + count of the rows from `row` on, a lane each, in an array with so many columns."""
