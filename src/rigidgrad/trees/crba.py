@@ -20,6 +20,7 @@ from rigidgrad.trees.states import joints
 from rigidgrad.trees.tree import Tree
 
 _C = 16  # numbers of a joint in a state: E 0-8, r 9-11, ang 12, lin 13; the rest keeps rows to whole cache lines
+_STILL = np.pad(np.eye(3).ravel(), (0, _C - 9))  # row 0: no way at all, for columns that wait
 _BLOCK = 64  # bodies whose sines and cosines are worked out together
 
 
@@ -40,7 +41,7 @@ def crba(tree: Tree, q, *, threads: int | None = None, check: bool = False) -> P
         tree.plan.workspace((tree.bodies + 1, _C), rows.dtype) as X,
         tree.plan.workspace((tree.bodies + 1, 10), rows.dtype) as I,
     ):
-        X[0, (0, 4, 8)] = 1
+        X[0] = _STILL
         for b in range(len(rows)):
             ranges = parts(tree.bodies, count if tree.bodies > 20_000 else 1)
             spread(count, _prepare, ranges, data, rows[b], X, I)
@@ -53,7 +54,7 @@ def crba(tree: Tree, q, *, threads: int | None = None, check: bool = False) -> P
 
 def require_room(tree: Tree, count: int, dtype: np.dtype) -> None:
     """Refuses mass matrices that would not fit into memory."""
-    entries = int(tree.topology.depth.sum(dtype=np.int64)) + tree.bodies + (6 * tree.nv if tree.floating_base else 0)
+    entries = pattern_of(tree).entries
     size = (entries * count + (_C + 10) * tree.bodies) * dtype.itemsize
     require(f"a mass matrix with {entries:,} entries", size, "a tree this deep needs forward_dynamics, which forms no matrix")
 
@@ -68,17 +69,14 @@ def _columns(tree: Tree) -> tuple:
     way = climb(tree.topology, tree.plan.preorder[base:])
     start = pattern_of(tree).start[5 * base :]
     end = start[way.body] + depth[way.body]
-    pack = np.repeat(np.arange(len(way.meet)), np.diff(way.start))
-    lanes = pack[:, None] * W + np.arange(W)
-    to = start[way.body][lanes]
-    now = way.at.reshape(-1, W)
-    to[now >= 0] = (end[lanes] - depth[now])[now >= 0]
-    return (tree.parents, end, to.ravel(), way.body, way.meet, depth[way.meet], way.start, way.at)
+    lanes_of = np.repeat(np.arange(len(way.body)).reshape(-1, W), np.diff(way.start), axis=0).ravel()
+    to = np.where(way.at < 0, start[way.body][lanes_of], end[lanes_of] - depth[way.at])
+    return (tree.parents, depth, end, to, *way)
 
 
 def _packed_rows(tree: Tree, threads: int, tables: tuple, X, I, out: np.ndarray) -> None:
     packs = -(-(tree.bodies - tree.floating_base) // W)
-    pieces = 8 * threads if threads > 1 and len(out) > 50_000 else 1
+    pieces = 4 * threads if threads > 1 and len(out) > 50_000 else 1
     spread(threads, _rows, parts(packs, pieces), tables, tree.floating_base, X, I, out)
     if tree.floating_base:
         _base_rows(I, out)
@@ -86,6 +84,7 @@ def _packed_rows(tree: Tree, threads: int, tables: tuple, X, I, out: np.ndarray)
 
 @kernel
 def _prepare(part, start, stop, data, q, X, I):
+    """Joints in this state, and inertias of single bodies; body i has row i + 1."""
     angle, sine, cosine = np.zeros(_BLOCK, X.dtype), np.empty(_BLOCK, X.dtype), np.empty(_BLOCK, X.dtype)
     for first in range(start, stop, _BLOCK):
         count = min(_BLOCK, stop - first)
@@ -118,7 +117,8 @@ def _composite(parents, order, X, I):
 
 @kernel
 def _rows(part, start, stop, tables, floating, X, I, out):
-    parents, end, to, body, meet, depth, steps, at = tables
+    """Columns of the packs start … stop, which are rows of the packed matrix."""
+    parents, depth, end, to, body, meet, steps, at = tables
     base = 1 if floating else 0
     for pack in range(start, stop):
         first = pack * W
@@ -129,7 +129,7 @@ def _rows(part, start, stop, tables, floating, X, I, out):
             scatter(out, 0, to, k * W, x[12] * f[2] + x[13] * f[5])
             f = force_to_parent(x[0:9], x[9:12], f)
         i = meet[pack]
-        d = depth[pack]
+        d = depth[i]
         while i >= base:
             y = numbers(X, (i + 1) * _C, 14)
             scatter(out, -d, end, first, y[12] * f[2] + y[13] * f[5])
