@@ -29,7 +29,7 @@ def climb(topology: Topology, bodies: np.ndarray) -> Climb:
     packs = -(-len(bodies) // W)
     body = np.concatenate([bodies, np.repeat(bodies[-1:], packs * W - len(bodies))])
     meet, start = np.empty(packs, np.int32), np.zeros(packs + 1, np.int64)
-    tables = topology.parents, topology.depth, body, meet, start
+    tables = topology.parents, topology.depth, body, meet, start, np.empty(W, np.int32)
     _climb(*tables, np.empty(0, np.int32))
     at = np.full(start[-1] * W, -1, np.int32)
     _climb(*tables, at)
@@ -37,13 +37,14 @@ def climb(topology: Topology, bodies: np.ndarray) -> Climb:
 
 
 @kernel
-def _climb(parents, depth, body, meet, start, at):
+def _climb(parents, depth, body, meet, start, now, at):
     """Counts steps; writes them too if there is room."""
-    now = np.empty(W, np.int32)
     for pack in range(len(meet)):
-        now[:] = body[pack * W : pack * W + W]
-        d, k = depth[now].max(), start[pack]
-        while (now != now[0]).any():
+        d, k = 0, start[pack]
+        for j in range(W):
+            now[j] = body[pack * W + j]
+            d = max(d, depth[now[j]])
+        while _apart(now):
             for j in range(W):
                 i = now[j]
                 if i >= 0 and depth[i] == d:
@@ -54,3 +55,11 @@ def _climb(parents, depth, body, meet, start, at):
             d -= 1
         meet[pack] = now[0]
         start[pack + 1] = k
+
+
+@kernel
+def _apart(now):
+    for j in range(1, W):
+        if now[j] != now[0]:
+            return True
+    return False

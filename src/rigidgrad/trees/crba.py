@@ -10,18 +10,17 @@ import numpy as np
 
 from rigidgrad.trees.ancestors import climb
 from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W, sincos, width
+from rigidgrad.trees.lanes import W
 from rigidgrad.trees.memory import require
-from rigidgrad.trees.operations import across_joint, force_to_parent, inertia_times, inertia_to_parent, joint_momentum
+from rigidgrad.trees.operations import force_to_parent, inertia_times, inertia_to_parent, joint_momentum, joint_transform
 from rigidgrad.trees.packed import PackedMatrix, pattern_of
-from rigidgrad.trees.packs import gather_rows, lanes, numbers, put_lanes, put_numbers, scatter
+from rigidgrad.trees.packs import gather_rows, numbers, put_numbers, scatter
 from rigidgrad.trees.parallel import parts, spread, thread_count
 from rigidgrad.trees.states import joints
 from rigidgrad.trees.tree import Tree
 
 _C = 16  # numbers of a joint in a state: E 0-8, r 9-11, ang 12, lin 13; the rest keeps rows to whole cache lines
 _STILL = np.pad(np.eye(3).ravel(), (0, _C - 9))  # row 0: no way at all, for columns that wait
-_BLOCK = 64  # bodies whose sines and cosines are worked out together
 
 
 def crba(tree: Tree, q, *, threads: int | None = None, check: bool = False) -> PackedMatrix:
@@ -85,21 +84,11 @@ def _packed_rows(tree: Tree, threads: int, tables: tuple, X, I, out: np.ndarray)
 @kernel
 def _prepare(part, start, stop, data, q, X, I):
     """Joints in this state, and inertias of single bodies; body i has row i + 1."""
-    angle, sine, cosine = np.zeros(_BLOCK, X.dtype), np.empty(_BLOCK, X.dtype), np.empty(_BLOCK, X.dtype)
-    for first in range(start, stop, _BLOCK):
-        count = min(_BLOCK, stop - first)
-        for k in range(count):
-            angle[k] = data[first + k, 22] * q[first + k]
-        for k in range(0, count, width(X)):
-            y, x = sincos(lanes(angle, k, 1, 0, 1)[0])
-            put_lanes(sine, k, 1, 0, (y,))
-            put_lanes(cosine, k, 1, 0, (x,))
-        for k in range(count):
-            i = first + k
-            c = numbers(data, i * 24, 24)
-            E, r = across_joint(c[0:9], c[9:12], sine[k], cosine[k], c[23] * q[i])
-            put_numbers(X, (i + 1) * _C, E + r + c[22:24])
-            put_numbers(I, (i + 1) * 10, c[12:22])
+    for i in range(start, stop):
+        c = numbers(data, i * 24, 24)
+        E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], q[i])
+        put_numbers(X, (i + 1) * _C, E + r + c[22:24])
+        put_numbers(I, (i + 1) * 10, c[12:22])
 
 
 @kernel
