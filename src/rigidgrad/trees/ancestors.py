@@ -59,7 +59,7 @@ def _climb(parents, depth, body, meet, start, now, at):
 
 @kernel
 def _apart(now):
+    count = 0
     for j in range(1, W):
-        if now[j] != now[0]:
-            return True
-    return False
+        count += now[j] != now[0]
+    return count > 0
