@@ -234,6 +234,28 @@ def test_batches_are_states_one_by_one(count, dtype):
     assert trees.forward_dynamics(tree, q.astype(float), v, a).residual.shape == (count,)
 
 
+@pytest.mark.parametrize("bodies", [1, 2, 7, 8, 9, 15, 16, 17, 65, 200])
+@pytest.mark.parametrize("branching", [1.0, 1.4, 2.0, 9.0])
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_columns_of_the_mass_matrix_are_forces_of_unit_accelerations(bodies, branching, floating, dtype):
+    kinds = ("revolute", "prismatic", "helical")
+    tree = trees.auto_tree(bodies, branching, 0.3, joints=kinds, gravity=(0.0, 0.0, 0.0), floating_base=floating)
+    q = tree.random(seed=0).q
+    expected = trees.rnea(tree, q, np.zeros(tree.nv), np.eye(tree.nv), method="sequential")
+    for threads in (1, 2):
+        H = trees.crba(tree, q.astype(dtype), threads=threads).to_dense()
+        assert H.dtype == dtype
+        assert np.abs(H - expected).max() <= (1e-5 if dtype == np.float32 else 1e-13) * np.abs(expected).max()
+
+
+def test_threads_share_the_mass_matrix_of_a_large_tree():
+    for branching in (1.05, 2.0):
+        tree = trees.auto_tree(30_001, branching, 0.3)
+        q = tree.random(seed=0).q
+        assert np.array_equal(trees.crba(tree, q, threads=1).values, trees.crba(tree, q, threads=2).values)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_one_body_is_a_tree(method):
     tree = trees.auto_tree(1, 2.0, gravity=(0.0, -9.81, 0.0))

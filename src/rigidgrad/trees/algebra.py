@@ -87,6 +87,11 @@ def inertia_times(I, v):
     )
 
 
+def joint_momentum(I, ang, lin):
+    """I S: the momentum of a unit velocity of the joint."""
+    return (I[8] * ang + I[2] * lin, I[9] * ang - I[1] * lin, I[6] * ang, -I[2] * ang, I[1] * ang, I[0] * lin)
+
+
 def cross_motion(v, m):
     """v × m."""
     w = (v[0], v[1], v[2])

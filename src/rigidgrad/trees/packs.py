@@ -210,6 +210,21 @@ def give(typingctx, array, first, indices, place, value):
     return types.void(array, types.int64, indices, types.int64, value), code
 
 
+@intrinsic
+def scatter(typingctx, array, first, indices, place, value):
+    """array.flat[first + indices[place : …]] = value, lane by lane, in tables without padding: branches would part what is read before from its use."""
+
+    def code(context, builder, sig, args):
+        data = _data(context, builder, sig.args[0], args[0])
+        table = _data(context, builder, sig.args[2], args[2])
+        for j in range(sig.args[4].count):
+            index = builder.sext(builder.load(_at(builder, table, args[3], j)), _I64)
+            builder.store(builder.extract_element(args[4], ir.IntType(32)(j)), _at(builder, data, builder.add(args[1], index)))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, indices, types.int64, value), code
+
+
 @intrinsic(prefer_literal=True)
 def take_rows(typingctx, array, row, columns, first, count, wide=None):
     """Columns first … first + count of the rows from `row` on, a lane each, in an array with so many columns."""
@@ -219,13 +234,7 @@ def take_rows(typingctx, array, row, columns, first, count, wide=None):
         data = _data(context, builder, sig.args[0], args[0])
         kind = sig.return_type.dtype
         starts = _rows(builder, kind.count, *args[1:4])
-        values = []
-        for k in range(sig.return_type.count):
-            value: Any = ir.Constant(context.get_value_type(kind), ir.Undefined)
-            for j, start in enumerate(starts):
-                value = builder.insert_element(value, builder.load(_at(builder, data, start, k)), ir.IntType(32)(j))
-            values.append(value)
-        return context.make_tuple(builder, sig.return_type, values)
+        return context.make_tuple(builder, sig.return_type, _transposed(context, builder, sig.return_type, data, starts))
 
     return sig, code
 
@@ -243,6 +252,35 @@ def put_rows(typingctx, array, row, columns, first, values):
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64, types.int64, values), code
+
+
+@intrinsic(prefer_literal=True)
+def gather_rows(typingctx, array, rows, place, columns, first, count, wide=None):
+    """Columns first … first + count of the rows rows[place : …] + 1, a lane each, in an array with so many columns; its first row stands for padding."""
+    sig = types.UniTuple(_kind(array, wide), count.literal_value)(array, rows, *(types.int64,) * 3, count, wide or types.none)
+
+    def code(context, builder, sig, args):
+        data = _data(context, builder, sig.args[0], args[0])
+        table = _data(context, builder, sig.args[1], args[1])
+        kind = sig.return_type.dtype
+        starts = []
+        for j in range(kind.count):
+            row = builder.add(builder.sext(builder.load(_at(builder, table, args[2], j)), _I64), _I64(1))
+            starts.append(builder.add(builder.mul(row, args[3]), args[4]))
+        return context.make_tuple(builder, sig.return_type, _transposed(context, builder, sig.return_type, data, starts))
+
+    return sig, code
+
+
+def _transposed(context: Any, builder: Any, type_: Any, data: Any, starts: list[Any]) -> list[Any]:
+    """Lanes of the numbers that follow each other from each of `starts` on."""
+    values = []
+    for k in range(type_.count):
+        value: Any = ir.Constant(context.get_value_type(type_.dtype), ir.Undefined)
+        for j, start in enumerate(starts):
+            value = builder.insert_element(value, builder.load(_at(builder, data, start, k)), ir.IntType(32)(j))
+        values.append(value)
+    return values
 
 
 def _rows(builder: Any, count: int, row: Any, columns: Any, first: Any) -> list[Any]:
