@@ -110,10 +110,13 @@ def test_shooting_blocks_agree_with_the_cpu(shim, options):
 
 
 @needs_opencl
-@pytest.mark.parametrize("blocks", [4, 16])
-def test_shooting_blocks_in_float32_need_no_more_iterations_than_the_cpu_in_float64(blocks):
-    cpu = rg.solve(p1(), rg.PDDP(blocks=blocks, tolerance=1e-5))
-    solution = rg.solve(p1(), rg.PDDP(blocks=blocks, device="opencl", dtype="float32"))
+@pytest.mark.parametrize(("blocks", "seed"), [(4, 0), (16, 0), (16, 1), (16, 2)])
+def test_shooting_blocks_in_float32_need_no_more_iterations_than_the_cpu_in_float64(blocks, seed):
+    """From starts that differ by rounding, too: where falls are lost in the rounding of costs, nothing is left to gain."""
+    problem = p1()
+    problem.start = problem.start + (1e-5 * np.random.default_rng(seed).normal(size=14) if seed else 0.0)
+    cpu = rg.solve(problem, rg.PDDP(blocks=blocks, tolerance=1e-5))
+    solution = rg.solve(problem, rg.PDDP(blocks=blocks, device="opencl", dtype="float32"))
     assert solution.converged and solution.iterations <= 1.5 * cpu.iterations
     assert abs(solution.cost - OPTIMUM) <= 1e-4 * OPTIMUM
 

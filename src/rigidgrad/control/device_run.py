@@ -29,6 +29,7 @@ from rigidgrad.targets.gpu.solver_setup import RobotStep
 
 _REGISTERS = 200
 _KNOWN = {"float64": 0.0, "float32": 1e-5}  # how well the cost of a trajectory is known, relatively
+_DOUBTFUL = 4.0  # a fall of so many times that may be lost in the difference of two costs
 BEGIN, RUNNING, DIVERGED, TROUBLE = (STATUS.index(word) for word in ("begin", "running", "diverged", "trouble"))
 
 
@@ -144,6 +145,7 @@ class DeviceRun:
             "choose": CHOICES.index(o.choose),
             "most": o.iterations,
             "rounding": 2.0 * float(np.finfo(o.dtype).eps),
+            "doubtful": _DOUBTFUL * _KNOWN[o.dtype],
         } | own
         self.numbers.write(np.array([options.get(name, 0.0) for name in OPTIONS]))
 

@@ -29,7 +29,7 @@ CONTROL = (
 # what is the same for all problems
 OPTIONS = (
     *("tolerance", "accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
-    *("rounding", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance"),
+    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance"),
 )
 # kernels of solver_ddp.h and of solver_direct.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")

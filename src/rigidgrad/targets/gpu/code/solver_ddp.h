@@ -275,7 +275,8 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
           c[SIGMA] = sigma;
           if (chosen < 0 && expected > small) {
             rho = raised(rho, low);
-            if (rho > high || c[LAST_TRY] != 0) now = STALLED;
+            if (rho > high) now = STALLED;
+            if (c[LAST_TRY] != 0) now = expected > options[DOUBTFUL] * magnitude(before) ? STALLED : CONVERGED;
           } else if (chosen < 0) { /* so small a step may be due to the regularisation: once more without */
             if (rho == 0) now = CONVERGED;
             rho = 0;
