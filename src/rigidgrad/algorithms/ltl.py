@@ -38,14 +38,14 @@ def factorize(M: Sequence[Sequence[Scalar]], supports: Supports) -> Factor:
     return Factor(L, inverse_d, supports)
 
 
-def solve(factor: Factor, b: Sequence[Scalar], scaled: Sequence[Scalar] | None = None) -> Vector:
-    """M⁻¹ b; zeros of b are skipped. `scaled` gives c·D⁻¹ for c·M⁻¹ b."""
+def solve(factor: Factor, b: Sequence[Scalar]) -> Vector:
+    """M⁻¹ b; zeros of b are skipped."""
     L, inverse_d, supports = factor
     x = list(b)
     for k in reversed(range(len(x))):
         for i in supports[k]:
             x[i] = sub(x[i], mul(L[k][i], x[k]))
-    x = [mul(d, xk) for d, xk in zip(scaled or inverse_d, x, strict=True)]
+    x = [mul(d, xk) for d, xk in zip(inverse_d, x, strict=True)]
     for k in range(len(x)):
         for i in supports[k]:
             x[k] = sub(x[k], mul(L[k][i], x[i]))
@@ -66,17 +66,15 @@ def inverse_triangle(factor: Factor) -> list[dict[int, Scalar]]:
 
 def multiply(W: list[dict[int, Scalar]], d: Sequence[Scalar], b: Sequence[Scalar]) -> Vector:
     """W diag(d) Wᵀ b: as many operations as to solve with L, in fewer steps one after the other, and fewer where b has zeros, which are skipped."""
-    y = list(b)
-    for row, x in zip(W, b, strict=True):
-        k, *support = row
-        for i in support:
-            y[i] = add(y[i], mul(row[i], x))
+    y: list[Scalar] = [0.0] * len(W)
+    for row, bk in zip(W, b, strict=True):
+        for i, w in row.items():
+            y[i] = add(y[i], mul(w, bk))
     z = [mul(dk, yk) for dk, yk in zip(d, y, strict=True)]
-    x = list(z)
-    for row in W:
-        k, *support = row
-        for i in support:
-            x[k] = add(x[k], mul(row[i], z[i]))
+    x: list[Scalar] = [0.0] * len(W)
+    for k, row in enumerate(W):
+        for i, w in row.items():
+            x[k] = add(x[k], mul(w, z[i]))
     return tuple(x)
 
 
