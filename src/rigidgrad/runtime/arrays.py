@@ -18,6 +18,7 @@ Back = Callable[[np.ndarray], Any]
 # DLPack device types that the CPU can read: CPU, CUDA host-pinned, ROCm host-pinned
 _HOST_DEVICES = (1, 3, 11)
 _LINE = 64  # bytes of a cache line
+_BEGIN = 16  # where in its first line a large block of the C library begins
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,18 @@ class Batch:
 
 def aligned_zeros(shape: Shape, dtype: Any = np.float64) -> np.ndarray:
     """Zeros from the start of a cache line on: vectors of an array that is used again and again do not lie across two lines."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    room = np.zeros(size + _LINE, np.uint8)
-    first = -room.ctypes.data % _LINE
+    return _placed(np.zeros, 0, shape, np.dtype(dtype))
+
+
+def fresh(shape: Shape, dtype: np.dtype) -> np.ndarray:
+    """An empty array that begins in its cache line where large blocks of the C library do, so that one streaming kernel serves both."""
+    return _placed(np.empty, _BEGIN, shape, dtype)
+
+
+def _placed(make: Callable[..., np.ndarray], begin: int, shape: Shape, dtype: np.dtype) -> np.ndarray:
+    size = math.prod(shape) * dtype.itemsize
+    room = make(size + _LINE, np.uint8)
+    first = (begin - room.ctypes.data) % _LINE
     return room[first : first + size].view(dtype).reshape(shape)
 
 
@@ -138,7 +148,7 @@ def check_finite(batch: Batch) -> None:
 def allocate(batch: Batch, outputs: Mapping[str, Shape], out: Any) -> dict[str, np.ndarray]:
     """Arrays for the results, batch axes first: fresh, or those that the user gave."""
     if out is None:
-        return {name: np.empty(batch.shape + shape, batch.dtype) for name, shape in outputs.items()}
+        return {name: fresh(batch.shape + shape, batch.dtype) for name, shape in outputs.items()}
     given: Sequence[Any] = (out,) if len(outputs) == 1 else out
     if len(outputs) > 1 and (isinstance(out, np.ndarray) or not isinstance(out, Sequence) or len(out) != len(outputs)):
         raise InputError(f"out needs {len(outputs)} arrays, for {', '.join(outputs)}")

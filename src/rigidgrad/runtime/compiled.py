@@ -17,11 +17,14 @@ from rigidgrad.errors import InputError
 from rigidgrad.runtime import arrays, entry, native
 from rigidgrad.runtime.lanes import Job, LaneKernel, Recording, lane_kernel
 from rigidgrad.runtime.threads import Crew, default_crew, thread_count
+from rigidgrad.targets import llvm_stream
 
 Shape = tuple[int, ...]
+Kind = str | tuple[int, ...]  # of kernel: "single", "batch", or one that streams to arrays that begin there in their cache lines
 
 
 _DTYPES = {"d": "float64", "f": "float32"}
+_MOST_KERNELS = 8  # of a function, before arrays that begin at yet other places in their cache lines are no reason to compile another one
 
 
 class Compiled:
@@ -46,7 +49,7 @@ class Compiled:
         self._threads = thread_count(threads)
         self._result = result
         self._check = check
-        self._entries: dict[tuple[str, str], tuple[Any, LaneKernel]] = {}  # by dtype and kind of kernel
+        self._entries: dict[tuple[str, Kind], tuple[Any, LaneKernel]] = {}  # by dtype and kind of kernel
         self._crew: Crew | None = None
         self._input_dims: int | None = None
         self._input_size = 0
@@ -87,14 +90,15 @@ class Compiled:
         """The code of this CPU."""
         return native.assembly(self._job.ir())
 
-    def _kernel(self, dtype: str, kind: str) -> LaneKernel:
+    def _kernel(self, dtype: str, kind: Kind) -> LaneKernel:
         return self._prepared(dtype, kind)[1]
 
-    def _prepared(self, dtype: str, kind: str) -> tuple[Any, LaneKernel]:
+    def _prepared(self, dtype: str, kind: Kind) -> tuple[Any, LaneKernel]:
         found = self._entries.get((dtype, kind))
         if found is None:
             single = kind == "single"
-            job = dataclasses.replace(self._job, dtype=dtype, width=1 if single else self._job.width, streaming=kind == "streaming")
+            streaming = kind if isinstance(kind, tuple) else None
+            job = dataclasses.replace(self._job, dtype=dtype, width=1 if single else self._job.width, streaming=streaming)
             kernel = lane_kernel(job)
             crew = None if single else self._team()
             found = (kernel.entry(crew) if entry.available() else _never, kernel)
@@ -102,6 +106,13 @@ class Compiled:
             self._input_dims = len(next(iter(kernel.inputs.values())))
             self._entries[dtype, kind] = found
         return found
+
+    def _streaming(self, dtype: str, outs: Sequence[Any]) -> tuple[int, ...] | None:
+        """The kind of kernel that streams to these arrays, if there is one, and if it would not be one of too many to compile."""
+        if not all(isinstance(a, np.ndarray) for a in outs):
+            return None
+        kind = llvm_stream.skews([a.ctypes.data for a in outs])
+        return kind if (dtype, kind) in self._entries or len(self._entries) < _MOST_KERNELS else None
 
     def _team(self) -> Crew | None:
         if self._crew is None and self._threads > 1:
@@ -119,15 +130,16 @@ class Compiled:
                 single = first.size == self._input_size
                 kind = "single" if single else "batch"
                 native_entry, kernel = self._entries.get((dtype, kind)) or self._prepared(dtype, kind)
-                if first.size >= kernel.stream_numbers:
-                    native_entry, kernel = self._prepared(dtype, "streaming")
                 if out is None:
                     batch = first.shape[: first.ndim - self._input_dims]
-                    outs: Any = [np.empty(batch + shape, first.dtype) for shape in kernel.outputs.values()]
+                    make = np.empty if first.size < kernel.stream_numbers else arrays.fresh
+                    outs: Any = [make(batch + shape, first.dtype) for shape in kernel.outputs.values()]
                 elif len(kernel.outputs) == 1:
                     outs = (out,)
                 else:
                     outs = out if isinstance(out, tuple | list) else ()
+                if first.size >= kernel.stream_numbers and (streaming := self._streaming(dtype, outs)):
+                    native_entry, kernel = self._prepared(dtype, streaming)
                 if self._crew is not None and not single and first.size >= kernel.least_numbers:
                     self._crew.ensure_awake()
                 if native_entry(*inputs, *outs):
@@ -149,16 +161,16 @@ class Compiled:
             self._check(batch)
         count = math.prod(batch.shape)
         kernel = self._kernel(batch.dtype.name, "single" if count == 1 else "batch")
-        if count >= kernel.stream_rows():
-            kernel = self._kernel(batch.dtype.name, "streaming")
         results = arrays.allocate(batch, kernel.outputs, out)
         rows = [_rows(batch.rows[name]) for name in kernel.inputs]
         targets = [
             array.reshape(count, math.prod(kernel.outputs[name]))
             if array.flags.carray and (out is None or not any(np.may_share_memory(array, r) for r in rows))
-            else np.empty((count, math.prod(kernel.outputs[name])), batch.dtype)
+            else arrays.fresh((count, math.prod(kernel.outputs[name])), batch.dtype)
             for name, array in results.items()
         ]
+        if count >= kernel.stream_rows() and (streaming := self._streaming(batch.dtype.name, targets)):
+            kernel = self._kernel(batch.dtype.name, streaming)
         if count:
             used = [*rows, *targets]
             kernel.run(used, [a.strides[0] // a.itemsize for a in used], count, self._team() if count >= kernel.least() else None)

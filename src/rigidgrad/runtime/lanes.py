@@ -48,7 +48,7 @@ class Job:
     packed: bool = False
     dtype: str = "float64"
     width: int = 0  # 0: what the CPU has
-    streaming: bool = False  # for results larger than the caches
+    streaming: tuple[int, ...] | None = None  # for results larger than the caches: where in a cache line each begins
 
     @property
     def owner(self) -> str:
@@ -88,7 +88,7 @@ class Recording:
     packed: bool = False
     dtype: str = "float64"
     width: int = 0
-    streaming: bool = False
+    streaming: tuple[int, ...] | None = None
 
     @property
     def lanes(self) -> int:
@@ -150,7 +150,7 @@ class LaneKernel:
 
     def grain(self) -> int:
         """Rows of a thread's chunk. A streaming kernel begins and ends a chunk without computing meanwhile, so its chunks are longer."""
-        w, time = self.job.lanes, _CHUNK_NS * (16 if self.job.streaming else 1)
+        w, time = self.job.lanes, _CHUNK_NS * (1 if self.job.streaming is None else 64)
         return max(w, math.ceil(time / self.nanoseconds() / w) * w)
 
     def nanoseconds(self) -> float:
@@ -166,7 +166,7 @@ class LaneKernel:
         job, sizes, each = self.job, self._sizes[len(self.inputs) :], 8 if self.job.dtype == "float64" else 4
         row = sum(sizes) * each
         written = row >= _STREAM_ROW and self.counts["flops"] <= _STREAM_FLOPS * sum(sizes)  # then writing takes as long as computing
-        able = job.lanes > 1 and not job.streaming and all(llvm_stream.fits(size, each, job.lanes) for size in sizes)
+        able = job.lanes > 1 and job.streaming is None and all(llvm_stream.fits(size, each, job.lanes) for size in sizes)
         return math.ceil(STREAM_BYTES / row) if written and able else math.inf
 
     def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:

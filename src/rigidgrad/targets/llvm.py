@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -146,19 +147,22 @@ class Lanes:
         return self.emit(f"bitcast {self.of(self.integer)} {a} to {self.vector}")
 
 
-def render(program: Program, dtype: str, width: int, *, packed: bool = False, streaming: bool = False) -> str:
-    """The module's text. `packed` leaves structural zeros out of the outputs. With `streaming`, results go past the caches into rows that follow each other."""
+def render(program: Program, dtype: str, width: int, *, packed: bool = False, streaming: Sequence[int] | None = None) -> str:
+    """The module's text. `packed` leaves structural zeros out of the outputs.
+
+    With `streaming`, results go past the caches, into rows that follow each other; it has of each output how many bytes of a line are before it.
+    """
     outputs = output_layout(program, packed)
     lanes = Lanes(dtype, width)
     inputs = [math.prod(s) for s in program.inputs.values()]
-    if streaming:
-        kernel = kernel_function(lanes, program, llvm_stream.Rows(lanes, program, outputs))
-        rows = llvm_stream.rows(dtype, width, inputs, outputs)
+    if streaming is not None:
+        kernel = kernel_function(lanes, program, Buffers(lanes, outputs, "sp", llvm_stream.steps(lanes, outputs, streaming)))
+        rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes()
     elif width > 1 and sum(len(layout.columns) for layout in outputs) < _FEW:
         kernel = kernel_function(lanes, program, llvm_direct.Windows(lanes, outputs))
         rows = llvm_direct.rows(dtype, width, inputs, outputs)
     else:
-        kernel = kernel_function(lanes, program, Buffers(lanes, outputs))
+        kernel = kernel_function(lanes, program, Buffers(lanes, outputs, "p", _written_ahead(lanes, outputs)))
         rows = llvm_rows.rows(dtype, width, inputs, outputs)
     return "\n".join([llvm_math.functions(lanes, program), kernel, rows, declarations(lanes)])
 
@@ -201,18 +205,18 @@ def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
 
 
 class Buffers:
-    """Where a kernel's results go: lane buffers, one vector a result, as soon as it is known. Meanwhile users' rows are prepared for what will be copied there.
+    """Where a kernel's results go: lane buffers, one vector a result, as soon as it is known. Meanwhile, spread over its work, the kernel takes some other steps.
 
-    `loose` buffers are aligned to numbers, not to vectors, and no rows are prepared.
+    `pointers`: letters of parameters that the steps have of each output. Without steps, buffers are aligned to numbers, not to vectors.
     """
 
-    def __init__(self, lanes: Lanes, outputs: list[OutputLayout], loose: bool = False):
+    def __init__(self, lanes: Lanes, outputs: list[OutputLayout], pointers: str = "", steps: list[Callable[[], None]] | None = None):
         self.lanes, self.outputs = lanes, outputs
-        self.align = lanes.bytes if lanes.width == 1 or loose else lanes.bytes * lanes.width
-        self.ahead = [] if loose else _written_ahead(lanes, outputs)
-        self.fetched = 0
+        self.align = lanes.bytes if lanes.width == 1 or steps is None else lanes.bytes * lanes.width
+        self.steps = steps or []
+        self.taken = 0
         each = range(len(outputs))
-        self.parameters = [f"ptr noalias %o{k}" for k in each] + [f"ptr %p{k}" for k in each]
+        self.parameters = [f"ptr noalias %o{k}" for k in each] + [f"ptr %{x}{k}" for x in pointers for k in each]
 
     def store(self, value: str, output: int, column: int) -> None:
         slot = self.outputs[output].slots[column] if self.lanes.width > 1 else column
@@ -221,14 +225,9 @@ class Buffers:
 
     def advance(self, done: int, work: int) -> None:
         """Called between operations, when `done` of all their `work` is done."""
-        while self.fetched < len(self.ahead) * done // work:
-            output, offset = self.ahead[self.fetched]
-            place = self.lanes.emit(f"getelementptr i8, ptr %p{output}, i64 {offset}")
-            if self.outputs[output].sparse:
-                self.lanes.do(f"store {self.lanes.vector} zeroinitializer, ptr {place}, align {self.align}")
-            else:
-                self.lanes.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 2, i32 1)")
-            self.fetched += 1
+        while self.taken < len(self.steps) * done // work:
+            self.steps[self.taken]()
+            self.taken += 1
 
 
 def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_direct.Windows, shared: frozenset[str] = frozenset()) -> str:
@@ -305,20 +304,29 @@ def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_dire
     )
 
 
-def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[tuple[int, int]]:
-    """(output, offset) of vectors of zeros to write, or of cache lines to fetch, for the results of W rows, spread over the kernel's work."""
+def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[Callable[[], None]]:
+    """Users' rows from %p0, %p1, … on are prepared for results that will be copied there: zeros are written, or cache lines fetched."""
     if lanes.width == 1:
         return []
     vector = lanes.bytes * lanes.width
     row = lanes.bytes * sum(len(o.columns) for o in outputs)
-    result = []
+
+    def zeros(output: int, offset: int) -> None:
+        place = lanes.emit(f"getelementptr i8, ptr %p{output}, i64 {offset}")
+        lanes.do(f"store {lanes.vector} zeroinitializer, ptr {place}, align {vector}")
+
+    def fetch(output: int, offset: int) -> None:
+        place = lanes.emit(f"getelementptr i8, ptr %p{output}, i64 {offset}")
+        lanes.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 2, i32 1)")
+
+    steps: list[Callable[[], None]] = []
     for k, layout in enumerate(outputs):
         size = len(layout.columns) * vector
         if layout.sparse:
-            result += [(k, offset) for offset in range(0, size - vector, vector)]
+            steps += [partial(zeros, k, offset) for offset in range(0, size - vector, vector)]
         elif _PREFETCH_FROM <= row <= _PREFETCH_TO:
-            result += [(k, offset) for offset in range(0, size, 64)]
-    return result
+            steps += [partial(fetch, k, offset) for offset in range(0, size, 64)]
+    return steps
 
 
 def _operation(lanes: Lanes, kind: str, x: list[str]) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def transpose(emit: Callable[[str], str], scalar: str, vectors: list[str], w: int) -> list[str]:
-    """w vectors of w numbers, by swapping blocks of half, a quarter, … of the width."""
-    half, v, kind = w // 2, list(vectors), f"<{w} x {scalar}>"
+    """Vectors of w numbers, as many as they have or fewer: each square of them, by swapping blocks of half, a quarter, … of its width."""
+    half, v, kind = len(vectors) // 2, list(vectors), f"<{w} x {scalar}>"
 
     def shuffle(a: str, b: str, mask: list[int]) -> str:
         return emit(f"shufflevector {kind} {a}, {kind} {b}, <{w} x i32> <{', '.join(f'i32 {k}' for k in mask)}>")
@@ -24,7 +24,7 @@ def transpose(emit: Callable[[str], str], scalar: str, vectors: list[str], w: in
     while half:
         low = [w + k - half if k & half else k for k in range(w)]
         high = [w + k if k & half else k + half for k in range(w)]
-        for i in range(w):
+        for i in range(len(v)):
             if not i & half:
                 v[i], v[i + half] = shuffle(v[i], v[i + half], low), shuffle(v[i], v[i + half], high)
         half //= 2
@@ -37,6 +37,8 @@ def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout])
 
 
 class Walk:
+    halves = 1  # blocks whose results are kept
+
     def __init__(self, dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]):
         self.scalar_type = "double" if dtype == "float64" else "float"
         self.bytes = 8 if dtype == "float64" else 4
@@ -188,7 +190,7 @@ class Walk:
         """The rows from %b on, their inputs being in lanes."""
         self.call_kernel([self.prepare(k, layout, "%b") for k, layout in enumerate(self.outputs)])
         for k, layout in enumerate(self.outputs):
-            self.write_block(k, layout)
+            self.write_block(k, layout, "%b", f"%obuf{k}")
 
     def settle(self) -> None:
         """After the last full block, which ends before row %t."""
@@ -201,12 +203,16 @@ class Walk:
         self.input_buffers()
         self.steps("o", "os", len(self.outputs))
         for k, layout in enumerate(self.outputs):
-            n = max(layout.slots, default=0) + 1
+            n = self.halves * self.slots(k)
             self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
             if layout.sparse:
                 self.do(f"%zeros{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
             if None in layout.columns:
                 self.zero(f"%obuf{k}", self.vector, n)
+
+    def slots(self, k: int) -> int:
+        """Vectors of a block's results."""
+        return max(self.outputs[k].slots, default=0) + 1
 
     def input_buffers(self) -> None:
         for k, size in enumerate(self.inputs):
@@ -267,14 +273,14 @@ class Walk:
             p *= 2
         return pieces[0]
 
-    def write_block(self, k: int, layout: OutputLayout) -> None:
+    def write_block(self, k: int, layout: OutputLayout, first: str, source: str) -> None:
         """Transposed from lanes to rows: all columns in blocks of W, or zeros everywhere and then the few columns that are not structurally zero."""
-        row = self.lane_rows("o", k, "%b")
+        row = self.lane_rows("o", k, first)
         size, w = len(layout.columns), self.width
         if not size:
             return
         if not layout.sparse:
-            self.write_columns(k, row, size)
+            self.write_columns(source, row, size)
             return
         # the zeros are there already
         p = min(self.block(size), 4)
@@ -285,7 +291,7 @@ class Walk:
         def write(i: str) -> None:
             entry = self.emit(f"mul i64 {i}, {p + 1}")
             j, *columns = (self.look_up(table, self.emit(f"add i64 {entry}, {c}")) for c in range(p + 1))
-            self.write_window(k, row, j, columns, p)
+            self.write_window(source, row, j, columns, p)
 
         if starts:
             self.loop(len(starts), write)
@@ -349,14 +355,14 @@ class Walk:
                 covered = j + p
         return starts
 
-    def write_columns(self, k: int, row: list[str], size: int) -> None:
+    def write_columns(self, source: str, row: list[str], size: int) -> None:
         """All columns of W rows, block by block."""
         w, p = self.width, self.block(size)
         starts = self.starts(size, p)
 
         def write(j: str) -> None:
             first = self.emit(f"mul i64 {j}, {w}")
-            self.write_window(k, row, j, [first if c == 0 else self.emit(f"add i64 {first}, {c * w}") for c in range(p)], p)
+            self.write_window(source, row, j, [first if c == 0 else self.emit(f"add i64 {first}, {c * w}") for c in range(p)], p)
 
         even = len(starts) - (starts[-1] % p != 0)
         if even <= 4:
@@ -365,22 +371,22 @@ class Walk:
             return
         self.loop(even, lambda i: write(self.emit(f"mul i64 {i}, {p}")))
         if size % p == 1:
-            self.write_column(k, row, size - 1)
+            self.write_column(source, row, size - 1)
             return
         for j in starts[even:]:
             write(str(j))
 
-    def write_column(self, k: int, row: list[str], j: int) -> None:
+    def write_column(self, source: str, row: list[str], j: int) -> None:
         """One column of W rows, number by number."""
-        column = self.emit(f"load {self.vector}, ptr {self.at(f'%obuf{k}', j * self.width)}, align {self.bytes * self.width}")
+        column = self.emit(f"load {self.vector}, ptr {self.at(source, j * self.width)}, align {self.bytes * self.width}")
         for lane in range(self.width):
             x = self.emit(f"extractelement {self.vector} {column}, i64 {lane}")
             self.do(f"store {self.scalar_type} {x}, ptr {self.at(row[lane], j)}, align {self.bytes}")
 
-    def write_window(self, k: int, row: list[str], j: str, columns: list[str], p: int) -> None:
+    def write_window(self, source: str, row: list[str], j: str, columns: list[str], p: int) -> None:
         """p columns of W rows, p by p; `columns` are their places in the lane buffer."""
         w, part = self.width, self.scalar_type if p == 1 else f"<{p} x {self.scalar_type}>"
-        bases = [self.at(f"%obuf{k}", c) for c in columns]
+        bases = [self.at(source, c) for c in columns]
         for group in range(0, w, p):
             loaded = [self.emit(f"load {part}, ptr {self.at(base, group)}, align {self.bytes * p}") for base in bases]
             for lane, x in enumerate(transpose(self.emit, self.scalar_type, loaded, p)):
@@ -409,11 +415,14 @@ class Walk:
 
             self.loop(w, read_lane, "lane")
 
+    def run_partial(self) -> None:
+        # what the kernel would write ahead goes into a buffer: rows beyond the last are not ours
+        self.call_kernel([f"%zeros{k}" if layout.sparse else f"%obuf{k}" for k, layout in enumerate(self.outputs)])
+
     def partial_block(self) -> None:
         w, s = self.width, self.scalar_type
         self.read_partial()
-        # what the kernel would write ahead goes into a buffer: rows beyond the last are not ours
-        self.call_kernel([f"%zeros{k}" if layout.sparse else f"%obuf{k}" for k, layout in enumerate(self.outputs)])
+        self.run_partial()
         for k, layout in enumerate(self.outputs):
             size = len(layout.columns)
             if not size:

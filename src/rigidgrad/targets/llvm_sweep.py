@@ -21,7 +21,7 @@ def render(program: Program, dtype: str, width: int, shared: frozenset[str]) -> 
     lanes = llvm.Lanes(dtype, width)
     parts = [
         llvm_math.functions(lanes, program),
-        llvm.kernel_function(lanes, program, llvm.Buffers(lanes, layouts, loose=True), shared),
+        llvm.kernel_function(lanes, program, llvm.Buffers(lanes, layouts), shared),
         _knot(len(program.inputs), len(program.outputs)),
         llvm.declarations(lanes),
     ]
@@ -37,7 +37,7 @@ def _knot(inputs: int, outputs: int) -> str:
             lines.append(f"  %{name}{k} = load i64, ptr %{name}p{k}, align 8")
         lines += [f"  %s{k} = mul i64 %g, %g{k}", f"  %b{k} = add i64 %a{k}, %s{k}"]
         lines += [f"  %o{k} = mul i64 %k, %k{k}", f"  %x{k} = add i64 %b{k}, %o{k}", f"  %p{k} = inttoptr i64 %x{k} to ptr"]
-    arguments = [f"ptr %p{k}" for k in range(count)] + ["ptr null"] * outputs
+    arguments = [f"ptr %p{k}" for k in range(count)]
     lines += [
         f"  %libm = getelementptr i64, ptr %context, i64 {3 * count}",
         f"  call void @kernel(ptr %libm, {', '.join(arguments)})",
