@@ -30,7 +30,7 @@ _FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
 _CHUNK_NS = 4000
 _WORTH_NS = 12000
 # bytes of results from which on a streaming kernel sends them past the caches, which would not keep them; where that pays: bytes of a row, flops for each of its numbers
-STREAM_BYTES = 8_000_000
+STREAM_BYTES = 6_000_000
 _STREAM_ROW = 1024
 _STREAM_FLOPS = 12
 

@@ -1,7 +1,8 @@
 """Results larger than the caches, as LLVM IR: rows go to memory past the caches, while the rows after them are computed.
 
-The kernel leaves results in lanes, in one of two buffers. Meanwhile it transposes those of the W rows before, in the other buffer, and writes them from their first column to their
-last, spread evenly over its arithmetic: 32 bytes of one row after those of the other, so that the processor can put whole lines together before it writes them to memory.
+The kernel leaves results in lanes, in one of two buffers. Meanwhile it transposes those of the W rows before, in the other buffer, into whole cache lines and writes them, from their first
+column to their last and spread evenly over its arithmetic. Which numbers share a line depends on where in one the output begins, which is therefore part of the code; a line of nothing but
+structural zeros costs no more than its stores.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from rigidgrad.targets.llvm import Lanes, OutputLayout
 
 LINE = 64  # bytes of a cache line
-_STORE = 32  # bytes written at once
+_STORE = 32  # bytes written at once, where they are aligned
 _WINDOW = 16  # bytes to which all rows are aligned
+_EACH = LINE // _WINDOW  # windows of a line
 _PAST_CACHES = "!nontemporal !0"
 
 
@@ -34,10 +36,7 @@ def skews(addresses: Sequence[int]) -> tuple[int, ...] | None:
 
 def steps(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int]) -> list[Callable[[], None]]:
     """What a kernel does meanwhile: results in lanes from %s0, %s1, … on become rows from %p0, %p1, … on."""
-    rows = [_Rows(lanes, output, layout, skews[output]) for output, layout in enumerate(outputs)]
-    # the first row begins in a line that the block before has just begun, the last one ends in a line that the next block goes on with
-    begin, end = ([partial(action, x) for x in rows] for action in (_Rows.write_begin, _Rows.write_end))
-    return [*begin, *(step for x in rows for step in x.steps()), *end]
+    return [step for output, layout in enumerate(outputs) for step in _Rows(lanes, output, layout, skews[output]).steps()]
 
 
 class _Rows:
@@ -49,42 +48,43 @@ class _Rows:
         self.columns = _WINDOW // lanes.bytes  # of a window
         self.size = len(layout.columns)
         self.windows = self.size // self.columns
-        self.found: dict[int, list[str]] = {}  # windows of the lanes at hand, transposed
+        self.found: dict[int, list[str]] = {}  # windows of the lanes at hand, transposed: the first ones and the last
+        self.before: dict[int, list[str]] = {}  # those of the lanes before
         phases = [(skew + lane * self.size * lanes.bytes) % LINE for lane in range(lanes.width)]
         self.begins = [(-phase % LINE) // _WINDOW for phase in phases]  # the window with which the first whole line of each row begins
 
     def steps(self) -> Iterator[Callable[[], None]]:
         for first in range(0, self.lanes.width, self.together):
-            yield from (partial(self.write, first, w) for w in range(self.windows))
-        yield from (partial(self.write_seam, lane) for lane in range(1, self.lanes.width))
+            several = range(first, first + self.together)
+            begin = 0
+            for end in range(1, self.windows + 1):
+                complete = [lane for lane in several if end - _EACH >= self.begins[lane] and (end - self.begins[lane]) % _EACH == 0]
+                if complete or end == self.windows:
+                    yield partial(self.write, several, range(begin, end), complete)
+                    begin = end
+            yield from (partial(self.write_seam, several, lane) for lane in several)
 
-    def write(self, first: int, window: int) -> None:
-        """The lines that are complete with a window."""
-        each = LINE // _WINDOW
-        self.found = {w: x for w, x in self.found.items() if w > window - each}
-        self.found[window] = self.transposed(first, window)
-        for lane in range(first, first + self.together):
-            start = window - each + 1
-            if start >= self.begins[lane] and (start - self.begins[lane]) % each == 0:
-                self.store(lane, range(start, window + 1), self.found)
+    def write(self, several: range, windows: range, complete: list[int]) -> None:
+        """The lines of some lanes that are complete with these windows."""
+        if windows.start == 0:
+            self.before, self.found = self.found, {}
+        self.found |= {w: self.transposed(several.start, w) for w in windows}
+        for lane in complete:
+            self.store(lane, range(windows.stop - _EACH, windows.stop), self.found)
+        # the first windows are needed once more, for seams
+        self.found = {w: x for w, x in self.found.items() if w < _EACH or w > windows.stop - _EACH}
+
+    def write_seam(self, several: range, lane: int) -> None:
+        """The line that a row shares with the one before; the first and the last row's share one with rows of other blocks."""
+        if lane > 0:
+            self.store(lane - 1, self.ending(lane - 1), self.found if lane > several.start else self.before)
+        self.store(lane, range(self.begins[lane]), self.found)
+        if lane == self.lanes.width - 1:
+            self.store(lane, self.ending(lane), self.found)
 
     def ending(self, lane: int) -> range:
-        """Windows of a row's last line, which the next row goes on with."""
-        return range(self.windows - (self.windows - self.begins[lane]) % (LINE // _WINDOW), self.windows)
-
-    def write_windows(self, lane: int, windows: range) -> None:
-        self.store(lane, windows, {w: self.transposed(lane - lane % self.together, w) for w in windows})
-
-    def write_seam(self, lane: int) -> None:
-        """The line that a row shares with the one before."""
-        self.write_windows(lane - 1, self.ending(lane - 1))
-        self.write_windows(lane, range(self.begins[lane]))
-
-    def write_begin(self) -> None:
-        self.write_windows(0, range(self.begins[0]))
-
-    def write_end(self) -> None:
-        self.write_windows(self.lanes.width - 1, self.ending(self.lanes.width - 1))
+        """Windows after a row's last whole line."""
+        return range(self.windows - (self.windows - self.begins[lane]) % _EACH, self.windows)
 
     def transposed(self, first: int, window: int) -> list[str]:
         """A window's columns of several lanes from `first` on: 16 bytes of a few rows in each vector; nothing if all are zeros."""
