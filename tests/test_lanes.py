@@ -245,6 +245,7 @@ def test_strided_and_broadcast_inputs_are_read_in_place():
 def stream_everything(set_attribute):
     """From now on, all batches count as too large for the caches."""
     set_attribute(lanes, "STREAM_BYTES", 1)
+    set_attribute(lanes, "STREAM_ROWS", 1)
     set_attribute(lanes, "_STREAM_FLOPS", math.inf)
     set_attribute(lanes, "_STREAM_ROW", 0)
     set_attribute(lanes, "_kernels", {})

@@ -29,8 +29,10 @@ _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
 _CHUNK_NS = 4000
 _WORTH_NS = 12000
-# bytes of results from which on a streaming kernel sends them past the caches, which would not keep them; where that pays: bytes of a row, flops for each of its numbers
+# bytes of results from which on a streaming kernel sends them past the caches, which would not keep them, and rows that are worth to compile it for
 STREAM_BYTES = 6_000_000
+STREAM_ROWS = 512
+# where it pays: bytes of a row, flops for each of its numbers
 _STREAM_ROW = 1024
 _STREAM_FLOPS = 12
 
@@ -167,7 +169,7 @@ class LaneKernel:
         row = sum(sizes) * each
         written = row >= _STREAM_ROW and self.counts["flops"] <= _STREAM_FLOPS * sum(sizes)  # then writing takes as long as computing
         able = job.lanes > 1 and job.streaming is None and all(llvm_stream.fits(size, each, job.lanes) for size in sizes)
-        return math.ceil(STREAM_BYTES / row) if written and able else math.inf
+        return max(STREAM_ROWS, math.ceil(STREAM_BYTES / row)) if written and able else math.inf
 
     def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
         """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
