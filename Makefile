@@ -23,6 +23,7 @@ format: $(VENV)/.lint
 
 docs: $(VENV)/.docs
 	@$(BIN)/python tools/performance_tables.py
+	@$(BIN)/python bench/picture.py bench/results/dynamics.json docs/pictures/speed.svg
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@$(BIN)/python tools/check_links.py build/site
 

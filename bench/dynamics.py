@@ -18,7 +18,7 @@ from peers import PEERS, Peers, ours
 
 TOLERANCE = {"float64": 1e-8, "float32": 5e-2}
 BUILDS_AT = 256  # all builds of a peer are timed here; elsewhere only the fastest of them
-THREADS = [("iiwa14", "aba_derivatives", 128), ("iiwa14", "aba_derivatives", 1024)]
+THREADS = [("iiwa14", "aba_derivatives", 128), ("iiwa14", "aba_derivatives", 1024), ("atlas", "rnea_derivatives", 4096)]
 
 
 def arguments() -> argparse.Namespace:

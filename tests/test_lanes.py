@@ -6,6 +6,7 @@ import ctypes
 import math
 import mmap
 import os
+import re
 import subprocess
 import sys
 
@@ -291,6 +292,26 @@ def test_streamed_results_are_the_same(monkeypatch, name, widths, dtype):
             able = all(size % 16 == 0 and size >= 128 for size in sizes) and width * np.dtype(dtype).itemsize >= 16
             assert streams(fast) == (set(skews) if able else set())
             assert able or packed or width == 2 or name == "iiwa14"
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("float64", 4), ("float32", 8), ("float64", 8)])
+@pytest.mark.parametrize("skews", [(0, 0, 0), (16, 48, 32)])
+def test_streamed_lines_are_written_once_and_whole(dtype, width, skews):
+    """Every byte of W rows by one store past the caches, and a whole line by two that follow each other."""
+    job = lanes.Job(rg.load("hyq", floating_base=True).model, "rnea_derivatives", dtype=dtype, width=width, streaming=skews)
+    size = np.dtype(dtype).itemsize
+    text = job.ir()
+    starts = {name: (int(k), int(place)) for name, k, place in re.findall(r"(%t\d+) = getelementptr \w+, ptr %p(\d), i64 (\d+)", text)}
+    stores = re.findall(r"store <(\d+) x \w+> \S+, ptr (%t\d+), align (\d+), !nontemporal", text)
+    written = [(starts[name][0], skews[starts[name][0]] + starts[name][1] * size, int(n) * size) for n, name, _ in stores]
+    rows = 18 * 18 * size * width
+    for output in range(3):
+        bytes_of = sorted(byte for k, begin, length in written if k == output for byte in range(begin, begin + length))
+        assert bytes_of == list(range(skews[output], skews[output] + rows))
+    assert all(int(align) == length and begin % length == 0 for (_, begin, length), (_, _, align) in zip(written, stores, strict=True))
+    lines = [(k, begin // 64) for k, begin, _ in written]
+    visits = [line for line, before in zip(lines, [None, *lines], strict=False) if line != before]
+    assert len(visits) == len(set(lines))
 
 
 def test_arrays_that_begin_anywhere_do_not_have_kernels_compiled_for_ever(monkeypatch):

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md and docs/accuracy.md from bench/results/*.json: what stands between markers comes from these files alone."""
+"""Writes the tables of README.md, docs/performance.md and docs/accuracy.md from bench/results/*.json: what stands between markers comes from these files alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / name for name in ("performance.md", "accuracy.md")]
+PAGES = [ROOT / name for name in ("README.md", "docs/performance.md", "docs/accuracy.md")]
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 FUNCTIONS = {
     "rnea": "inverse dynamics",
@@ -71,6 +71,21 @@ def dynamics(result: Result) -> str:
         "against the fastest peer",
     ]
     return table(header, rows)
+
+
+def against_pinocchio(result: Result) -> str:
+    """Ratios, a robot a row; in brackets with packed results."""
+    rows: dict[str, list[str]] = {}
+    for cell in result["cells"]:
+        if cell["count"] == 4096:
+            theirs = fastest(cell, "pinocchio")
+            dense, packed = (
+                f"{theirs / x:.0f}x" if theirs and x else "" for x in (ours(cell, f"float64 {way}") for way in ("out", "packed"))
+            )
+            name, _, base = cell["robot"].partition("-")
+            label = f"{name}, floating base" if base else f"{name}, {cell['nv']} joints"
+            rows.setdefault(label, []).append(f"{dense} ({packed})" if packed else dense)
+    return table(["", *FUNCTIONS.values()], ([label, *row] for label, row in rows.items()))
 
 
 def one_state(result: Result) -> str:
@@ -154,6 +169,7 @@ def linear_solvers(result: Result) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
+    "against_pinocchio": ("dynamics", against_pinocchio),
     "dynamics": ("dynamics", dynamics),
     "one_state": ("dynamics", one_state),
     "errors": ("dynamics", errors),
@@ -166,22 +182,24 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
 }
 
 
-def source(name: str, result: Result) -> str:
-    """Where a table comes from: file, date, machine, command."""
+def source(name: str, result: Result, top: str) -> str:
+    """Where a table comes from: file, date, machine, command. `top`: the way from the page to the project's folder."""
     machine = result["machine"]
     path = f"bench/results/{name}.json"
-    return f"[{path}](../{path}), {machine['date'][:10]}, {machine['cpu']} ({', '.join(machine['features'])}), {machine['cores']} cores: `{machine['command']}`."
+    later = " Some of it was measured again; the file names the commands." if result.get("again") else ""
+    where = f"{machine['date'][:10]}, {machine['cpu']} ({', '.join(machine['features'])}), {machine['cores']} cores"
+    return f"[{path}]({top}{path}), {where}: `{machine['command']}`.{later}"
 
 
-def filled(page: str) -> str:
+def filled(page: str, top: str) -> str:
     def fill(match: re.Match[str]) -> str:
         name, render = TABLES[match[2]]
         result = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
-        return f"{match[1]}{render(result)}\n\n{source(name, result)}\n{match[3]}"
+        return f"{match[1]}{render(result)}\n\n{source(name, result, top)}\n{match[3]}"
 
     return MARKED.sub(fill, page)
 
 
 if __name__ == "__main__":
     for page in PAGES:
-        page.write_text(filled(page.read_text()))
+        page.write_text(filled(page.read_text(), "" if page.parent == ROOT else "../"))

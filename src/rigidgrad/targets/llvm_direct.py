@@ -1,7 +1,4 @@
-"""Rows written by the kernel itself, as LLVM IR: results are transposed in registers as soon as those of neighbouring columns are known.
-
-For small results that is all there is to do; for results larger than the caches, `llvm_stream` goes on from here.
-"""
+"""Rows written by the kernel itself, as LLVM IR: results are transposed in registers as soon as those of neighbouring columns are known."""
 
 from __future__ import annotations
 
@@ -63,11 +60,8 @@ class Windows:
                 mask = ", ".join(f"i32 {lane}" for lane in range(group, group + p))
                 picked = [lanes.emit(f"shufflevector {lanes.vector} {x}, {lanes.vector} poison, <{p} x i32> <{mask}>") for x in columns]
             for lane, x in enumerate(transpose(lanes.emit, lanes.scalar, picked, p)):
-                self.put(f"<{p} x {lanes.scalar}>", x, output, (group + lane) * size + first)
-
-    def put(self, kind: str, value: str, output: int, place: int) -> None:
-        at = self.lanes.emit(f"getelementptr {self.lanes.scalar}, ptr %o{output}, i64 {place}")
-        self.lanes.do(f"store {kind} {value}, ptr {at}, align {self.lanes.bytes}")
+                at = lanes.emit(f"getelementptr {lanes.scalar}, ptr %o{output}, i64 {(group + lane) * size + first}")
+                lanes.do(f"store <{p} x {lanes.scalar}> {x}, ptr {at}, align {lanes.bytes}")
 
 
 def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:

@@ -205,10 +205,14 @@ class Walk:
         for k, layout in enumerate(self.outputs):
             n = self.halves * self.slots(k)
             self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
-            if layout.sparse:
-                self.do(f"%zeros{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
+            self.spare(k, layout)
             if None in layout.columns:
                 self.zero(f"%obuf{k}", self.vector, n)
+
+    def spare(self, k: int, layout: OutputLayout) -> None:
+        """%spare0, …: rows for what the kernel writes meanwhile and is not to be seen."""
+        if layout.sparse:
+            self.do(f"%spare{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
 
     def slots(self, k: int) -> int:
         """Vectors of a block's results."""
@@ -332,7 +336,7 @@ class Walk:
         self.label(f"{apart}_end")
         self.do(f"br label %{ready}")
         self.label(ready)
-        return self.emit(f"phi ptr [ {aligned}, %{together} ], [ %zeros{k}, %{apart}_end ]")
+        return self.emit(f"phi ptr [ {aligned}, %{together} ], [ %spare{k}, %{apart}_end ]")
 
     def fill_zeros(self, row: str, size: int) -> None:
         w = self.width
@@ -417,7 +421,7 @@ class Walk:
 
     def run_partial(self) -> None:
         # what the kernel would write ahead goes into a buffer: rows beyond the last are not ours
-        self.call_kernel([f"%zeros{k}" if layout.sparse else f"%obuf{k}" for k, layout in enumerate(self.outputs)])
+        self.call_kernel([f"%spare{k}" if layout.sparse else f"%obuf{k}" for k, layout in enumerate(self.outputs)])
 
     def partial_block(self) -> None:
         w, s = self.width, self.scalar_type

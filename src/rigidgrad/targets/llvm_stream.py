@@ -16,21 +16,21 @@ from rigidgrad.targets.llvm_rows import Walk, transpose
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import Lanes, OutputLayout
 
-LINE = 64  # bytes of a cache line
+_LINE = 64  # bytes of a cache line
 _STORE = 32  # bytes written at once, where they are aligned
 _WINDOW = 16  # bytes to which all rows are aligned
-_EACH = LINE // _WINDOW  # windows of a line
+_EACH = _LINE // _WINDOW  # windows of a line
 _PAST_CACHES = "!nontemporal !0"
 
 
 def fits(size: int, bytes: int, width: int) -> bool:
     """Whether rows of `size` numbers can be streamed W at a time."""
-    return width * bytes >= _WINDOW and size * bytes % _WINDOW == 0 and size * bytes >= 2 * LINE
+    return width * bytes >= _WINDOW and size * bytes % _WINDOW == 0 and size * bytes >= 2 * _LINE
 
 
 def skews(addresses: Sequence[int]) -> tuple[int, ...] | None:
     """Bytes of a line before the first number of each output, if they can be streamed to."""
-    found = tuple(address % LINE for address in addresses)
+    found = tuple(address % _LINE for address in addresses)
     return None if any(skew % _WINDOW for skew in found) else found
 
 
@@ -50,8 +50,8 @@ class _Rows:
         self.windows = self.size // self.columns
         self.found: dict[int, list[str]] = {}  # windows of the lanes at hand, transposed: the first ones and the last
         self.before: dict[int, list[str]] = {}  # those of the lanes before
-        phases = [(skew + lane * self.size * lanes.bytes) % LINE for lane in range(lanes.width)]
-        self.begins = [(-phase % LINE) // _WINDOW for phase in phases]  # the window with which the first whole line of each row begins
+        phases = [(skew + lane * self.size * lanes.bytes) % _LINE for lane in range(lanes.width)]
+        self.begins = [(-phase % _LINE) // _WINDOW for phase in phases]  # the window with which the first whole line of each row begins
 
     def steps(self) -> Iterator[Callable[[], None]]:
         for first in range(0, self.lanes.width, self.together):
@@ -131,13 +131,11 @@ class StreamWalk(Walk):
 
     halves = 2
 
-    def buffers(self) -> None:
-        super().buffers()
-        for k, layout in enumerate(self.outputs):
-            # for what is not to be written, as aligned as what is
-            self.do(f"%room{k} = alloca [{len(layout.columns) + LINE} x {self.vector}], align 64")
-            begin = self.emit(f"and i64 {self.emit(f'ptrtoint ptr %out{k} to i64')}, {LINE - 1}")
-            self.do(f"%scratch{k} = getelementptr i8, ptr %room{k}, i64 {begin}")
+    def spare(self, k: int, layout: OutputLayout) -> None:
+        """As aligned as the output."""
+        self.do(f"%room{k} = alloca [{len(layout.columns) * self.width * self.bytes + _LINE} x i8], align {_LINE}")
+        begin = self.emit(f"and i64 {self.emit(f'ptrtoint ptr %out{k} to i64')}, {_LINE - 1}")
+        self.do(f"%spare{k} = getelementptr i8, ptr %room{k}, i64 {begin}")
 
     def results(self, k: int, half: str) -> str:
         """The half of a buffer of results, 0 or 1."""
@@ -160,7 +158,7 @@ class StreamWalk(Walk):
         targets = []
         for k in range(len(self.outputs)):
             there = self.at(f"%out{k}", self.emit(f"mul i64 {before}, %os{k}"))
-            targets.append(self.emit(f"select i1 {first}, ptr %scratch{k}, ptr {there}"))
+            targets.append(self.emit(f"select i1 {first}, ptr %spare{k}, ptr {there}"))
         self.run_kernel(self.half("%b"), targets)
 
     def settle(self) -> None:
@@ -178,7 +176,7 @@ class StreamWalk(Walk):
         self.when(self.emit("icmp sgt i64 %t, %start"), write)
 
     def run_partial(self) -> None:
-        self.run_kernel("0", [f"%scratch{k}" for k in range(len(self.outputs))])
+        self.run_kernel("0", [f"%spare{k}" for k in range(len(self.outputs))])
 
     def leave(self) -> None:
         self.do("fence seq_cst")  # streamed stores are weakly ordered
