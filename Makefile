@@ -39,8 +39,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(BIN)/python pyproject.toml
-	@echo "installing rigidgrad into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "installing rigidgrad and its live pages into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[view]'
 	@touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml

@@ -139,7 +139,7 @@ def folding(quick: bool) -> list[dict[str, Any]]:
 def context_of(kernel: Any, arrays: list[np.ndarray], count: int) -> np.ndarray:
     """What a kernel's machine code is given: each array with the numbers of its row, and C's own functions."""
     pairs = [x for array in arrays for x in (array.ctypes.data, array.size // count)]
-    return np.array([*pairs, *kernel.libm], np.int64)
+    return np.array([*pairs, *kernel.linked], np.int64)
 
 
 def in_c(name: str, flags: list[str]) -> ctypes.CDLL:

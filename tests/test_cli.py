@@ -147,6 +147,9 @@ def test_info_as_json(capsys):
 def test_the_cache_is_shown_and_cleared(cache, capsys):
     robot = rg.Builder("shown").link("a").link("b", 1.5, (0, 0, 0.3), (1, 1, 1)).joint("j", "revolute", "a", "b").build()
     robot.rnea([0.1], [0.2], [0.3])
+    robot.crba([0.1])
+    line = next(line for line in output(capsys, "cache").split("\n") if line.startswith("shown "))  # one line per robot
+    assert re.match(r"shown +\d  crba, rnea +\d+  ", line)
     assert "shown" in (text := output(capsys, "cache")) and "rnea" in text and str(cache) in text
     assert any(e["robot"] == "shown" and e["bytes"] > 0 for e in data(capsys, "cache")["entries"])
     assert "removed" in output(capsys, "cache", "clear")
@@ -220,6 +223,49 @@ def test_a_body_larger_than_the_robot_is_noted():
     robot = rg.load(TWO.replace('ixx="0.06" iyy="0.06" izz="0.01"', 'ixx="60" iyy="60" izz="10"'))
     (note,) = verification.body_notes(robot)
     assert note.passed is None and note.found == pytest.approx(np.sqrt(60 / 2)) and "is its inertia in kg m²?" in note.about
+
+
+SOUND = """<robot name="sound"><link name="base"/><link name="rod"><inertial><origin xyz="0 0 0.2"/><mass value="2"/>
+<inertia ixx="0.03" iyy="0.03" izz="0.002" ixy="0" ixz="0" iyz="0"/></inertial><visual><origin xyz="0 0 0.2"/><geometry><box size="0.1 0.1 0.4"/></geometry></visual>
+</link><joint name="j" type="revolute"><parent link="base"/><child link="rod"/><origin xyz="0 0 1"/><axis xyz="0 1 0"/><limit lower="-2.9" upper="2.9" velocity="3" effort="9"/>
+</joint></robot>"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "said"),
+    [
+        ("", "", "", ""),
+        ('lower="-2.9" upper="2.9"', 'lower="-170" upper="170"', "position limit", "j (170 rad): are these degrees?"),
+        ('velocity="3"', 'velocity="180"', "velocity limit", "j (180 rad/s): are these degrees?"),
+        ('<axis xyz="0 1 0"/>', "", "no axis", "j: x is taken, as URDF says; write <axis xyz=…/>"),
+        ('ixx="0.03" iyy="0.03"', 'ixx="1" iyy="1"', "large inertia", "'rod' is larger than the shapes that it is drawn with (0.71 m against 0.41 m)"),
+        ('ixx="0.03" iyy="0.03" izz="0.002"', 'ixx="1e-6" iyy="1e-6" izz="1e-6"', "small inertia", "'rod' would have to be denser than any metal"),
+        ('<box size="0.1 0.1 0.4"/>', '<mesh filename="package://sound/meshes/rod.stl"/>', "missing meshes", "package://sound/meshes/rod.stl: not found"),
+        ('<box size="0.1 0.1 0.4"/>', '<mesh filename="package://sound/meshes/there.stl"/>', "", ""),
+        ('<box size="0.1 0.1 0.4"/>', '<mesh filename="../meshes/there.stl"/>', "", ""),
+    ],
+)  # fmt: skip
+def test_what_is_odd_in_a_description_is_noted(old, new, name, said, tmp_path, capsys):
+    assert old in SOUND
+    (tmp_path / "sound" / "meshes").mkdir(parents=True)
+    (tmp_path / "sound" / "meshes" / "there.stl").touch()
+    (tmp_path / "sound" / "urdf").mkdir()
+    file = tmp_path / "sound" / "urdf" / "r.urdf"
+    file.write_text(SOUND.replace(old, new) if old else SOUND)
+    notes = [c for c in data(capsys, "check", str(file), "--states", "1")["checks"] if c["passed"] is None]
+    assert [n["name"] for n in notes] == ([name] if name else []) and all(said in n["about"] for n in notes)
+
+
+@pytest.mark.filterwarnings("ignore:robot 'sound'")
+def test_a_joint_that_nothing_resists_is_named():
+    robot = rg.load(
+        SOUND.replace('ixx="0.03" iyy="0.03" izz="0.002"', 'ixx="0" iyy="0" izz="0"')
+        .replace('value="2"', 'value="0"')
+        .replace("0 0 0.2", "0 0 0"),
+        strict=False,
+    )
+    with pytest.raises(rg.errors.ModelError, match=r"nothing resists joint 'j' \(velocity 0 of v\)"):
+        robot.aba([0.0], [0.0], [0.0])
 
 
 def test_a_missing_pinocchio_is_a_note(two, capsys, monkeypatch):

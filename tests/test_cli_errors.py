@@ -37,6 +37,8 @@ def refused(arguments, code, said, capsys):
     [
         ([], "the following arguments are required: COMMAND"),
         (["dance"], "invalid choice: 'dance'"),
+        (["chek", "iiwa14"], "did you mean check?"),
+        (["cache", "claer"], "did you mean clear?"),
         (["info"], "the following arguments are required: robot"),
         (["info", "iiwa14", "--floating"], None),  # an abbreviation that is clear
         (["info", "iiwa14", "--colour"], "unrecognized arguments: --colour"),
@@ -87,7 +89,7 @@ def test_wrong_command_lines_exit_with_two_and_the_usage(arguments, said, capsys
         (["play", "hyq.urdf"], 1, "hyq.urdf"),
         (["fpga", "pendulum", "--format", "sixteen"], 2, "--format is two numbers of bits, as in 16,16"),
         (["solve", "absent.toml"], 2, "absent.toml: there is no such file; `rigidgrad init ROBOT` writes one"),
-        (["solve", "."], 2, "cannot be read: Is a directory"),
+        (["solve", "."], 2, "this is a directory"),
         (["solve", "task.toml", "--out", "no/such/x.npz"], 1, "solution cannot be written to 'no/such/x.npz'"),
         (["mpc", "task.toml", "--out", "no/such/x.npz"], 1, "log cannot be written to 'no/such/x.npz'"),
     ],
@@ -103,13 +105,37 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments, code, said, capsys, 
     refused(arguments, code, re.escape(said), capsys)
 
 
+def test_names_are_escaped_before_they_reach_a_terminal(folder, capsys):
+    """A name may hold what moves the cursor, hides text or starts a new line."""
+    name = "j\x9b2J\u202e&#10;rigidgrad: all is well"
+    text = (
+        '<robot name="r\x9b"><link name="a"/><link name="b"><inertial><mass value="1"/>'
+        + INERTIA
+        + f'</inertial></link><joint name="{name}" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    Path("r.urdf").write_text(text)
+    Path("bad.urdf").write_text(text.replace('<child link="b"/>', ""))
+    Path("odd.urdf").write_text(text.replace('value="1"', 'value="-1"'))
+    assert [main(["info", "r.urdf"]), main(["info", "bad.urdf"]), main(["info", "odd.urdf", "--no-strict"]), main(["check", "r.urdf"])] == [
+        0,
+        1,
+        0,
+        0,
+    ]
+    printed = capsys.readouterr()
+    for shown in (printed.out, printed.err):
+        assert "j\\x9b2J\\u202e\\nrigidgrad" in shown or "r\\x9b" in shown
+        assert all(line.isprintable() for line in shown.split("\n"))
+    assert not any(line.startswith("rigidgrad: all") for line in (printed.out + printed.err).split("\n"))
+
+
 # --- missing extras ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("arguments", "module", "said"),
     [
-        (["view", "pendulum"], "viser", r"needs viser: pip install 'rigidgrad\[view\]'"),
+        (["view", "pendulum"], "viser", r"needs viser: pip install 'rigidgrad\[view\]'; --html saves one without it"),
         (["play", "cartpole"], "viser", r"needs viser: pip install 'rigidgrad\[view\]'"),
         (["mpc", "task.toml"], "mujoco", r"needs MuJoCo: pip install rigidgrad\[plants\]"),
     ],
@@ -157,7 +183,7 @@ REACH = 'type = "reach"'
         ("start = [0.3, -0.2]", "start = { elbw = 0.3 }", "start: no joint with one position is called 'elbw'. Did you mean 'elbow'"),
         ("start = [0.3, -0.2]", 'start = "here"', 'start: this is "here"; it must be "neutral", or an array of numbers, or a table of names'),
         ("duration = 0.8", 'duration = 0.8\nintegrator = "rk5"', "integrator: no choice is called 'rk5'. Did you mean 'rk4' or 'rk3'"),
-        ("duration = 0.8", "duration = 0.8\nactuation = [[1.0]]", r"actuation: actuation is a finite matrix of shape \(2, nu\)"),
+        ("duration = 0.8", "duration = 0.8\nactuation = [[1.0]]", r"actuation: actuation is .joints. .* or a matrix \(2, nu\)"),
         (REACH, 'type = "reech"', r"costs\[0\].type: no type of cost is called 'reech'. Did you mean 'reach'"),
         (REACH, "", r"costs\[0\]: 'type' is missing: it is one of 'reach', 'state', 'effort', 'center_of_mass'"),
         ('frame = "lower_rod"', 'frame = "lower_rot"', r"costs\[0\].frame: no frame is called 'lower_rot'. Did you mean 'lower_rod'"),
@@ -175,11 +201,13 @@ REACH = 'type = "reach"'
         ("torque = 60.0", "torque = { lower = 1.0, upper = -1.0 }", "limits: torque limit 0 at knot 0 is from 1 to -1, and nothing lies between"),
         ("velocity = [8.0, 8.0]", "velocity = [8.0, 8.0, 8.0]", r"limits: velocity limit has shape \(3,\)"),
         ("velocity = [8.0, 8.0]", "position = 0.1", "limits: joint 'shoulder' starts at 0.3, outside of its position limits"),
+        ("velocity = [8.0, 8.0]", "position = 0.1\n", r"start inside, widen the limits, or write recover = true in \[limits\]"),
+        ("[limits]", "[solver]\nsecond_order = true\nbackward_blocks = 4\n[limits]", "use backward_blocks = 1"),
         ("velocity = [8.0, 8.0]", "spheres = [{ frame = 'x', radius = 1 }]", "limits: no frame is called 'x'"),
         ("[limits]", "[solver]\ntype = 'ilqr'\n[limits]", "solver.type: no type of solver is called 'ilqr'. There are: 'direct', 'pddp'"),
         ("[limits]", "[solver]\nblock = 4\n[limits]", "solver: no key of solver of type 'pddp' is called 'block'. Did you mean 'blocks'"),
         ("[limits]", "[solver]\ntype = 'direct'\nlinear_solver = 'pgc'\n[limits]", "solver: no linear solver is called 'pgc'. Did you mean 'pcg'"),
-        ("[limits]", "[output]\nsolution = 3\n[limits]", "output.solution: this is 3; it must be a text in quotes"),
+        ("[limits]", "[output]\nsolution = 3\n[limits]", "output.solution: this is 3; it must be a file's name in quotes that ends in .npz"),
         ("period = 0.01", "periodd = 0.01", r"mpc: no key of \[mpc\] is called 'periodd'. Did you mean 'period'"),
         ("period = 0.01", "target = { type = 'square' }", "mpc.target.type: no type of target is called 'square'"),
         ("period = 0.01", "target = { type = 'waypoints', points = [[0, 0, 0]], times = [0, 1] }", "mpc.target: 'points' and 'times' are one each"),
@@ -187,11 +215,16 @@ REACH = 'type = "reach"'
         ("period = 0.01", "plant = { type = 'gazebo' }", "mpc.plant.type: no type of plant is called 'gazebo'"),
         ("period = 0.01", "plant = { faults = { drop = 2 } }", "mpc.plant.faults.drop: this is 2; it must be a number at least 0 and at most 1"),
         ("period = 0.01", "plant = { payload = { mass = 1, frame = 'hand' } }", "mpc.plant: no frame is called 'hand'"),
+        ('robot = "double_pendulum"', 'robot = "heavy.urdf"', "negative mass -1 kg; correct its <mass>, or write strict = false"),
         ("[mpc]\nperiod = 0.01\nduration = 0.5", "", r"there is no table \[mpc\], which says how the robot is controlled"),
     ],
 )  # fmt: skip
 def test_a_wrong_task_names_the_key_what_came_and_what_was_needed(old, new, said, capsys):
     assert old in TASK
+    Path("heavy.urdf").write_text(
+        '<robot name="heavy"><link name="a"/><link name="b"><inertial><mass value="-1"/>' + INERTIA + "</inertial></link>"
+        '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
+    )
     Path("bad.toml").write_text(TASK.replace(old, new, 1))
     message = refused(["mpc", "bad.toml"], 2, said, capsys)
     assert message.startswith("rigidgrad: bad.toml: ")

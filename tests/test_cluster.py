@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,6 +114,211 @@ def test_a_killed_worker_loses_nothing_and_nothing_finished_is_done_again(tmp_pa
     np.testing.assert_array_equal(results["y"], -x)
     assert Counter(log.read_text().split()) == {str(k): 1 for k in range(0, 120, 4)}
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["manifest.json", *(f"part-{k:06d}.parquet" for k in range(30))]
+
+
+def kill_workers(client):
+    """Those that run, without asking them: one that is dying, or not back yet, need not answer."""
+    for nanny in client.cluster.workers.values():
+        if nanny.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)
+
+
+def test_when_all_workers_die_at_once_every_row_is_there_all_the_same(tmp_path):
+    x = np.arange(80.0)
+    with rg.cluster.local(2) as client:
+        results = rg.cluster.map(
+            lambda rows: {"y": -rows["x"]},
+            {"x": x},
+            tmp_path / "out",
+            chunk=4,
+            cluster=client,
+            progress=lambda done, total: kill_workers(client) if done in (2, 12) else None,
+        )
+    assert results.finished
+    np.testing.assert_array_equal(results["y"], -x)
+
+
+def test_workers_killed_at_random_lose_no_row(tmp_path):
+    tool = Path(__file__).parents[1] / "tools" / "attack_cluster.py"
+    done = subprocess.run(
+        [sys.executable, tool, "--kills", "3", "--workers", "2", "--seconds", "120"], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0 and done.stdout.startswith("3 kills"), done.stderr[-2000:]
+
+
+def test_without_workers_it_does_not_wait_for_ever(tmp_path, monkeypatch):
+    from dask.distributed import Client, Future
+
+    monkeypatch.setattr(rg.cluster, "_LOST", 1)
+    with rg.cluster.local(1, dashboard=None) as client:
+        for nanny in list(client.cluster.workers.values()):
+            client.cluster.sync(nanny.close)
+        with pytest.raises(RigidgradError, match="no worker is left"):
+            rg.cluster.map(double, ROWS, tmp_path / "out", cluster=client, progress=quiet)
+        with Client(client.scheduler.address) as other:
+            warned = []
+
+            def warn(text, **_):
+                warned.append(text)
+                other.cancel([Future(key, other) for key in list(other.futures)])
+
+            monkeypatch.setattr(rg.cluster.warnings, "warn", warn)
+            with pytest.raises(RigidgradError, match="gave chunk"):
+                rg.cluster.map(double, ROWS, tmp_path / "out", cluster=other, progress=quiet)
+        assert len(warned) == 1 and "waiting for one" in warned[0]
+
+
+def test_a_worker_that_starts_slowly_is_not_given_up():
+    from dask import config
+
+    with rg.cluster.local(1, dashboard=None):
+        assert config.get("distributed.deploy.lost-worker-timeout") == "8760h"
+
+
+def test_a_client_is_used_although_another_one_was_opened_last_and_closes(client, tmp_path):
+    def task(rows):
+        time.sleep(0.3)
+        return double(rows)
+
+    with rg.cluster.local(1, dashboard=None) as other:
+
+        def close(done, total):
+            if done == 1:
+                other.close()
+                other.cluster.close()
+
+        results = rg.cluster.map(task, ROWS, tmp_path / "out", chunk=4, cluster=client, progress=close)
+    np.testing.assert_array_equal(results["twice"], 2 * ROWS["x"])
+
+
+def test_a_chunk_that_dask_gives_up_is_a_failure(client, tmp_path):
+    from dask.distributed import Future
+
+    def task(rows):
+        time.sleep(0.2)
+        return {"y": rows["x"]}
+
+    def cancel(done, total):
+        if done == 1:
+            client.cancel([Future(key, client) for key in list(client.futures)], force=True)
+
+    with pytest.raises(RigidgradError, match=r"chunks failed.*gave chunk \d+ up"):
+        rg.cluster.map(task, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=cancel)
+    assert not rg.cluster.load(tmp_path / "out").finished
+    np.testing.assert_array_equal(rg.cluster.map(task, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=quiet)["y"], ROWS["x"])
+
+
+@pytest.mark.parametrize("dashboard", ["127.0.0.1:0", None])
+def test_nobody_outside_this_machine_can_connect(dashboard):
+    psutil = pytest.importorskip("psutil")
+    options = {} if dashboard else {"dashboard": None}
+    with rg.cluster.local(1, **options) as client:
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        listening = [c.laddr.ip for p in processes for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        assert len(listening) >= 4 and set(listening) <= {"127.0.0.1", "::1"}  # scheduler, its page, nanny, worker
+        assert not dashboard or client.dashboard_link.startswith("http://127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def security(tmp_path_factory):
+    from dask.distributed import Security
+
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=rigidgrad", "-days", "1"]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    ends = {f"tls_{end}_{what}": path for end in ("client", "scheduler", "worker") for what, path in (("key", key), ("cert", certificate))}
+    return Security(tls_ca_file=certificate, require_encryption=True, **ends)
+
+
+def test_connections_can_be_by_tls(tmp_path, security, monkeypatch):
+    with rg.cluster.local(1, security=security, dashboard=None) as client:
+        address = client.scheduler.address
+        assert address.startswith("tls://127.0.0.1")
+        results = rg.cluster.map(double, ROWS, tmp_path / "out", cluster=address, security=security, progress=quiet)
+        np.testing.assert_array_equal(results["twice"], 2 * ROWS["x"])
+        monkeypatch.setattr(rg.cluster, "_PATIENCE", 1)
+        for given in (address, address.replace("tls://", "tcp://")):
+            with pytest.raises(RigidgradError, match="no dask scheduler"):  # without a certificate
+                rg.cluster.map(double, ROWS, tmp_path / "other", cluster=given, progress=quiet)
+        for given, words in (({"cluster": client, "security": security}, "has its own"), ({"security": "yes"}, "not str")):
+            with pytest.raises(InputError, match=words):
+                rg.cluster.map(double, ROWS, tmp_path / "other", **given)
+
+
+def test_damaged_and_misplaced_files_are_noticed(client, tmp_path):
+    results = rg.cluster.map(double, ROWS, tmp_path / "out", chunk=5, cluster=client, progress=quiet)
+    other = rg.cluster.map(double, {**ROWS, "x": ROWS["x"] + 1}, tmp_path / "other", chunk=5, cluster=client, progress=quiet)
+    expected = {name: results[name] for name in results.columns}
+    first, second = results.parts[:2]
+    whole, noticed = first.read_bytes(), 0
+    rng = np.random.default_rng(0)
+    for place in range(0, len(whole), 23):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(rng.integers(1, 256))
+        first.write_bytes(damaged)
+        for name, values in expected.items():
+            try:
+                np.testing.assert_array_equal(results[name], values)
+            except RigidgradError:
+                noticed += 1
+    assert noticed > 30
+    for text in (b"", whole[: len(whole) // 2], second.read_bytes(), other.parts[0].read_bytes()):
+        first.write_bytes(text)
+        with pytest.raises(RigidgradError, match="damaged or misplaced"):
+            results["twice"]
+        with pytest.raises(RigidgradError, match="Delete it"):
+            rg.cluster.map(double, ROWS, tmp_path / "out", chunk=5, cluster=client, progress=quiet)
+    first.unlink()
+    again = rg.cluster.map(double, ROWS, tmp_path / "out", chunk=5, cluster=client, progress=quiet)
+    np.testing.assert_array_equal(again["twice"], 2 * ROWS["x"])
+    shutil.move(again.parts[-1], tmp_path / "out" / "part-000017.parquet")  # as many files, but not those
+    with pytest.raises(RigidgradError, match="4 of 5 chunks"):
+        again["twice"]
+
+
+def test_files_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatch):
+    from rigidgrad.cluster import folder
+
+    done = []
+    real = {name: getattr(os, name) for name in ("fsync", "replace", "link")}
+    for name, function in real.items():
+        monkeypatch.setattr(folder.os, name, lambda *a, name=name, function=function: (done.append(name), function(*a))[1])
+    results = folder.begin(tmp_path / "out", {"x": np.arange(3.0)}, 3, 3, "task")
+    assert done == ["fsync", "link", "fsync"]  # the file, its name, the folder
+    results.write(0, {"row": np.arange(3), "x": np.arange(3.0)})
+    assert done[3:] == ["fsync", "replace", "fsync"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "part-000000.parquet"]
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder.os, "link", crash)
+    with pytest.raises(KeyboardInterrupt):
+        folder.begin(tmp_path / "new", {"x": np.arange(3.0)}, 3, 3, "task")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_several_calls_on_one_folder_share_it_or_say_that_it_is_taken(client, tmp_path):
+    from rigidgrad.cluster import folder
+
+    def call(_):
+        return rg.cluster.map(double, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=quiet)["twice"]
+
+    def start(k):
+        try:
+            return folder.begin(tmp_path / "race", {"x": np.full(4, float(k))}, 4, 2, "task").run
+        except InputError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(8) as pool:
+        for values in pool.map(call, range(3)):
+            np.testing.assert_array_equal(values, 2 * ROWS["x"])
+        said = list(pool.map(start, range(24)))
+    assert [run for run in said if "begun with other inputs" not in run] == [rg.cluster.load(tmp_path / "race").run]
 
 
 def test_a_library_of_motions_is_what_solving_each_gives(client, tmp_path):
@@ -214,7 +426,32 @@ def test_the_command_solves_a_task_for_every_row(tmp_path, monkeypatch, capsys):
     for arguments, said in (
         (command, "called start, target_0"),
         (["solve", "task.toml", "--cluster"], "with --rows"),
-        ([*command[:3], "task.toml"], "no .npz file"),
+        ([*command[:3], "task.toml"], "no .npz or .npy file"),
     ):
         capsys.readouterr()
         assert main(arguments) == 2 and said in capsys.readouterr().err
+
+
+def test_files_that_are_no_rows_are_errors_of_ours(tmp_path):
+    from rigidgrad.commands.library import read_rows
+    from rigidgrad.errors import UsageError
+
+    path = tmp_path / "rows.npz"
+    np.savez_compressed(path, start=np.arange(600.0).reshape(300, 2))
+    assert read_rows(path)["start"].shape == (300, 2)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, len(whole), 3):
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged[: rng.integers(1, len(whole) + 1)] if rng.random() < 0.3 else damaged)
+        try:
+            read_rows(path)
+        except UsageError as error:
+            assert "pickle" not in str(error)  # noqa: PT017 - many files, some of which are read
+    np.save(tmp_path / "rows.npy", np.ones(3))
+    np.savez(tmp_path / "objects.npz", start=np.array([{}], dtype=object))
+    for name in ("rows.npy", "objects.npz", "absent.npz", "."):
+        with pytest.raises(UsageError, match=r"no \.npz or \.npy file|rows are called start"):
+            read_rows(tmp_path / name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ import rigidgrad as rg
 from rigidgrad.algorithms import tangent_maps
 from rigidgrad.control.integrators import METHODS, linearize, step
 from rigidgrad.control.system import CustomSystem, RobotSystem
-from rigidgrad.errors import InputError, UnknownNameError
+from rigidgrad.errors import InputError, RigidgradError, UnknownNameError
 from rigidgrad.program.recorder import record
 from rigidgrad.scalars import sincos
 
@@ -55,7 +58,7 @@ def test_tangent_maps_equal_pinocchios(kind, angle):
 def systems():
     yield "arm", RobotSystem(rg.load("double_pendulum"))
     yield "cart-pole", RobotSystem(rg.load("cartpole"), actuation=[[1.0], [0.0]])
-    yield "quadrotor", RobotSystem(rg.load("quadrotor"))
+    yield "quadrotor", RobotSystem(rg.load("quadrotor"), "all")
     yield "custom", CustomSystem(lambda x, u: (x[1], u[0] - 9.81 * sincos(x[0])[0]), 2, 1)
     yield "discrete", CustomSystem(lambda x, u: (x[0] + 0.1 * x[1], x[1] + u[0] * x[0]), 2, 1, discrete=True)
 
@@ -201,6 +204,12 @@ def test_new_targets_weights_and_starts_compile_nothing(monkeypatch):
         ({"steps": 1.5}, InputError, "whole number"),
         ({"dt": 0.0}, InputError, "positive"),
         ({"dt": np.nan}, InputError, "positive"),
+        ({"dt": np.array([0.01, 0.02])}, InputError, "one for all steps"),
+        ({"dt": [0.01]}, InputError, "one for all steps"),
+        ({"dt": None}, InputError, "positive"),
+        ({"dt": "0.01"}, InputError, "positive"),
+        ({"dt": True}, InputError, "positive"),
+        ({"dt": 1j}, InputError, "positive"),
         ({"start": np.zeros(3)}, InputError, "start has shape"),
         ({"start": [np.nan] * 14}, InputError, "NaN"),
         ({"integrator": "rk5"}, UnknownNameError, "rk4"),
@@ -235,3 +244,73 @@ def test_dynamics_that_explode_end_with_a_status():
 def test_wrong_solvers_say_what_is_wrong():
     with pytest.raises(InputError, match="Problem"):
         rg.solve("p1")
+
+
+def small(**options):
+    options = {"costs": [rg.costs.Effort(1.0)]} | options
+    return rg.Problem(options.pop("system", rg.load("double_pendulum")), options.pop("start", np.zeros(4)), 3, 0.1, **options)
+
+
+def first_angle(x, u):
+    return x[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: small(costs=[rg.costs.Effort(1.0), rg.costs.Custom(lambda x, u: x[0], 1.0)]),
+            r"cost 1 is the function .*<lambda>.*top level of a module",
+        ),
+        (lambda: small(limits=rg.Limits(constraints=[rg.Inequality(lambda x, u: x[0], upper=1.0)])), "constraint 0 is the function"),
+        (lambda: small(system=rg.CustomSystem(lambda x, u: (u[0],), 1, 1), start=[0.0]), "the dynamics is the function"),
+    ],
+)
+def test_pickling_names_the_function_that_cannot_go_along(make, text):
+    problem = make()
+    with pytest.raises(InputError, match=text):
+        pickle.dumps(problem)
+    assert copy.copy(problem).steps == 3  # a copy needs no names
+    cloudpickle = pytest.importorskip("cloudpickle")
+    assert pickle.loads(cloudpickle.dumps(problem)).steps == 3  # and this takes functions along
+
+
+def test_what_can_be_pickled_comes_back():
+    problem = small(costs=[rg.costs.Effort(1.0), rg.costs.Custom(first_angle, 1.0)], start=np.full(4, 0.1))
+    assert rg.solve(pickle.loads(pickle.dumps(problem))).cost == rg.solve(problem).cost
+    with pytest.raises(InputError, match=r"a controller is not pickled.*rg\.MPC"):
+        pickle.dumps(rg.MPC(problem, period=0.1))
+
+
+NO_NUMBERS = [None, object(), np.array([None] * 4), [[1, 2], [3]], [10**400] * 4, 10**400, "x", {"a": 1}, np.array([1j] * 4), set()]
+
+
+@pytest.mark.parametrize("bad", NO_NUMBERS, ids=lambda b: repr(b)[:20])
+def test_what_is_no_number_is_refused_in_our_own_words(bad):
+    C, problem = rg.costs, small()
+    for make in (
+        lambda: small(start=bad),
+        lambda: small(costs=[C.State(bad, 1.0)]),
+        lambda: small(costs=[C.State(np.zeros(4), weight=bad)]),
+        lambda: small(costs=[C.Reach("lower_rod", bad, weight=1.0)]),
+        lambda: small(costs=[C.Reach("lower_rod", np.eye(4), weight=bad)]),
+        lambda: small(costs=bad),
+        lambda: small(integrator=bad),
+        lambda: small(limits=rg.Limits(torque=(bad, 1.0), position=[bad])),
+        lambda: small(guess=(bad, bad)),
+        lambda: small(actuation={"a": bad}),
+        lambda: small(parameters={"gravity": bad}),
+        lambda: problem.batch(start=bad, targets={0: bad}),
+        lambda: problem.batch(weights=[bad]),
+        lambda: rg.CustomSystem(lambda x, u: x, bad, 1),
+        lambda: small(system=rg.CustomSystem(bad, 1, 1)),
+    ):
+        with pytest.raises(RigidgradError):
+            make()
+
+
+def test_dynamics_that_fail_are_named():
+    wrong = rg.CustomSystem(lambda x, u: (x[7],), 1, 1, name="wrong")
+    problem = rg.Problem(wrong, [0.0], 3, 0.1, costs=[rg.costs.Effort(1.0)])
+    with pytest.raises(InputError, match=r"dynamics of 'wrong' failed .IndexError.*rg.math"):
+        rg.solve(problem)

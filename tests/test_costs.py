@@ -32,7 +32,7 @@ KNOTS = 5
 SYSTEMS = {
     "arm": lambda: RobotSystem(rg.load("iiwa14")),
     "quadrotor": lambda: RobotSystem(rg.load("quadrotor"), actuation=np.random.default_rng(0).normal(size=(6, 4))),
-    "floating hyq": lambda: RobotSystem(rg.load("hyq", floating_base=True)),
+    "floating hyq": lambda: RobotSystem(rg.load("hyq", floating_base=True), "all"),
     "all joint types": lambda: RobotSystem(
         random_tree(5, 9, floating=True, mimic=True, types=("revolute", "planar", "spherical", "helical", "floating", "prismatic")).robot()
     ),

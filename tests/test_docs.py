@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -34,22 +35,53 @@ def commands(page: Path) -> list[str]:
     return [line.removeprefix("$ ") for block in found for line in block.splitlines() if line.startswith("$ ")]
 
 
+def shown_after(page: Path) -> dict[str, str]:
+    """Of console blocks with a block of text right after them: the last command, and what the page says that it prints."""
+    found = re.findall(r"^```console\n((?:(?!^```).)*)^```\n+```text\n(.*?)^```", page.read_text(), re.S | re.M)
+    return {typed.splitlines()[-1].removeprefix("$ "): text for typed, text in found}
+
+
+def rows(text: str) -> dict[str, str]:
+    """Names and values of what a command prints."""
+    return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines() if "  " in line)
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
-def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
+def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_files(page, tmp_path)
     exec(compile(blocks(page), str(page), "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out.splitlines()
+    for line in blocks(page).splitlines():  # a comment "→ …, → …" is what the line prints
+        for said in line.split("→ ")[1:]:
+            assert said.strip().removesuffix(",") in printed, said
+
+
+def test_the_first_example_ends_at_rest_after_few_iterations():
+    for page in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        names: dict = {}
+        exec(compile(blocks(page), str(page), "exec"), names)
+        solution = names["solution"]
+        assert solution.converged and solution.iterations <= 30 and "Note" not in solution.message
+        assert abs(solution.x[-1, 7:]).max() < 0.05  # rad/s
+        assert solution.remaining["Reach 'iiwa_link_7'"].position < 1e-3
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
 def test_what_a_page_types_works(page, tmp_path):
     write_files(page, tmp_path)
+    shown = shown_after(page)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in commands(page):
         done = subprocess.run(
             ["bash", "-c", command], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment, check=False
         )
         assert done.returncode == 0 and done.stderr == "", f"$ {command}\n{done.stdout}{done.stderr}"
+        if rows(shown.get(command, "")):
+            said, printed = rows(shown[command]), rows(done.stdout)
+            assert list(said) == list(printed), command
+            for name, text in said.items():  # "…" stands for what differs from machine to machine
+                assert re.fullmatch(re.escape(text).replace("…", ".*"), printed[name]), f"{name}: {text}, but {printed[name]}"
 
 
 def test_commands_that_are_shown_without_running_them_exist():
@@ -75,3 +107,21 @@ def test_links_to_files_lead_somewhere(page):
 def test_examples_run_and_are_short(example, tmp_path):
     assert len(example.read_text().splitlines()) <= 60
     subprocess.run([sys.executable, example], check=True, capture_output=True, timeout=300, cwd=tmp_path)
+
+
+def test_tables_are_what_the_measurements_say():
+    path = ROOT / "tools" / "performance_tables.py"
+    tables: dict = {"__name__": "tables", "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), tables)
+    for page in tables["PAGES"]:
+        assert tables["filled"](page.read_text(), "" if page.parent == ROOT else "../") == page.read_text(), page.name
+    # of the README's: no peer, by minimum or by median, is closer than the figure says
+    result = json.loads((ROOT / "bench" / "results" / "dynamics.json").read_text())
+    said = re.findall(r"\b([\d.]+)x \((?:Pinocchio|MuJoCo|CasADi)\)", (ROOT / "README.md").read_text())
+    cells = [cell["times"] for cell in result["cells"] if cell["count"] == 4096]
+    assert len(said) == len(cells)
+    for figure, times in zip(said, cells, strict=True):
+        ours = times["ours float64 out"]
+        peers = [t for name, t in times.items() if not name.startswith("ours") and not name.endswith("python")]
+        least = min(t[key] / ours[key] for t in peers for key in ("best", "median"))
+        assert float(figure) <= least < float(figure) + 1

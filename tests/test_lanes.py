@@ -17,7 +17,8 @@ from random_trees import random_tree
 import rigidgrad as rg
 from rigidgrad.algorithms.catalog import FUNCTIONS
 from rigidgrad.errors import InputError, UnknownNameError
-from rigidgrad.runtime import lanes
+from rigidgrad.runtime import lanes, native
+from rigidgrad.runtime.shared import Shared
 
 EPS = np.finfo(float).eps
 FORWARD = {"aba", "minv", "aba_derivatives", "fused_gradient"}
@@ -249,7 +250,7 @@ def stream_everything(set_attribute):
     set_attribute(lanes, "STREAM_ROWS", 1)
     set_attribute(lanes, "_STREAM_FLOPS", math.inf)
     set_attribute(lanes, "_STREAM_ROW", 0)
-    set_attribute(lanes, "_kernels", {})
+    set_attribute(lanes, "_kernels", Shared())
 
 
 def inside(shape, dtype, skew):
@@ -335,7 +336,7 @@ def test_large_batches_are_streamed_with_any_number_of_threads(monkeypatch, thre
     args = arguments(robot, "rnea_derivatives", (count,))
     expected = robot.compile("rnea_derivatives", threads=1)(*args)
     monkeypatch.setattr(lanes, "STREAM_BYTES", 3_000_000)
-    monkeypatch.setattr(lanes, "_kernels", {})
+    monkeypatch.setattr(lanes, "_kernels", Shared())
     fast = robot.compile("rnea_derivatives", threads=threads)
     fast(*(a[:800] for a in args))
     assert not streams(fast)
@@ -416,6 +417,24 @@ def test_a_compiled_function_tells_what_it_is():
     assert "define" in fast.llvm and "llvm.fma" in fast.llvm
     assert len(fast.assembly.splitlines()) > fast.counts["instructions"] / 2
     assert "aba_derivatives" in repr(fast) and "iiwa14" in repr(fast)
+
+
+def test_the_assembly_is_that_of_the_code_that_runs(monkeypatch):
+    monkeypatch.setenv("RIGIDGRAD_CACHE", "off")
+    emitted = []
+
+    def emit(ir, opt, misched, form, _emit=native._emit):
+        emitted.append((ir, opt, misched))
+        return _emit(ir, opt, misched, form)
+
+    monkeypatch.setattr(native, "_emit", emit)
+    robot = rg.load("double_pendulum", gravity=(0, 0, -1.25))  # compiled by no other test
+    fast = robot.compile("rnea", threads=1)
+    fast(*robot.random(8, seed=0))
+    runs = emitted[0]
+    emitted.clear()
+    assert "ret" in fast.assembly
+    assert emitted == [runs]
 
 
 def test_the_work_of_a_state_stays_small():

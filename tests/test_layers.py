@@ -22,7 +22,7 @@ LAYERS = [
     {"cluster", "fpga", "plants", "viewer"},
     {"control", "codegen", "jax", "torch"},
     {"robot", "trees"},
-    {"interop"},
+    {"interop", "recorded"},
     {"runtime"},
     {"targets"},
     {"fixed"},
@@ -30,7 +30,7 @@ LAYERS = [
     {"algorithms"},
     {"spatial"},
     {"model"},
-    {"math"},
+    {"math", "files"},
     {"errors", "scalars", "charts"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -31,8 +31,8 @@ KNOTS, STEPS = 6, 5
 INF, NAN = float("inf"), float("nan")
 SYSTEMS = {
     "arm": lambda: RobotSystem(rg.load("iiwa14")),
-    "quadrotor": lambda: RobotSystem(rg.load("quadrotor")),
-    "floating hyq": lambda: RobotSystem(rg.load("hyq", floating_base=True)),
+    "quadrotor": lambda: RobotSystem(rg.load("quadrotor"), "all"),
+    "floating hyq": lambda: RobotSystem(rg.load("hyq", floating_base=True), "all"),
     "all joint types": lambda: RobotSystem(
         random_tree(5, 9, floating=True, mimic=True, types=("revolute", "planar", "spherical", "helical", "floating", "prismatic")).robot()
     ),
@@ -500,3 +500,28 @@ def test_limits_of_joints_and_links_need_a_robot(limits):
 def test_an_unknown_frame_lists_near_ones():
     with pytest.raises(UnknownNameError, match="iiwa_link_7"):
         read(Limits(obstacles=[Obstacle((9, 9, 9), 1.0)], spheres=[LinkSphere("iiwa_link_8", 0.1)]), arm())
+
+
+def test_problems_of_a_batch_have_limits_of_their_own():
+    robot = rg.load("double_pendulum")
+    limits = Limits(
+        torque=5.0,
+        velocity=3.0,
+        obstacles=[rg.Obstacle((1.0, 1.0, 1.0), 0.1)],
+        spheres=[rg.LinkSphere("lower_rod", 0.05)],
+        constraints=[rg.Inequality(lambda x, u, p: x[0] - p[0], upper=2.0, parameters=[0.0])],
+    )
+    problem = rg.Problem(robot, np.zeros(4), 3, 0.1, costs=[rg.costs.Effort(1.0)], limits=limits)
+    first, second = problem.batch(start=np.zeros((2, 4)))
+    before = second.p.copy(), second.bounds[1].copy(), problem.p.copy()
+    first.limits.torque, first.limits.velocity = 1.0, 0.5
+    first.limits.obstacles[0].radius = 0.3
+    first.limits.spheres[0].radius = 0.2
+    first.constraints[-1].upper = 1.0
+    first.constraints[-1].term.parameters = [0.5]
+    first.update()
+    second.update()
+    problem.update()
+    assert np.array_equal(second.p, before[0]) and np.array_equal(second.bounds[1], before[1]) and np.array_equal(problem.p, before[2])
+    assert np.all(first.bounds[1] == 1.0) and not np.array_equal(first.p, before[0])
+    assert first.programs is second.programs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import warnings
 
@@ -197,3 +198,91 @@ def test_urdf_with_an_element_for_mujoco_stays_urdf():
     assert not is_mjcf('<robot name="r"><mujoco/></robot>')
     assert not is_mjcf("<!-- <mujoco> --><robot/>") and not is_mjcf("<!-- <mujoco>") and not is_mjcf("")
     assert is_mjcf(b"<?xml version='1.0'?>\n<!-- <robot> --> <mujoco/>")
+
+
+# --- files of others -----------------------------------------------------------------------------------------------------------------------
+
+ONE = '<mujoco><worldbody><body name="a"><joint name="{name}" {joint}/><geom size="0.1"/></body></worldbody></mujoco>'
+
+
+@pytest.mark.filterwarnings("ignore:MuJoCo")
+@pytest.mark.parametrize("what", ["damping", "frictionloss", "armature"])
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "-1", "1e300"])
+def test_numbers_that_nothing_can_be_computed_with_are_refused(what, number):
+    with pytest.raises(ModelError, match=f"joint 'j'.*{'friction' if what == 'frictionloss' else what}"):
+        rg.load(ONE.format(name="j", joint=f'{what}="{number}"'))
+
+
+def test_warnings_of_mujoco_are_ours_and_leave_no_file(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(ModelWarning, match="MuJoCo: XML contains a 'NaN'"), pytest.raises(ModelError):
+        rg.load(ONE.format(name="j", joint='damping="nan"'))
+    assert capfd.readouterr().err == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore:MuJoCo")
+def test_infinite_places_and_sizes_are_refused():
+    for old, new in (
+        ('<body name="a"', '<body name="a" pos="0 inf 0"'),
+        ("<joint", '<joint axis="0 nan 1"'),
+        ('size="0.1"', 'size="0.1" pos="inf 0 0"'),
+    ):
+        with pytest.raises(ModelError):
+            rg.load(ONE.format(name="j", joint="").replace(old, new))
+
+
+def test_names_that_are_not_utf_8_are_refused(tmp_path):
+    (tmp_path / "r.xml").write_bytes(ONE.format(name="ÿ", joint="").encode("latin-1"))
+    for source in (
+        tmp_path / "r.xml",
+        (tmp_path / "r.xml").read_bytes(),
+        ONE.format(name="&#xD800;", joint=""),
+        ONE.format(name="\ud800", joint=""),
+    ):
+        with pytest.raises(ModelError, match="UTF-8"):
+            rg.load(source)
+    assert rg.load(ONE.format(name="größe", joint="")).joints == ("größe",)
+
+
+BOMBS = {
+    "one replicate": '<worldbody><replicate count="1000000" offset="1 0 0"><geom size="0.1"/></replicate></worldbody>',
+    "nested replicates": "<worldbody>" + '<replicate count="10">' * 9 + '<geom size="0.1"/>' + "</replicate>" * 9 + "</worldbody>",
+    "a count that is spelt otherwise": '<worldbody><replicate count="&#49;000000"><geom size="0.1"/></replicate></worldbody>',
+    "hidden behind a comment": '<!-- --> <x> --><worldbody><replicate count="1000000"><geom size="0.1"/></replicate></worldbody>',
+    "flexcomp": '<worldbody><flexcomp name="f" type="grid" count="300 300 300"/></worldbody>',
+    "composite": '<worldbody><body><composite type="cable" count="900000000 1 1"/></body></worldbody>',
+    "height field": '<asset><hfield name="h" nrow="90000" ncol="90000" size="1 1 1 1"/></asset>',
+    "texture": '<asset><texture name="h" builtin="flat" width="90000" height="90000"/></asset>',
+    "user data": '<size nuser_body="900000000"/>',
+    "keys": '<size nkey="900000000"/>',
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_would_grow_beyond_bounds_is_refused_before_mujoco_reads_it(bomb, monkeypatch):
+    monkeypatch.setattr(mujoco.MjModel, "from_xml_string", lambda *_: pytest.fail("MuJoCo has read it"))
+    with pytest.raises(ModelError, match=r"no robot needs|not a whole number|not well-formed"):
+        rg.load(f"<mujoco>{BOMBS[bomb]}</mujoco>")
+
+
+def test_copies_in_bounds_are_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row = '<replicate count="20" offset="1 0 0"><body><joint/><geom size="0.1"/></body></replicate>'
+    assert rg.load(f"<mujoco><!-- --- a row --- --><worldbody>{row}</worldbody></mujoco>").nv == 20
+    (tmp_path / "part.xml").write_text(f"<mujoco><worldbody>{row}</worldbody></mujoco>")
+    assert rg.load('<mujoco><include file="part.xml"/></mujoco>').nv == 20
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_files_that_an_mjcf_names_are_regular_and_not_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.stl")
+    os.symlink("pipe.stl", "link.xml")
+    for part in ('<include file="pipe.stl"/>', '<include file="link.xml"/>', '<asset><mesh file="pipe.stl"/></asset>', '<asset><mesh file="/dev/zero"/></asset>',
+                 '<compiler meshdir=".."/><asset><mesh file="' + tmp_path.name + '/pipe.stl"/></asset>'):  # fmt: skip
+        with pytest.raises(ModelError, match="not a regular file"):
+            rg.load(f"<mujoco>{part}</mujoco>")
+    (tmp_path / "a.xml").write_text('<mujoco><include file="b.xml"/></mujoco>')
+    (tmp_path / "b.xml").write_text('<mujoco><include file="./a.xml"/></mujoco>')
+    with pytest.raises(ModelError, match="includes itself"):
+        rg.load("a.xml")

@@ -72,7 +72,7 @@ def test_the_figure_eight_is_tracked_at_any_period_and_latency(period, latency, 
     states = drive(mpc, plant, 2.0, ahead)
     # what the weights leave: the same 5 to 6 mm that Crocoddyl has
     assert errors(states, plant, eight).mean() < 0.0075
-    assert mpc.counts == {"missing": 0, "kept": 0, "cold": 0, "held": 0, "late": 0}
+    assert not any(mpc.counts.values()), (mpc.counts, mpc.trouble)
     assert mpc.log.solves == pytest.approx(3.5 / period, rel=0.01)
 
 
@@ -222,16 +222,6 @@ def test_a_measurement_that_is_too_old_is_missing():
     assert mpc.counts["missing"] == 1
 
 
-def test_time_does_not_go_back():
-    mpc = rg.MPC(reaching(), period=0.01)
-    mpc.step(READY, 1.0)
-    for wrong in (0.5, np.nan, np.inf):
-        with pytest.raises(InputError, match="reset"):
-            mpc.step(READY, wrong)
-    mpc.reset()
-    assert np.isfinite(mpc.step(READY, 0.0)).all()
-
-
 def test_a_budget_gives_as_many_iterations_as_fit():
     problem = reaching()
     mpc = rg.MPC(problem, period=0.01, budget=0.02)
@@ -295,8 +285,6 @@ def test_a_measurement_that_is_no_number():
     assert np.isfinite(u).all() and mpc.counts["missing"] == 1
     plant.advance(u)
     assert errors(drive(mpc, plant, 1.0), plant, eight)[-1] < 0.02
-    with pytest.raises(InputError, match="shape"):
-        mpc.step(np.zeros(3), plant.time)
 
 
 def test_a_solver_that_fails(monkeypatch):
@@ -453,15 +441,18 @@ def test_steps_leave_no_memory_behind(prepared):
     assert grown < 20_000, grown  # of 300 steps, each of which fills more than that
 
 
-def test_multipliers_move_with_the_plan(monkeypatch):
-    """A joint that is held at its limit: the multipliers that were found stay with the times they were found for."""
+@pytest.mark.parametrize("prepared", [None, 0.1, 0.5 / 63])
+def test_multipliers_move_with_the_plan(monkeypatch, prepared):
+    """A joint that is held at its limit: the multipliers that were found stay with the times they were found for, whatever time was prepared for in between."""
     robot = rg.load("iiwa14")
     problem = reaching(limits=rg.Limits(position=(robot.limits.lower, np.where(np.arange(7) == 3, -1.3, robot.limits.upper))))
     mpc = rg.MPC(problem, period=0.5 / 63, target=eight)
     part = mpc.problem.programs.slices[len(problem.costs)]["multiplier"]
     mpc.step(READY, 0.0)
     found = np.random.default_rng(0).normal(size=mpc.problem.p[:, part].shape)
-    mpc.problem.p[:, part] = found
+    mpc._iterations.multipliers = found
+    if prepared is not None:
+        mpc.prepare(prepared)
     seen = []
     monkeypatch.setattr(mpc._engine, "descend", lambda *_: seen.append(mpc.problem.p[:, part].copy()))
     mpc.step(READY, 0.5 / 63)
@@ -520,6 +511,8 @@ def quadrotor_actuation():
     ("options", "fragment"),
     [
         ({"period": 0.0}, "period"),
+        ({"period": "often"}, "period"),
+        ({"violation": "a little"}, "violation"),
         ({"latency": -1.0}, "latency"),
         ({"budget": np.nan}, "budget"),
         ({"budget": 0.01, "solver": rg.Direct()}, "budget"),

@@ -674,6 +674,14 @@ def test_controls_are_clamped_where_asked(kind, arm):
 
 
 @BOTH
+def test_an_acceleration_that_is_not_finite_is_an_error(kind, arm):
+    plant = kind(arm, still(arm))
+    with pytest.raises(RigidgradError, match="not finite"):
+        plant.acceleration(np.full(7, 1e308))
+    assert np.all(np.isfinite(plant.acceleration(np.zeros(7))))
+
+
+@BOTH
 def test_a_state_that_explodes_is_an_error_and_the_last_one_stays(kind, arm, recwarn, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     x0 = random_state(arm)
@@ -723,7 +731,7 @@ def test_bad_input_says_so_and_changes_nothing(kind, arm):
         (lambda: kind(arm, np.zeros(14), clamp=(1.0, -1.0)), "clamp"),
         (lambda: kind(arm, np.zeros(14), actuation=np.eye(3)), "actuation"),
         (lambda: kind("iiwa14", np.zeros(14)), "Robot"),
-        (lambda: kind(rg.load("quadrotor"), np.zeros(13)), "length one"),
+        (lambda: kind(rg.load("quadrotor"), np.zeros(13)), "length of the quaternion"),
         (lambda: Faults(drop=0.7, repeat=0.7), "at most 1"),
         (lambda: Faults(latency=-1.0), "not negative"),
         (lambda: Faults(noise_position="loud"), "numbers"),

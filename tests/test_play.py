@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import rigidgrad as rg
 from rigidgrad.commands import play as command
 from rigidgrad.control.direct import Direct
 from rigidgrad.control.pddp import PDDP
-from rigidgrad.errors import InputError, RigidgradError
+from rigidgrad.errors import InputError, RigidgradError, UnknownNameError
 from rigidgrad.play.scenes import NAMES, scene
 from rigidgrad.play.session import PLANT_STEP, SOLVERS, Session, first_settings
 from rigidgrad.viewer.poses import body_poses
@@ -55,7 +56,7 @@ def test_the_robot_follows_a_target_that_is_moved(settled, name):
     np.testing.assert_allclose(now.target, session.scene.home + ASIDE[name])
     tip = session.scene.points(now.x[: session.scene.robot.nq])
     assert np.linalg.norm(tip - now.target) < 0.01 and now.error < 0.01
-    assert now.counts == {"missing": 0, "kept": 0, "cold": 0, "held": 0, "late": 0} and not now.trouble
+    assert not any(now.counts.values()) and not now.trouble
 
 
 def test_the_pole_is_swung_up_from_hanging():
@@ -153,6 +154,51 @@ def test_whatever_fails_the_scene_begins_again(settled, monkeypatch):
     session.advance(PLANT_STEP)
     assert "begun again after: the state became infinite" in session.now.trouble and session.now.t == 0
     assert session.advance(4.5).error < 0.05
+
+
+def test_a_robot_that_runs_away_begins_again_and_nothing_but_finite_numbers_is_shown(settled, monkeypatch):
+    session = settled("cartpole")
+    session.push((1, 0, 0))
+    monkeypatch.setattr(session.plant, "_x", np.array([0.0, 3.0, 2e3, 0.0]))
+    now = session.advance(PLANT_STEP)
+    assert "ran away" in now.trouble and now.t == 0 and np.all(np.isfinite(now.x))
+    session.advance(0.1)
+    session._mpc._latest.x[3:] = np.nan
+    session._publish()
+    assert len(session.now.plan) == 3 and np.all(np.isfinite(session.now.plan))
+    note = session._mpc.log.add_solve
+    monkeypatch.setattr(session._mpc.log, "add_solve", lambda t, seconds, cost, *rest: note(t, seconds, math.nan, *rest))
+    session.advance(0.2)
+    assert len(session.samples) > 3 and all(math.isfinite(s.cost) for s in session.samples)
+
+
+def test_a_payload_on_a_finger_shows_nothing_but_finite_numbers():
+    """A Panda's finger slides off under it, since limits of positions are not simulated; from then on solves fail."""
+    pin = pytest.importorskip("pinocchio")
+    found = next((p / "share/example-robot-data/robots" for p in Path(pin.__file__).parents if p.name == "cmeel.prefix"), Path("nowhere"))
+    if not found.is_dir():
+        pytest.skip("example-robot-data is not installed")
+    panda = found / "panda_description/urdf/panda.urdf"
+    assert scene(panda).frame == "panda_hand_tcp"
+    session = Session(scene(panda, frame="panda_leftfinger"))
+    session.advance(0.5)
+    session.carry(True)
+    for _ in range(35):
+        now = session.advance(0.1)
+        assert all(np.all(np.isfinite(a)) for a in (now.x, now.plan, now.target, now.error))
+        assert all(math.isfinite(s.cost) and math.isfinite(s.error) for s in session.samples)
+
+
+def test_any_frame_can_follow():
+    robot = rg.load("double_pendulum")
+    assert scene(robot).frame == "lower_rod" and scene(robot, frame="upper_rod").frame == "upper_rod"
+    assert scene("iiwa14", frame="iiwa_link_5").frame == "iiwa_link_5"
+    with pytest.raises(InputError, match="does not move"):
+        scene("iiwa14", frame="base")
+    with pytest.raises(InputError, match="leave the frame out"):
+        scene("cartpole", frame="rod")
+    with pytest.raises(UnknownNameError, match="nothing"):
+        scene(robot, frame="nothing")
 
 
 def test_targets_that_are_no_points_are_passed_over(settled):
@@ -403,6 +449,7 @@ def test_the_command_has_its_options():
     command.add_parser(parser.add_subparsers())
     parsed = parser.parse_args(["play"])
     assert (parsed.robot, parsed.port, parsed.host, parsed.json) == ("iiwa14", 8080, "127.0.0.1", False)
+    assert parsed.frame is None and parser.parse_args(["play", "--frame", "tool0"]).frame == "tool0"
     parsed = parser.parse_args(["play", "hyq", "--port", "0", "--host", "203.0.113.7"])
     with pytest.raises(RigidgradError):
         parsed.run(parsed)

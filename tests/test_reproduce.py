@@ -37,8 +37,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "bench"))
 
 FIGURES = {
-    "003": ["Fig. 1", "Fig. 2", "Fig. 3", "Table I"],
-    "004": [
+    "Plancher 2021": ["Fig. 1", "Fig. 2", "Fig. 3", "Table I"],
+    "Plancher 2022": [
         *(f"Fig. 4.{k}" for k in (3, 4, 5, 6, 7, 8, 9, 11)),
         *(f"Fig. 5.{k}" for k in (1, 4, 5, 6, 7, 8)),
         "Table 5.2",
@@ -46,11 +46,11 @@ FIGURES = {
         "Fig. 7.1",
         "Fig. C.1",
     ],
-    "002": [f"Fig. {k}" for k in range(10, 17)],
+    "Lynghus 2026": [f"Fig. {k}" for k in range(10, 17)],
 }
 CLAIMS = {
-    "003": ["gradients' share", "persistent threads", "folding", "fixed-point range"],
-    "004": ["HyQ's shared memory", "spread of timings"],
+    "Plancher 2021": ["gradients' share", "persistent threads", "folding", "fixed-point range"],
+    "Plancher 2022": ["HyQ's shared memory", "spread of timings"],
 }
 
 
@@ -152,22 +152,22 @@ def entry_of(key: str):
 
 
 def test_verdicts_follow_from_the_results():
-    entry = entry_of("004 Fig. 6.2")
+    entry = entry_of("Plancher 2022 Fig. 6.2")
     assert judge(entry, {"preconditioners": studied(2.4)}, {}).verdict == REPRODUCED
     differs = judge(entry, {"preconditioners": studied(1.2)}, {})
     assert differs.verdict == DIFFERS and "overlapping blocks) because: " in differs.reason
     assert judge(entry, {"preconditioners": studied(5.0)}, {}).verdict == BETTER
-    assert judge(entry_of("004 Fig. 6.1"), {"preconditioners": studied(2.0)}, {}).verdict == REPRODUCED
+    assert judge(entry_of("Plancher 2022 Fig. 6.1"), {"preconditioners": studied(2.0)}, {}).verdict == REPRODUCED
 
 
 def test_results_of_another_layout_fail_with_advice():
-    finding = judge(entry_of("004 Fig. 6.2"), {"preconditioners": {"study": {"pendulum": {}}}}, {})
+    finding = judge(entry_of("Plancher 2022 Fig. 6.2"), {"preconditioners": {"study": {"pendulum": {}}}}, {})
     assert finding.verdict == FAILED and "preconditioners.json" in finding.reason and "measure again" in finding.reason
 
 
 def test_what_a_gpu_would_have_to_tell_is_never_judged_by_an_estimate():
     states = [{"states": n, "split": {"total": 99.0 * n}, "completely fused": {"total": 1.0}} for n in (16, 128)]
-    bare = dataclasses.replace(entry_of("003 Fig. 2"), charts=lambda _: [])
+    bare = dataclasses.replace(entry_of("Plancher 2021 Fig. 2"), charts=lambda _: [])
     finding = judge(bare, {"gpu": {"estimate": {"iiwa14": states}}}, {})
     assert finding.verdict == GPU and all("estimated" in row.ours for row in finding.rows)
 
@@ -245,7 +245,7 @@ def test_a_script_that_fails_stops_nothing_and_is_tried_again(bench, tmp_path):
     assert "so far so good" in found.troubles["claims"] and "the peer has gone" in found.troubles["claims"]
     assert found.troubles["data_types"] == "it wrote no results" and "no JSON" in found.troubles["trees"]
     assert found.troubles["claims"].endswith("exit code 1")
-    finding = judge(entry_of("003 Claim: persistent threads"), found.results, found.troubles)
+    finding = judge(entry_of("Plancher 2021 Claim: persistent threads"), found.results, found.troubles)
     assert finding.verdict == FAILED and "bench/claims.py ended with an error" in finding.reason and "the peer has gone" in finding.reason
     (bench / "claims.py").write_text(SCRIPT)
     assert "claims" in runner.measure(names[:1], bench, out, True).results
@@ -301,14 +301,14 @@ def run(*arguments: str) -> int:
 
 def test_the_command_measures_and_writes_a_page(bench, tmp_path, capsys):
     out = tmp_path / "out"
-    assert run("seed-002", "--bench", str(bench), "--out", str(out), "--json") == 0
+    assert run("lynghus-2026", "--bench", str(bench), "--out", str(out), "--json") == 0
     data = json.loads(capsys.readouterr().out)
-    assert [e["label"] for e in data["entries"]] == FIGURES["002"] and data["summary"] == {NOT_MEASURED: 7}
+    assert [e["label"] for e in data["entries"]] == FIGURES["Lynghus 2026"] and data["summary"] == {NOT_MEASURED: 7}
     assert calls(bench) == ["trees"] and data["mode"] == "fast mode" and data["measurements"]["trees"]["cpu"] == "fake"
     assert "not measured in fast mode" in data["entries"][0]["reason"]
     assert json.loads((out / "reproduction.json").read_text()) == data and (out / "reproduction.html").is_file()
     (bench / "trees.py").write_text("raise SystemExit('broken')\n")
-    assert run("seed-002", "--bench", str(bench), "--out", str(out)) == 1
+    assert run("lynghus-2026", "--bench", str(bench), "--out", str(out)) == 1
     assert "broken" in capsys.readouterr().out
 
 
@@ -316,9 +316,10 @@ def test_stored_results_make_a_page_without_measuring(tmp_path, capsys):
     results = tmp_path / "results"
     results.mkdir()
     (results / "preconditioners.json").write_text(json.dumps(studied(2.4)))
-    assert run("seed-004", "--from", str(results), "--out", str(tmp_path / "out")) == 0
+    assert run("plancher-2022", "--from", str(results), "--out", str(tmp_path / "out")) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"004 Fig\. 6\.2 .*reproduced", printed) and re.search(r"004 Fig\. 4\.3 .*not measured", printed)
+    assert re.search(r"Plancher 2022 Fig\. 6\.2 .*reproduced", printed) and re.search(r"Plancher 2022 Fig\. 4\.3 .*not measured", printed)
+    assert printed.startswith("Plancher 2022: GPU acceleration for real-time") and "004" not in printed
 
 
 def made(tmp_path) -> Path:
@@ -373,5 +374,5 @@ def test_counts_that_claims_rest_on():
     assert memory["full"] - memory["columns"] == 2 * 6 * (2 * (144 - 4 * 6) + 144 - 4 * 9)
     assert memory["kernel"] < memory["columns"] < 0.4 * memory["full"]
     results = {"claims": {"memory": claims.memory(True)}}
-    assert judge(entry_of("004 Claim: HyQ's shared memory"), results, {}).verdict == REPRODUCED
-    assert measurements_of([entry_of("004 Claim: HyQ's shared memory")]) == ["claims"]
+    assert judge(entry_of("Plancher 2022 Claim: HyQ's shared memory"), results, {}).verdict == REPRODUCED
+    assert measurements_of([entry_of("Plancher 2022 Claim: HyQ's shared memory")]) == ["claims"]

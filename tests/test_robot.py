@@ -166,7 +166,7 @@ def test_wrong_out_is_refused(arm, out, fragment):
 
 
 def test_wrong_number_of_outs(arm):
-    with pytest.raises(InputError, match="3 arrays"):
+    with pytest.raises(InputError, match="tuple of 3 arrays"):
         arm.aba_derivatives(*arm.random((5,), seed=0), out=np.empty((3, 5, 7, 7)))
 
 
@@ -258,6 +258,72 @@ def test_random_states_are_within_limits_and_repeatable(arm, dog):
     assert (abs(s.v) <= arm.limits.velocity).all() and (abs(s.tau) <= arm.limits.effort).all()
     np.testing.assert_array_equal(s.q, arm.random(1000, seed=16).q)
     assert abs(np.linalg.norm(dog.random((50,), seed=0).q[:, 3:7], axis=1) - 1).max() < 1e-12
+
+
+def test_limits_that_are_one_point_or_all_numbers_are_drawn_from():
+    def robot(lower, upper):
+        limit = {"lower": lower, "upper": upper, "effort": 1.0, "velocity": 1.0}
+        builder = rg.Builder("p").link("base").link("arm", 1.0, (0, 0, 1), (1, 1, 1))
+        return builder.joint("j", "revolute", "base", "arm", axis=(0, 1, 0), limit=limit).build()
+
+    assert (robot(0.0, -0.0).random(5, seed=0).q == 0).all()
+    assert (robot(-0.0, 0.0).random(5, seed=0).q == 0).all()
+    wide = robot(-1e308, 1e308).random(50, seed=0).q
+    assert np.isfinite(wide).all() and abs(wide).max() > 1e307
+
+
+@pytest.mark.parametrize("engine", rg.robot.ENGINES)
+def test_quaternions_without_a_direction_are_not_normalised(engine):
+    robot = rg.load("quadrotor", engine=engine)
+    q = np.stack([robot.neutral()] * 4)
+    q[1, 3:] = 3.0, 0.0, 0.0, 4.0
+    np.testing.assert_allclose(robot.normalize(q)[1, 3:], (0.6, 0, 0, 0.8))
+    for bad, length in ((0.0, "zero"), (1e-200, "zero"), (1e200, "too long")):
+        q[2, 3:] = bad
+        with pytest.raises(InputError, match=rf"the length of the quaternion of joint '.*' is {length}.*row \(2,\)"):
+            robot.normalize(q)
+    q[2, 3:] = np.nan
+    assert np.isnan(robot.normalize(q)[2, 3:]).all() and np.isfinite(robot.normalize(q)[3]).all()
+
+
+OBJECTS = np.array([object(), 1.0], dtype=object)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda r, x: r.rnea(OBJECTS, x, x),
+        lambda r, x: r.rnea(x, x, np.array([1.0, None], dtype=object)),
+        lambda r, x: r.rnea(x, x, x, external=np.ones(6)),
+        lambda r, x: r.rnea(x, x, x, external=OBJECTS),
+        lambda r, x: r.rnea(x, x, x, external={r.frames[-1]: OBJECTS}),
+        lambda r, x: r.integrate(x, OBJECTS),
+        lambda r, x: r.forward_kinematics(OBJECTS),
+        lambda r, x: r.jacobian(x, OBJECTS),
+        lambda r, x: r.jacobian(x, r.frames[-1], expressed_in=["world"]),
+        lambda r, x: r.reduced(OBJECTS),
+        lambda r, x: r.reduced({r.joints[0]: OBJECTS}),
+        lambda r, x: r.add_frame("tool", r.frames[-1], OBJECTS),
+        lambda r, x: r.random(OBJECTS),
+        lambda r, x: r.random(2.5),
+        lambda r, x: r.random(-1),
+        lambda r, x: r.random((2, None)),
+        lambda r, x: r.random(seed="one"),
+        lambda r, x: r.compile(OBJECTS),
+        lambda r, x: r.compile("rnea", external=5),
+        lambda r, x: r.compile("rnea", external="base"),
+        lambda r, x: r.compile("rnea", parameters=5),
+        lambda r, x: r.pattern(["crba"]),
+    ],
+)
+@pytest.mark.parametrize("engine", rg.robot.ENGINES)
+def test_odd_objects_are_refused_in_our_words(engine, call):
+    with pytest.raises(RigidgradError):
+        call(rg.load("double_pendulum", engine=engine), np.ones(2))
+
+
+def test_batches_may_be_whole_numbers_of_any_kind(arm):
+    assert arm.random(np.int64(3)).q.shape == (3, 7) and arm.random([2, np.int8(1)]).q.shape == (2, 1, 7)
 
 
 def test_neutral_is_where_joints_are_zero(dog):

@@ -22,6 +22,7 @@ from rigidgrad.program.fuse import fuse
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.targets import c
+from rigidgrad.targets.names import identifier
 
 CC = os.environ.get("CC") or shutil.which("cc")
 needs_compiler = pytest.mark.skipif(not CC, reason="there is no C compiler (cc)")
@@ -76,7 +77,7 @@ def middle(x, offset=0):
 
 
 def build(robot, functions, folder, flags=()):
-    name = c.identifier(robot.name)
+    name = identifier(robot.name)
     generate(robot, functions, out=folder)
     return Library(folder, name, [*SAME_BITS, *VECTORS, *flags], {f: program_of(robot.model, f) for f in functions})
 
@@ -186,7 +187,7 @@ def test_every_kind_of_node_is_rendered(tmp_path):
         return ((*results, -x, 3.5, -0.25, *[0.0] * 8, math.inf, x.maximum(-z).sincos()[1]), z)
 
     program = record({"n": (3,)}, {"n": (22,), "t1": ()}, function)
-    files = c.render({"for": fuse(program)}, "2 robots/é")
+    files = c.render({"for": fuse(program)}, "2 robots/")
     assert set(files) == {"robot_2_robots.h", "robot_2_robots.c"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -289,6 +290,19 @@ def test_what_does_not_exist_is_named_and_nothing_is_written(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="modes of POSIX")
+def test_files_have_the_mode_of_any_new_file_and_the_umask_is_not_touched(tmp_path, monkeypatch):
+    old = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", lambda mask: pytest.fail("the umask is that of all threads"))
+            files = generate(rg.load("pendulum"), ["rnea"], out=tmp_path / "code")
+    finally:
+        os.umask(old)
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+    assert sorted(os.listdir(tmp_path / "code")) == sorted(path.name for path in files)
+
+
 def test_files_of_the_user_are_left_alone(tmp_path):
     robot = rg.load("double_pendulum")
     (tmp_path / "notes.txt").write_text("mine")
@@ -308,10 +322,10 @@ def test_files_of_the_user_are_left_alone(tmp_path):
 
 
 def test_names_become_identifiers_that_do_not_meet():
-    assert c.identifier("iiwa 14/é") == "iiwa_14" and c.identifier("7axis") == "robot_7axis" and c.identifier("Ω") == "robot"
-    assert c.identifier("double") == "double_" and c.identifier("t12") == "t12_" and c.identifier("FMA") == "FMA_"
+    assert identifier("iiwa 14/-b") == "iiwa_14_b" and identifier("7axis") == "robot_7axis" and identifier("...") == "robot"
+    assert identifier("double") == "double_" and identifier("t12") == "t12_" and identifier("FMA") == "FMA_"
     program = record({"a.b": (1,), "a:b": (1,), "q": ()}, {"q": ()}, lambda v: (v["q"] * v["a.b"][0] * v["a:b"][0],))
     header = c.render({"f": program, "f_batch": program, "f.batch": program}, "r")["r.h"]
-    assert "void r_f(const double *a_b, const double *a_b_2, const double *q, double *q_out);" in header
+    assert re.search(r"void r_f\(const double \*a_b_\w{8}, const double \*a_b_\w{8}, const double \*q, double \*q_out\);", header)
     functions = re.findall(r"void (\w+)\(", header)
     assert len(functions) == len(set(functions)) == 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -208,14 +209,18 @@ def test_solve_prints_a_short_table(file, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == [
         "task",
+        "driven",
         "status",
         "cost",
+        "compiled",
+        "solved",
         "left of Reach 'lower_rod'",
         "left of State",
         "limits",
         "wrote",
+        "next",
     ]
-    assert lines[-1].endswith("other.npz")
+    assert lines[-2].endswith("other.npz")
 
 
 def test_a_solve_that_does_not_converge_exits_with_one(file, capsys):
@@ -257,9 +262,48 @@ def test_init_writes_a_task_that_is_right_for_every_bundled_robot(name, tmp_path
 def test_what_init_writes_converges_and_tracks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "double_pendulum"]) == 0
-    assert "next: rigidgrad solve task.toml --report" in capsys.readouterr().out
+    assert "next    rigidgrad solve task.toml --report" in capsys.readouterr().out
     assert main(["solve", "task.toml", "--quiet"]) == 0 and main(["mpc", "task.toml", "--quiet"]) == 0
     assert capsys.readouterr().out == "" and {"solution.npz", "log.npz"} <= {p.name for p in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(("robot", "driven"), [("cartpole", "1 control: slider; not driven: pole"), ("quadrotor", "4 controls: rotor_1,")])
+def test_commands_say_what_is_driven(robot, driven, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", robot]) == 0
+    assert driven in capsys.readouterr().out and 'actuation = "joints"' in Path("task.toml").read_text()
+    assert main(["solve", "task.toml"]) == 0
+    assert driven in capsys.readouterr().out
+    main(["mpc", "task.toml", "--duration", "0.05", "--json"])
+    assert json.loads(capsys.readouterr().out)["driven"].startswith(driven)
+
+
+def test_a_free_base_is_neither_held_nor_left_to_fall_in_silence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    mass = '<link name="mount"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    Path("arm.urdf").write_text(rg.load("double_pendulum").to_urdf().replace('<link name="mount">', mass))
+    assert main(["init", "arm.urdf", "--floating-base"]) == 0
+    said = capsys.readouterr().out
+    assert "not driven: root_joint (6 freedoms)" in said and "nothing holds the free base" in said
+    task = load_task("task.toml")
+    assert task.system.nu == 2 and task.robot.model.gravity == (0.0, 0.0, 0.0)
+    for value, controls in (('"all"', 8), ('["elbow"]', 1), ("{ both = { shoulder = 1.0, elbow = [2.0] } }", 1)):
+        text = re.sub("(?m)^actuation = .*$", f"actuation = {value}", Path("task.toml").read_text())
+        Path("other.toml").write_text(text)
+        assert load_task("other.toml").system.nu == controls
+    Path("other.toml").write_text(text.replace("elbow =", "elbo ="))
+    with pytest.raises(rg.errors.UsageError, match=r"actuation.*'elbo'.*'elbow'"):
+        load_task("other.toml")
+
+
+def test_a_task_may_ask_for_a_guess(file):
+    Path(file).write_text('guess = "reach"\n' + TASK)
+    problem = load_task(file).problem
+    (left,) = (aim.remaining(problem.system, problem.guess_states[-1]).position for aim in problem.aims() if "Reach" in aim.name)
+    assert left < 1e-4  # the target is given in four digits
+    Path(file).write_text('guess = "line"\n' + TASK)
+    with pytest.raises(rg.errors.UsageError, match="needs a cost State"):
+        load_task(file).problem  # noqa: B018
 
 
 def test_init_names_the_robot_relative_to_the_task(tmp_path, monkeypatch):
@@ -296,3 +340,106 @@ def test_every_key_is_documented():
             assert re.search(rf"[`\[.]{name}[`\] ]", page), name
     for kind in (*keys.COSTS, *keys.SOLVERS, *keys.PLANTS, *keys.PATHS):
         assert re.search(rf"[`\"]{kind}[`\"]", page), kind
+
+
+# --- files of others -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_output_stays_in_the_folder_of_the_task_unless_it_is_allowed_out(tmp_path, monkeypatch, capsys):
+    home, folder = tmp_path / "home", tmp_path / "home" / "task"
+    folder.mkdir(parents=True)
+    (folder / "link.npz").symlink_to(home / "linked.npz")
+    (folder / "out").symlink_to(home)
+    monkeypatch.chdir(tmp_path)
+    for value in ("../x.npz", str(home / "x.npz"), "link.npz", "out/x.npz", "a/../../x.npz"):
+        for key in ("solution", "log"):
+            (folder / "t.toml").write_text(TASK + f"[output]\n{key} = '{value}'\n")
+            assert main(["solve" if key == "solution" else "mpc", "home/task/t.toml"]) == 2
+            said = capsys.readouterr().err
+            assert f"output.{key}: " in said and "is outside of the task's folder" in said and "--allow-outside" in said
+    assert not [p for p in tmp_path.rglob("*.npz") if p.exists()]
+    (folder / "t.toml").write_text(TASK + "[output]\nsolution = '../x.npz'\n")
+    assert main(["solve", "home/task/t.toml", "--quiet", "--allow-outside"]) == 0 and (home / "x.npz").exists()
+    (folder / "t.toml").write_text(TASK + "[output]\nsolution = 'x.npz'\nreport = 'sub/../r.html'\n")
+    (folder / "sub").mkdir()
+    assert main(["solve", "home/task/t.toml", "--quiet"]) == 0 and (folder / "x.npz").exists() and (folder / "r.html").exists()
+
+
+@pytest.mark.parametrize("said", ['report = ".bashrc"', 'solution = "x.py"', 'log = "task.toml"'])
+def test_output_is_of_its_kind(said):
+    with pytest.raises(rg.errors.UsageError, match="that ends in"):
+        task(output=tomllib.loads(said))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = " + "[" * 5000, "nested too deeply"),
+        ("x = " + "{a=" * 5000, "nested too deeply"),
+        ("x = " + "9" * 5000, "out of range"),
+        ("a" + ".a" * 50_000 + " = 1", "a key of more than 32 parts"),
+        ("[" + '"=" . ' * 50_000 + "a]", "a key of more than 32 parts"),
+        ("x = { b = 1, " + "'a'." * 50_000 + "a = 1 }", "a key of more than 32 parts"),
+        ("#" * (1 << 21), "larger than 1 MB"),
+        ("k" * 100_000 + " = 1", "no key of a task is called '" + "k" * 200 + "…'"),
+        (TASK.replace("steps = 40", "steps = 1000000000000"), "steps: this is 1000000000000; it must be a whole number of at least 1 and at most 100,000"),
+        (TASK.replace("steps = 40", "steps = 0x" + "f" * 5000), "steps: this is a number of 20000 bits"),
+        (TASK.replace("weight = 10.0", "weight = 1" + "0" * 400), "weight: this is a number of"),
+        (TASK.replace("torque = 60.0", "torque = [" + "[" * 50 + "]" * 50 + "]"), "limits.torque: this is"),
+        (TASK.replace("[limits]", "[solver]\ntolerance = -1e-6\n[limits]"), "solver.tolerance: this is -1e-06; it must be a number at least 0"),
+        (TASK.replace("[limits]", "[solver]\niterations = 10.0\n[limits]"), "solver.iterations: this is 10.0; it must be a whole number"),
+        (TASK.replace("[limits]", "[solver]\nregularization = [-1, 1]\n[limits]"), "solver.regularization: this is [-1, 1]; it must be an array of 2 numbers, each at least 0"),
+        (TASK.replace("[limits]", "[solver]\nalphas = 1000000000\n[limits]"), "solver.alphas: this is 1000000000"),
+        (TASK.replace("period = 0.01", "period = 0.01\nplant = { dt = 1e-300 }"), "mpc: this is a run of more than"),
+    ],
+)  # fmt: skip
+def test_what_would_take_for_ever_or_break_the_reader_is_refused(text, said, file, capsys):
+    Path(file).write_text(text)
+    assert main(["solve", file]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_no_task(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("t.toml")
+    assert main(["solve", "t.toml"]) == 2 and "not a regular file" in capsys.readouterr().err
+
+
+def test_gravity_is_that_of_the_model(tmp_path, capsys, monkeypatch):
+    """On the moon a hanging rod is held by a sixth of the torque."""
+    pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rod.xml").write_text(
+        """<mujoco><option gravity="0 0 -1.62"/><worldbody><body name="rod"><joint name="hinge" axis="0 1 0"/>
+        <inertial pos="0.5 0 0" mass="2" diaginertia="0.1 0.1 0.1"/></body></worldbody></mujoco>"""
+    )
+    said = "robot = 'rod.xml'\nsteps = 10\ndt = 0.01\ncosts = [{ type = 'state', goal = 'start', weight = 1e4 }, { type = 'effort', weight = 1e-6 }]\n"
+    held = {}
+    for name, more in {"of the model": "", "by name": "gravity = 'model'\n", "given": "gravity = [0, 0, -9.81]\n"}.items():
+        (tmp_path / "t.toml").write_text(more + said)
+        assert main(["solve", "t.toml", "--quiet"]) == 0
+        held[name] = np.load(tmp_path / "solution.npz")["u"][0]
+    assert held == {
+        "of the model": pytest.approx(-1.62, rel=1e-3),
+        "by name": pytest.approx(-1.62, rel=1e-3),
+        "given": pytest.approx(-9.81, rel=1e-3),
+    }
+
+
+def test_locked_joints_do_not_move():
+    said = task(lock={"elbow": 0.5}, start=[0.3], limits={"torque": 60.0}, mpc={})
+    assert said.robot.joints == ("shoulder",) and said.problem.start == pytest.approx([0.3, 0.0])
+    expected = rg.load("double_pendulum").reduced(lock={"elbow": 0.5})
+    assert said.robot.forward_kinematics([0.3])["lower_rod"] == pytest.approx(expected.forward_kinematics([0.3])["lower_rod"])
+    with pytest.raises(rg.errors.UsageError, match=r"lock: no moving joint is called 'elbw'\. Did you mean 'elbow'"):
+        task(lock={"elbw": 0.5})
+
+
+def test_a_name_cannot_write_into_the_task_that_init_makes():
+    name = 'tip"\n[output]\nreport = "x.html"\n#\\\x85'
+    link = {"mass": 1.0, "com": (0, 0, 0.3), "inertia": (0.1, 0.1, 0.1)}
+    robot = rg.Builder("r").link("a").link(name, **link).joint("j\n[output]\n#", "revolute", "a", name).build()
+    data = tomllib.loads(template(robot, 'r"\n.urdf'))
+    assert data["robot"] == 'r"\n.urdf' and data["costs"][0]["frame"] == name
+    assert data["output"] == {"solution": "solution.npz", "log": "log.npz"}

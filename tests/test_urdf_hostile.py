@@ -19,6 +19,7 @@ from hostile.mutations import mutant
 from hostile.robots import BAD_NUMBERS, BODIES, MALFORMED, NUMBERS, TREES, VALID, changed
 
 import rigidgrad as rg
+from rigidgrad import files
 from rigidgrad.errors import ModelError, ModelWarning, RigidgradError, UrdfError
 from rigidgrad.model import xml
 
@@ -206,7 +207,7 @@ def test_a_file_that_becomes_a_pipe_after_the_first_look_does_not_hang(tmp_path,
     os.mkfifo(tmp_path / "pipe.urdf")
     (tmp_path / "file.urdf").write_text(VALID)
     regular = os.stat(tmp_path / "file.urdf")
-    monkeypatch.setattr(xml.os, "stat", lambda *_, **__: regular)
+    monkeypatch.setattr(files.os, "stat", lambda *_, **__: regular)
     with pytest.raises(UrdfError, match="not a regular file"):
         xml.read_bytes(tmp_path / "pipe.urdf")
 
@@ -223,8 +224,8 @@ def test_paths_that_lead_nowhere(tmp_path):
     (tmp_path / "empty.urdf").touch()
     with open(tmp_path / "huge.urdf", "wb") as file:
         file.truncate(1 << 40)
-    assert "is a directory" in refusal(tmp_path, UrdfError)
-    assert "there is no file" in refusal(tmp_path / "missing.urdf", UrdfError)
+    assert "this is a directory" in refusal(tmp_path, UrdfError)
+    assert "there is no such file" in refusal(tmp_path / "missing.urdf", UrdfError)
     assert "missing.urdf" in refusal(str(tmp_path / "missing.urdf"), UrdfError)
     assert "cannot be read" in refusal(str(tmp_path / "loop.urdf"), UrdfError)
     assert "cannot be read" in refusal("/robot" * 10_000, UrdfError)
@@ -241,5 +242,5 @@ def test_an_unreadable_file(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "robot.urdf").write_text(VALID)
-    monkeypatch.setattr(xml, "_open_without_waiting", refuse)
-    assert "robot.urdf' may not be read; check its permissions" in refusal(tmp_path / "robot.urdf", UrdfError)
+    monkeypatch.setattr(files, "_open_without_waiting", refuse)
+    assert "robot.urdf': it may not be read; check its permissions" in refusal(tmp_path / "robot.urdf", UrdfError)

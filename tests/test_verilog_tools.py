@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from test_verilog import three_links
 
 import rigidgrad as rg
-from rigidgrad import fpga
+from rigidgrad import cli, fpga
 from rigidgrad.fixed import Fixed
 from rigidgrad.targets.verilog import tools
 from rigidgrad.targets.verilog.driver import Coprocessor
@@ -97,3 +99,18 @@ def test_the_whole_flow_ends_with_a_report(tmp_path):
     assert all(s["mismatches"] == 0 for s in said["simulation"].values())
     page = fpga.page(report)
     assert "yosys, xcup" in page and "Verilator, stalled" in page
+
+
+@needs_verilator
+def test_the_command_takes_its_default_folder_which_is_relative(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["fpga", "pendulum", "--function", "rnea", "--multipliers", "2", "--states", "4", "--no-synthesis", "--json"]
+    assert cli.main(command) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["simulation"]["free"]["states"] == 4 and said["simulation"]["stalled"]["mismatches"] == 0
+    assert (tmp_path / "build" / "fpga" / "pendulum_rnea.html").exists()
+
+
+def test_a_tool_that_cannot_be_started_is_an_error_of_ours(tmp_path):
+    with pytest.raises(tools.ToolError, match="cannot be started"):
+        tools.run([str(tmp_path / "nothing")], tmp_path)

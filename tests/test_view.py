@@ -7,6 +7,8 @@ import json
 import re
 import sys
 import warnings
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,14 +17,16 @@ from browser import eventually, launched, missing, picture, share
 from random_trees import random_tree
 
 import rigidgrad as rg
+from rigidgrad.commands.solve import save
 from rigidgrad.commands.view import add_parser, read_motion
+from rigidgrad.control.surroundings import Sphere
 from rigidgrad.errors import InputError, RigidgradError, UnknownNameError
 from rigidgrad.model.pose import Pose
 from rigidgrad.viewer import fragment, view
 from rigidgrad.viewer.dials import dials, position
 from rigidgrad.viewer.motion import Motion, as_motion
 from rigidgrad.viewer.page import content, player
-from rigidgrad.viewer.poses import body_poses, frame_path, posture, quaternions, tip_of
+from rigidgrad.viewer.poses import body_poses, frame_path, posture, quaternions
 from rigidgrad.viewer.shapes import Shape, draw
 
 ORANGE = (242, 115, 26)  # of the iiwa's rings
@@ -88,13 +92,6 @@ def test_sliders_keep_to_the_limits():
     found = dials(robot.model, start)
     np.testing.assert_array_equal([d.low for d in found], robot.limits.lower)
     np.testing.assert_array_equal([d.high for d in found], robot.limits.upper)
-
-
-def test_the_traced_frame_is_the_end_of_the_chain_or_the_free_base():
-    assert tip_of(rg.load("iiwa14").model) == "iiwa_link_ee"
-    assert tip_of(rg.load("hyq", floating_base=True).model) == "base_link_0"
-    assert tip_of(rg.load("cartpole").model) == "rod"
-    assert tip_of(rg.Builder("rock").link("rock", 1.0).build().model) == "rock"
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------------------------
@@ -302,7 +299,15 @@ def test_motions_are_read_from_files(tmp_path):
     read = read_motion(tmp_path / "log.npz")
     assert read.x == pytest.approx(x) and read.t == pytest.approx(t)
     assert read_motion(tmp_path / "x.npy") == pytest.approx(x)
-    for name, said in [("other.npz", "no array x or q"), ("text.npz", "no .npz"), ("absent.npz", "no .npz")]:
+    np.savez(tmp_path / "words.npz", x=x, t=np.array(["a", "b", "c"]))
+    np.savez(tmp_path / "complex.npz", q=x * 1j)
+    for name, said in [
+        ("words.npz", "its array 't' holds no numbers"),
+        ("complex.npz", "its array 'q' holds no numbers"),
+        ("other.npz", "no array x or q"),
+        ("text.npz", "no .npz"),
+        ("absent.npz", "no .npz"),
+    ]:
         with pytest.raises(InputError, match=said):
             read_motion(tmp_path / name)
 
@@ -552,6 +557,123 @@ def test_a_browser_without_graphics_is_told(browser, tmp_path):
     page.close()
 
 
+# --- obstacles, spheres and targets ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def around_obstacles():
+    """The arm goes to a pose, past an obstacle that stands and one that moves."""
+    robot, still = rg.load("iiwa14"), np.zeros(7)
+    T = np.array([[1, 0, 0, 0.45], [0, -1, 0, 0.5], [0, 0, -1, 0.45], [0, 0, 0, 1.0]])
+    passing = np.linspace((0.7, 0.4, 0.75), (0.7, -0.1, 0.75), 21)
+    spheres = [rg.LinkSphere("iiwa_link_7", 0.08, (0, 0, 0.03))]
+    limits = rg.Limits(obstacles=[rg.Obstacle((0.62, -0.05, 0.4), 0.1), rg.Obstacle(passing, 0.06)], spheres=spheres)
+    costs = [
+        rg.costs.Reach("iiwa_link_7", T, offset=(0, 0, 0.0635), weight=(10.0, 1.0), final=(1000.0, 10.0)),
+        rg.costs.State(np.zeros(14), np.r_[still, still + 0.02], np.r_[still, still + 1.0]),
+        rg.costs.Effort(1e-4, reference="gravity"),
+    ]
+    start = np.r_[-1.0, 0.6, 0, -1.4, 0, 1.0, 0, still]
+    problem = rg.Problem(robot, start=start, steps=20, dt=0.075, costs=costs, limits=limits)
+    return SimpleNamespace(robot=robot, problem=problem, solution=rg.solve(problem), passing=passing, T=T)
+
+
+def test_obstacles_spheres_and_targets_of_a_solution_are_drawn(around_obstacles):
+    a = around_obstacles
+    data = content(a.robot, a.solution)
+    standing, moving, sphere, target = data["balls"]
+    assert unpacked(standing["at"]) == pytest.approx([0.62, -0.05, 0.4]) and unpacked(standing["radius"]) == pytest.approx([0.1])
+    np.testing.assert_allclose(unpacked(moving["at"]).reshape(-1, 3), a.passing, atol=1e-6)
+    np.testing.assert_allclose(unpacked(moving["t"]), 0.075 * np.arange(21), atol=1e-6)
+    assert sphere["body"] == 6 and unpacked(sphere["at"]) == pytest.approx([0, 0, 0.03]) and standing["body"] == -1
+    assert unpacked(target["at"]) == pytest.approx(a.T[:3, 3])
+    ends = [unpacked(path["points"]).reshape(2, 3) for path in data["paths"]]  # the axes of the pose
+    for k, (origin, tip) in enumerate(ends):
+        np.testing.assert_allclose((tip - origin) / np.linalg.norm(tip - origin), a.T[:3, k], atol=1e-5)
+    assert data["trace"]["label"] == "iiwa_link_7" and data["trace"]["point"] == pytest.approx([0, 0, 0.0635])
+    assert sum("obstacles" in note or "targets" in note or "spheres" in note for note in data["notes"]) == 3
+    assert data["high"][1] >= 0.5
+
+
+def unpacked(text):
+    return np.frombuffer(base64.b64decode(text), dtype="<f4").astype(float)
+
+
+def test_a_problem_says_what_is_around_an_array(around_obstacles):
+    a = around_obstacles
+    assert content(a.robot, a.solution.x, dt=0.075)["balls"] == []
+    balls = content(a.robot, a.solution.x, dt=0.075, problem=a.problem)["balls"]
+    assert len(balls) == 4 and unpacked(balls[1]["at"]) == pytest.approx(a.passing[0])
+
+
+def test_a_large_sphere_that_stands_for_the_ground_does_not_move_the_camera_away(around_obstacles):
+    a = around_obstacles
+    ground = replace(a.solution.surroundings, obstacles=(Sphere(np.array([[0, 0, -100.0]]), np.array([100.0])),))
+    data = content(a.robot, replace(a.solution, surroundings=ground))
+    assert min(data["low"]) > -2 and max(data["high"]) < 2
+
+
+def test_a_saved_solution_keeps_what_is_around_it(around_obstacles, tmp_path):
+    a = around_obstacles
+    read = read_motion(save(a.solution, tmp_path / "solution.npz"))
+    assert content(a.robot, read)["balls"] == content(a.robot, a.solution)["balls"]
+    command("iiwa14", tmp_path / "solution.npz", "--html", tmp_path / "m.html")
+    assert "Red: obstacles." in (tmp_path / "m.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"obstacle_0": np.full((1, 4), np.nan)},
+        {"obstacle_0": np.zeros((1, 3))},
+        {"sphere_0": np.ones(4)},
+        {"target_0": np.zeros((0, 3)), "target_0_frame": np.array("a"), "target_0_offset": np.zeros(3)},
+    ],
+)
+def test_files_with_odd_surroundings_are_refused(arrays, tmp_path):
+    np.savez(tmp_path / "odd.npz", x=np.zeros((2, 14)), **arrays)
+    with pytest.raises(InputError, match="odd"):
+        read_motion(tmp_path / "odd.npz")
+
+
+def test_damaged_files_and_objects_are_refused_in_our_words(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(50, 14)))
+    whole = (tmp_path / "a.npz").read_bytes()
+    for k in range(0, len(whole), 29):
+        (tmp_path / "b.npz").write_bytes(whole[:k] + bytes([whole[k] ^ 0xFF]) + whole[k + 1 :])
+        with suppress(InputError):
+            read_motion(tmp_path / "b.npz")
+    np.save(tmp_path / "p.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError) as said:
+        read_motion(tmp_path / "p.npy")
+    assert "pickle" not in str(said.value)
+
+
+@with_browser
+def test_an_obstacle_is_seen_and_can_be_hidden(opened, tmp_path, around_obstacles):
+    page = opened(page_text(tmp_path, around_obstacles.robot, around_obstacles.solution))
+    settle(page)
+    red = lambda: share(picture(page), (226, 130, 128), 40)  # noqa: E731
+    eventually(lambda: red() > 0.002, "the obstacles are seen")
+    page.get_by_label("Show obstacles, spheres and targets").click()
+    eventually(lambda: red() < 0.0005, "they are hidden")
+
+
+@with_live_page
+def test_a_live_page_draws_and_moves_obstacles(around_obstacles):
+    a = around_obstacles
+    stage = view(a.robot, a.solution, port=0, block=False, announce=False)
+    try:
+        balls = [stage.server.scene.get_handle_by_name(name) for name in ("/around/ball_0", "/around/ball_1", "/robot/body_6/ball_2")]
+        np.testing.assert_allclose(balls[0].position, (0.62, -0.05, 0.4))
+        np.testing.assert_allclose(balls[2].position, (0, 0, 0.03), atol=1e-9)
+        for k in (0, 10, 20):
+            stage.surround_at(0.075 * k)
+            np.testing.assert_allclose(balls[1].position, a.passing[k], atol=1e-6)
+    finally:
+        stage.stop()
+
+
 # --- live pages ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -596,6 +718,22 @@ def test_a_live_robot_is_seen_and_its_sliders_move_it(live, capfd):
     eventually(lambda: np.allclose(node(stage, 6).position, expected, atol=1e-3), "the arm follows its slider")
     page.get_by_text("Back to the start").click()
     eventually(lambda: np.allclose(node(stage, 6).position, body_poses(robot.model, 0 * q)[6, :3, 3], atol=1e-6), "back")
+
+
+@with_live_page
+def test_what_is_not_finite_is_never_sent():
+    robot = rg.load("iiwa14")
+    stage = view(robot, port=0, block=False, announce=False)
+    try:
+        stage.pose(np.full(7, 0.3))
+        before = node(stage, 6).position.copy()
+        for q in (np.full(7, np.nan), np.r_[np.inf, np.zeros(6)]):
+            stage.pose(q)
+            np.testing.assert_array_equal(node(stage, 6).position, before)
+        stage.line("path", np.array([[0, 0, 0], [np.nan, 0, 0], [1, 0, 0], [1e30, 0, 0]]), (1, 2, 3))
+        np.testing.assert_array_equal(stage._lines["path"].points, [[[0, 0, 0], [1, 0, 0]]])
+    finally:
+        stage.stop()
 
 
 @with_live_page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from cases import FUNCTIONS, Batch, Missing, Subject, Task
 
 from peers import build
 
-ADVICE = "pip install pin; for its C++ also apt-get install clang libeigen3-dev"
+ADVICE = "pip install pin; for its C++ also pip install cmeel-eigen and apt-get install clang"
 DEFINITIONS = [
     "-DNDEBUG",
     "-DBOOST_MPL_LIMIT_LIST_SIZE=30",
@@ -34,18 +35,20 @@ def _model(subject: Subject):
     return pin.buildModelFromUrdf(str(subject.urdf), *root)
 
 
+def _eigen() -> Path:
+    """Eigen's headers, which the wheel of Pinocchio does not have: of the package cmeel-eigen, or of the system."""
+    places = [Path(folder) / "cmeel.prefix" for folder in sys.path] + [Path("/usr"), Path("/usr/local")]
+    for place in places:
+        if (place / "include" / "eigen3" / "Eigen" / "Core").is_file():
+            return place / "include" / "eigen3"
+    raise Missing(ADVICE)
+
+
 def libraries() -> dict[str, ctypes.CDLL]:
     """One a compiler: {"pinocchio clang": …, "pinocchio gcc": …}. The first build takes minutes."""
     pin = _pinocchio()
     prefix = next(folder for folder in Path(pin.__file__).parents if (folder / "include" / "pinocchio").is_dir())
-    eigen = [
-        folder
-        for folder in (prefix / "include" / "eigen3", Path("/usr/include/eigen3"), Path("/usr/local/include/eigen3"))
-        if folder.is_dir()
-    ]
-    if not eigen:
-        raise Missing(ADVICE)
-    flags = ["-std=c++17", "-O3", "-march=native", *DEFINITIONS, f"-I{prefix / 'include'}", f"-I{eigen[0]}"]
+    flags = ["-std=c++17", "-O3", "-march=native", *DEFINITIONS, f"-I{prefix / 'include'}", f"-I{_eigen()}"]
     found = {}
     for family, compiler in build.compilers("c++").items():
         path = build.shared_library(

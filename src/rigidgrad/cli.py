@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import rigidgrad
+from rigidgrad.commands.terminal import complain, in_words_of_options
 from rigidgrad.errors import ModelWarning, RigidgradError, UsageError
 
 # in the order of the help page
@@ -57,16 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return int(parsed.run(parsed) or 0)
         except RigidgradError as error:
-            print(f"rigidgrad: {error}", file=sys.stderr)
+            complain(in_words_of_options(str(error), vars(parsed)))
             return 2 if isinstance(error, UsageError) else 1
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package not in EXTRAS:
                 raise
-            print(f"rigidgrad: {parsed.command} needs {package}, which is not installed: pip install {EXTRAS[package]}", file=sys.stderr)
+            complain(f"{parsed.command} needs {package}, which is not installed: pip install {EXTRAS[package]}")
             return 1
         except KeyboardInterrupt:
-            print("rigidgrad: interrupted", file=sys.stderr)
+            complain("interrupted")
             return 130
         except BrokenPipeError:
             # whoever read our output has gone; nothing of it may be written at exit, either
@@ -75,9 +78,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
 
 
+class Parser(argparse.ArgumentParser):
+    """As argparse has it, with the nearest word where one is misspelt."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+        if wrong:
+            near = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), n=1)
+            message += f"; did you mean {near[0]}?" if near else ""
+        super().error(message)
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="rigidgrad",
         description="Rigid-body dynamics, gradients, trajectory optimisation and model predictive control for robots.",
         epilog=EXIT_CODES,
@@ -92,4 +106,4 @@ def parser() -> argparse.ArgumentParser:
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None) -> None:
     """Warnings are for users, too: one line, without a place in our sources."""
-    print(f"rigidgrad: warning: {message}", file=sys.stderr)
+    complain(f"warning: {message}")

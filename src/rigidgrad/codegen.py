@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,23 +112,17 @@ def write(folder: Path, files: Mapping[str, str]) -> list[Path]:
             raise InputError(f"{path} exists and was not {c.MARK}: choose another folder, or move that file")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in paths.items():
-        handle, temporary = tempfile.mkstemp(prefix=path.name, dir=folder)
+        temporary = folder / f".{path.name}.{secrets.token_hex(8)}"
         try:
-            with open(handle, "w", encoding="utf-8", newline="\n") as file:
+            # made by this call alone, and with the mode that any new file of this user gets
+            with open(temporary, "x", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
         except BaseException:
-            os.unlink(temporary)
+            temporary.unlink(missing_ok=True)
             raise
     return list(paths)
 
 
 def _is_ours(path: Path) -> bool:
     return path.is_file() and c.MARK in path.read_bytes()[:400].decode("utf-8", "replace").lower()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

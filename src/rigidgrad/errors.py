@@ -37,6 +37,14 @@ class ModelWarning(UserWarning):
     """Something in a robot description that is odd, but was accepted."""
 
 
+def printable(text: object, keep: str = "") -> str:
+    """`text` with characters escaped that a terminal would obey or hide (control characters, changes of direction, …), but those in `keep`."""
+    said = str(text)
+    if said.isprintable():
+        return said
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in said)
+
+
 def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameError:
     """An error for `name`, listing the nearest of the `valid` names."""
     names = sorted(valid)
@@ -50,4 +58,5 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownNameEr
         hint = f"There are: {shown}" + (f" and {len(names) - 12} more." if len(names) > 12 else ".")
     else:
         hint = "There are none."
-    return UnknownNameError(f"no {kind} is called {name!r}. {hint}")
+    said = name if not isinstance(name, str) or len(name) <= 200 else name[:200] + "…"
+    return UnknownNameError(f"no {kind} is called {said!r}. {hint}")

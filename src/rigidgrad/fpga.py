@@ -14,7 +14,7 @@ from rigidgrad.fixed.ranges import Ranges, analyse
 from rigidgrad.program.nesting import flatten, nest
 from rigidgrad.robot import Robot
 from rigidgrad.runtime.formulation import program_of
-from rigidgrad.targets.c import identifier
+from rigidgrad.targets.names import identifier
 from rigidgrad.targets.verilog import chart, tools
 from rigidgrad.targets.verilog.design import MARK, Design, design
 from rigidgrad.targets.verilog.driver import BATCHES, LINKS, Coprocessor

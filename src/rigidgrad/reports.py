@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,14 @@ import numpy as np
 from rigidgrad import charts, viewer
 from rigidgrad.control.mpc_log import Log
 from rigidgrad.control.solution import Solution
+from rigidgrad.control.surroundings import Target
 from rigidgrad.control.system import RobotSystem
+from rigidgrad.control.tracking import Tracking
 from rigidgrad.errors import InputError
 from rigidgrad.robot import Robot
 from rigidgrad.runtime import native
+from rigidgrad.viewer.around import surroundings_of
+from rigidgrad.viewer.poses import body_poses, frame_path
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#0f172a;--soft:#475569;--line:#e2e8f0;--paper:#fff}
@@ -32,17 +37,19 @@ table{border-collapse:collapse;margin:.8rem 0}td,th{padding:.2rem .9rem .2rem 0;
 .charts{display:flex;flex-wrap:wrap;gap:1rem}.charts svg{flex:1 1 20rem;min-width:0;max-width:30rem}footer{color:var(--soft);font-size:.85rem;margin-top:2rem}
 """
 _MOST_POINTS = 400  # of a line in a chart
+_MOST_FRAMES = 500  # of a motion
 
 
-def report(what: Any, path: Any = "report.html", *, title: str = "rigidgrad", robot: Robot | None = None) -> Path:
-    """Writes a page about a Solution, a controller's Log, or several of them, {"heading": item}. Gives the path.
+def report(what: Any, path: Any = "report.html", *, title: str = "rigidgrad", robot: Robot | None = None, problem: Any = None) -> Path:
+    """Writes a page about a Solution, a controller's Log or its Tracking, or several of them, {"heading": item}. Gives the path.
 
-    An item may also be a table, {"name": value}. `robot` is what moves, where an item does not know it.
+    `rg.tracking(log, controller, after=…)` adds to a log the target's path, the tool's, and the distance between them. An item may also be a table, {"name": value}. `robot` is what
+    moves, where an item does not know it; `problem`, a Problem or an MPC, has the obstacles and targets that are drawn around a Log.
     """
     items = what if isinstance(what, Mapping) and not _is_table(what) else {"": what}
     sections, attached = [], {}
     for heading, item in items.items():
-        html, data = _section(item, robot)
+        html, data = _section(item, robot, problem)
         attached[heading or "report"] = data
         sections.append((f"<h2>{escape(heading)}</h2>" if heading else "") + html)
     return write(page(title, "".join(sections), attached), path)
@@ -88,14 +95,16 @@ def _is_table(value: Mapping) -> bool:
     return bool(value) and all(isinstance(v, str | int | float) for v in value.values())
 
 
-def _section(item: Any, robot: Robot | None) -> tuple[str, Any]:
+def _section(item: Any, robot: Robot | None, problem: Any) -> tuple[str, Any]:
     if isinstance(item, Solution):
         return _of_solution(item, robot)
+    if isinstance(item, Tracking):
+        return _of_tracking(item)
     if isinstance(item, Log):
-        return _of_log(item, robot)
+        return _of_log(item, robot, problem)
     if isinstance(item, Mapping) and _is_table(item):
         return table(item), dict(item)
-    raise InputError(f"a report is about a Solution, a Log, or a table, not {type(item).__name__}")
+    raise InputError(f"a report is about a Solution, a Log, a Tracking, or a table, not {type(item).__name__}")
 
 
 def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
@@ -115,6 +124,8 @@ def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
     drawn = []
     if len(history) > 1 and np.all(history > 0):
         drawn.append(charts.lines("Cost", "iterations", "cost", {"cost": (list(range(len(history))), history.tolist())}))
+    if own is not None:
+        drawn += [_distance(own, target, times, solution.x) for target in solution.surroundings.targets]
     drawn += _states(own, times, solution.x)
     drawn.append(_lines("Controls", times[:-1], solution.u, [f"u{k}" for k in range(solution.u.shape[1])]))
     html = table(facts) + drawing(drawn)
@@ -124,7 +135,31 @@ def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
     return html, data | {"x": solution.x, "u": solution.u, "history": history}
 
 
-def _of_log(log: Log, robot: Robot | None) -> tuple[str, Any]:
+def _of_log(log: Log, robot: Robot | None, problem: Any) -> tuple[str, Any]:
+    facts, drawn, data = _log_parts(log)
+    html = table(facts) + drawing(drawn)
+    if robot is not None and log.steps > 1:
+        seen = np.isfinite(log.x).all(axis=1)
+        html = _playback(robot, log.t[seen], log.x[seen], surroundings=surroundings_of(None, problem)) + html
+    return html, data
+
+
+def _of_tracking(run: Tracking) -> tuple[str, Any]:
+    facts, drawn, data = _log_parts(run.log)
+    if run.surroundings.obstacles:
+        facts["obstacles"] = "drawn where they are at the end of the run"
+    begin = float(run.t[0])
+    band = (begin, begin + run.after, "does not count") if run.after else None
+    error = _lines(f"Distance to the target, {run.window}", run.t, 1e3 * run.error[:, None], ["mm"], band)
+    both = np.concatenate([run.path, run.target], axis=1)
+    ways = _lines("The tool and its target [m]", run.t, both, ["x", "y", "z", "target x", "target y", "target z"])
+    html = _playback(run.robot, run.t, run.x, surroundings=run.surroundings, dt=run.dt) + table(run.summary() | facts)
+    kept = {"after": run.after, "seen_t": run.t, "tool": run.path, "target": run.target, "error": run.error}
+    return html + drawing([error, ways, *drawn]), data | kept
+
+
+def _log_parts(log: Log) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+    """What is told of a log: facts, charts and numbers."""
     spent = 1e6 * log.solve_seconds
     facts: dict[str, Any] = {"steps": log.steps, "solves": log.solves}
     if len(spent):
@@ -135,21 +170,21 @@ def _of_log(log: Log, robot: Robot | None) -> tuple[str, Any]:
     if log.solves > 1:
         drawn.append(_lines("Time of a solve", log.solve_t, spent[:, None], ["µs"]))
         drawn.append(_lines("Cost of the plan", log.solve_t, log.solve_cost[:, None], ["cost"]))
-    html = table(facts) + drawing(drawn)
-    if robot is not None and log.steps > 1:
-        every = max(1, log.steps // 500)
-        states = log.x[::every]
-        known = np.isfinite(states).all(axis=1)
-        dt = float(np.median(np.diff(log.t))) * every
-        html = viewer.fragment(robot, states[known], dt=dt) + html
-    return html, {
-        "steps": log.steps,
-        "solves": log.solves,
-        "counts": log.counts,
-        "t": log.t,
-        "u": log.u,
-        "solve_seconds": log.solve_seconds,
-    }
+    data = {"t": log.t, "u": log.u, "solve_seconds": log.solve_seconds}
+    return facts, drawn, {"steps": log.steps, "solves": log.solves, "counts": log.counts} | data
+
+
+def _playback(robot: Robot, t: np.ndarray, x: np.ndarray, **around: Any) -> str:
+    """The motion of measured states. `around`: surroundings, and `dt`, the time from row to row of these."""
+    every = max(1, len(t) // _MOST_FRAMES)
+    return viewer.fragment(robot, SimpleNamespace(t=t[::every], x=x[::every], **around))
+
+
+def _distance(robot: Robot, target: Target, times: np.ndarray, x: np.ndarray) -> str:
+    """How far a point of a frame is from its target."""
+    poses = body_poses(robot.model, x[:, : robot.nq])
+    away = np.linalg.norm(frame_path(robot.model, poses, target.frame, target.offset) - target.point, axis=1)
+    return _lines(f"Distance of {target.frame} to its target", times, 1e3 * away[:, None], ["mm"])
 
 
 def _states(robot: Robot | None, times: np.ndarray, x: np.ndarray) -> list[str]:
@@ -162,11 +197,11 @@ def _states(robot: Robot | None, times: np.ndarray, x: np.ndarray) -> list[str]:
     ]
 
 
-def _lines(title: str, times: np.ndarray, values: np.ndarray, names: list[str]) -> str:
+def _lines(title: str, times: np.ndarray, values: np.ndarray, names: list[str], shaded: tuple[float, float, str] | None = None) -> str:
     every = max(1, len(times) // _MOST_POINTS)
     count = min(len(names), len(charts.COLORS))
     series = {names[k]: (times[::every].tolist(), values[::every, k].tolist()) for k in range(count)}
-    return charts.lines(title, "seconds", "", series, log=False)
+    return charts.lines(title, "seconds", "", series, log=False, shaded=shaded)
 
 
 def drawing(drawn: list[str]) -> str:

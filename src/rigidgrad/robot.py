@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +17,14 @@ from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
+from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
 from rigidgrad.model.source import describe
 from rigidgrad.model.table import table
+from rigidgrad.recorded import At
 from rigidgrad.runtime import arrays, reference
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Job
@@ -34,6 +38,10 @@ _RESULTS: dict[str, Any] = {
     "fused_gradient": FusedGradient,
     "energy": Energy,
 }
+
+
+# joints whose positions end in numbers of length one, and where these begin
+_UNIT = {"spherical": 0, "planar": 2, "floating": 3}
 
 
 class State(NamedTuple):
@@ -90,6 +98,14 @@ class Robot:
         """`.lower`, `.upper` (nq,), `.velocity`, `.effort` (nv,); ±inf where there is none."""
         return self.model.limits
 
+    @property
+    def actuation(self) -> dict[str, dict[str, tuple[float, ...]]]:
+        """What drives it, {control: {joint: forces per unit}}: the actuators that its file states, or else a motor in every joint that is not free.
+
+        Free are floating joints, and planar and spherical ones at the root.
+        """
+        return {a.name: dict(a.forces) for a in own_actuators(self.model)}
+
     def __str__(self) -> str:
         return table(self.model)
 
@@ -108,8 +124,11 @@ class Robot:
 
     def random(self, batch: int | tuple[int, ...] = (), seed: Any = None) -> State:
         """Random states within the limits; where there is none, angles in ±π, lengths in ±1 m, velocities and forces in ±1."""
-        rng = np.random.default_rng(seed)
-        shape = (batch,) if isinstance(batch, int) else tuple(batch)
+        try:
+            rng = np.random.default_rng(seed)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"seed is {seed!r}: {error}") from None
+        shape = _batch_shape(batch)
         q = np.empty((*shape, self.nq))
         for j in self.model.joints:
             if j.is_mimic:
@@ -120,9 +139,10 @@ class Robot:
                 low, high = self.limits.lower[j.q], self.limits.upper[j.q]
                 low = low if np.isfinite(low) else (high - 2 * reach if np.isfinite(high) else -reach)
                 high = high if np.isfinite(high) else low + 2 * reach
-                part[..., 0] = rng.uniform(low, high, shape)
+                # half of the way there and back: -0 is 0, and the width of the widest limits is finite
+                part[..., 0] = 2 * rng.uniform(low / 2 + 0.0, high / 2 + 0.0, shape)
             else:
-                unit = {"spherical": 0, "planar": 2, "floating": 3}[j.type]
+                unit = _UNIT[j.type]
                 part[..., :unit] = rng.uniform(-1, 1, (*shape, unit))
                 direction = rng.normal(size=(*shape, j.nq - unit))
                 part[..., unit:] = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
@@ -141,7 +161,8 @@ class Robot:
         return self._call("difference", (q0, q1), out=out, check=check)
 
     def normalize(self, q, *, out=None):
-        """q with its quaternions and (cos, sin) pairs scaled to length one."""
+        """q with its quaternions and (cos, sin) pairs scaled to length one. One of length zero has no direction and is an error; NaN stays NaN."""
+        self._check_directions(q)
         return self._call("normalize", (q,), out=out)
 
     # --- dynamics ----------------------------------------------------------------------------------------------------------------
@@ -174,15 +195,15 @@ class Robot:
         """C (…, nv, nv) with C v + gravity_torque = bias and Ṁ - 2C skew-symmetric."""
         return self._call("coriolis_matrix", (q, v), out=out, check=check)
 
-    def rnea_derivatives(self, q, v, a, *, external=None, out=None, check=False, packed=False) -> RneaDerivatives:
+    def rnea_derivatives(self, q, v, a, *, external=None, out=None, check=False, packed=False) -> RneaDerivatives[np.ndarray]:
         """Gradient of rnea: `.dq`, `.dv`, `.da`, each (…, nv, nv); positions are varied in the tangent space."""
         return self._call("rnea_derivatives", (q, v, a), external=external, out=out, check=check, packed=packed)
 
-    def aba_derivatives(self, q, v, tau, *, external=None, out=None, check=False, packed=False) -> AbaDerivatives:
+    def aba_derivatives(self, q, v, tau, *, external=None, out=None, check=False, packed=False) -> AbaDerivatives[np.ndarray]:
         """Gradient of aba: `.dq`, `.dv`, `.dtau`, each (…, nv, nv); packed=True gives (…, nnz), laid out by `pattern`."""
         return self._call("aba_derivatives", (q, v, tau), external=external, out=out, check=check, packed=packed)
 
-    def fused_gradient(self, q, v, a, minv, *, external=None, out=None, check=False, packed=False) -> FusedGradient:
+    def fused_gradient(self, q, v, a, minv, *, external=None, out=None, check=False, packed=False) -> FusedGradient[np.ndarray]:
         """Gradient of aba, `.dq` and `.dv`, where the acceleration and the inverse mass matrix are known already."""
         return self._call("fused_gradient", (q, v, a, minv), external=external, out=out, check=check, packed=packed)
 
@@ -190,7 +211,7 @@ class Robot:
         """Y (…, nv, 10·bodies): rnea = Y·parameters (armature aside), per body m, m·c, Ixx Ixy Iyy Ixz Iyz Izz at its origin."""
         return self._call("torque_regressor", (q, v, a), out=out, check=check)
 
-    def energy(self, q, v, *, out=None, check=False) -> Energy:
+    def energy(self, q, v, *, out=None, check=False) -> Energy[np.ndarray]:
         """`.kinetic` and `.potential`, in joules."""
         return self._call("energy", (q, v), out=out, check=check)
 
@@ -224,10 +245,21 @@ class Robot:
         """(…, 6), linear first, about the centre of mass, in world axes."""
         return self._call("centroidal_momentum", (q, v), out=out, check=check)
 
+    # --- in functions of users ---------------------------------------------------------------------------------------------------
+
+    def at(self, q: Any, v: Any = None) -> At:
+        """The robot in one state, over any scalar, for functions that are recorded: `robot.at(x).position("tool")`, with x = [q, v], q, or q and v.
+
+        Costs, constraints and dynamics of your own that use it are differentiated with it.
+        """
+        return At(self.model, q, v)
+
     # --- other robots from this one ----------------------------------------------------------------------------------------------
 
     def reduced(self, lock: Mapping[str, Any]) -> Robot:
         """The robot with joints locked at given positions: `robot.reduced(lock={"elbow": 0.5})`."""
+        if not isinstance(lock, Mapping):
+            raise InputError(f'lock is a dictionary {{"joint": position}}, not {type(lock).__name__}')
         return Robot(models.reduced(self.model, lock), self.engine)
 
     def attach(self, other: Robot, frame: str, placement: Any = (0.0, 0.0, 0.0), *, prefix: str = "") -> Robot:
@@ -284,13 +316,17 @@ class Robot:
         inputs, one set a row: "inertia" (…, bodies, 10), "gravity" (…, 3), "armature" (…, nv). `external`: links whose wrenches are inputs.
         `width`: states evaluated at once (default: what the CPU's vectors hold).
         """
-        if function == "forward_kinematics":
+        if isinstance(function, str) and function == "forward_kinematics":
             function = "frame_placement"
-        catalog.bind(self.model, function, external=tuple(external), frame=frame, expressed_in=expressed_in)
+        external, parameters = _names("external", external), _names("parameters", parameters)
+        try:
+            catalog.bind(self.model, function, external=external, frame=frame, expressed_in=expressed_in)
+        except TypeError:  # something that cannot be looked up
+            raise _not_names(function, external, frame, expressed_in) from None
         if width not in (None, 1, 2, 4, 8, 16, 32):
             raise InputError(f"width is 1, 2, 4, 8, 16 or 32, not {width!r}")
-        job = Job(self.model, function, tuple(external), frame, expressed_in, tuple(parameters), packed, width=width or 0)
-        return Compiled(job, dtype=dtype, threads=threads, result=_RESULTS.get(function), check=self._checked)
+        job = Job(self.model, function, external, frame, expressed_in, parameters, packed, width=width or 0)
+        return Compiled(job, dtype=dtype, threads=threads, result=_RESULTS.get(function), check=self._check)
 
     def to(self, device: str, /, **options: Any) -> Robot:
         """This robot on a GPU, "cuda" or "opencl": the same functions and shapes. Arrays on a CUDA device stay there, others are copied over and back.
@@ -310,15 +346,18 @@ class Robot:
 
     def _function(self, name: str, external: tuple[str, ...], frame: str | None, expressed_in: str, packed: bool) -> Any:
         key = (name, external, frame, expressed_in, packed)
-        found = self._functions.get(key)
+        try:
+            found = self._functions.get(key)
+        except TypeError:  # something that cannot be looked up
+            raise _not_names(name, external, frame, expressed_in) from None
         if found is None:
             kernel = catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
             result = _RESULTS.get(name)
             if self.engine == "numpy":
-                found = reference.Interpreted(kernel, packed=packed, result=result, check=self._checked)
+                found = reference.Interpreted(kernel, packed=packed, result=result, check=self._check)
             else:
                 job = Job(self.model, name, external, frame, expressed_in, packed=packed)
-                found = Compiled(job, result=result, check=self._checked)
+                found = Compiled(job, result=result, check=self._check)
             self._functions[key] = found
         return found
 
@@ -334,9 +373,9 @@ class Robot:
         check: bool = False,
         packed: bool = False,
     ) -> Any:
+        if external is not None and not isinstance(external, Mapping):
+            raise InputError(f'external is a dictionary {{"link": wrench}}, not {type(external).__name__}')
         if external:
-            if not isinstance(external, Mapping):
-                raise InputError('external is a dictionary {"link": wrench}')
             function = self._function(name, tuple(external), frame, expressed_in, packed)
             return function(*inputs, *external.values(), out=out, check=check)
         return self._function(name, (), frame, expressed_in, packed)(*inputs, out=out, check=check)
@@ -347,27 +386,69 @@ class Robot:
         rows = np.array(batch.rows["q"]).reshape(*batch.shape, self.nq)
         return batch.back(rows) if batch.back else rows
 
-    def _checked(self, batch: arrays.Batch) -> None:
-        arrays.check_finite(batch)
-        self._check_units(batch)
+    def _check_directions(self, q: Any) -> None:
+        """Quaternions and (cos, sin) pairs must have a length by which they can be divided."""
+        parts = [(j, u) for j in self.model.joints if (u := _UNIT.get(j.type)) is not None]
+        if not parts:
+            return
+        batch = arrays.gather({"q": q}, {"q": (self.nq,)})
+        for j, unit in parts:
+            with np.errstate(over="ignore", under="ignore"):
+                squared = np.sum(batch.rows["q"][:, j.q + unit : j.q + j.nq] ** 2, axis=1)
+            bad = np.flatnonzero((squared < np.finfo(batch.dtype).tiny) | (squared == np.inf))
+            if bad.size:
+                what = "(cos, sin)" if j.type == "planar" else "quaternion"
+                length = "too long" if squared[bad[0]] == np.inf else "zero, or next to it"
+                row = f", first in row {tuple(int(i) for i in np.unravel_index(int(bad[0]), batch.shape))}" if batch.shape else ""
+                raise InputError(f"q: the length of the {what} of joint '{j.name}' is {length}{row}; it has no direction to keep")
 
-    def _check_units(self, batch: arrays.Batch) -> None:
-        """Quaternions and (cos, sin) pairs must have length one."""
-        slack = 1e-4 if batch.dtype == np.float32 else 1e-6
-        for key in ("q", "q0", "q1"):
-            if key not in batch.rows:
+    @property
+    def _check(self) -> Callable[[arrays.Batch], None]:
+        """What check=True does; it knows the model alone, so that functions do not keep their robot, nor it them, alive in a circle."""
+        return partial(_check_batch, self.model)
+
+
+def _batch_shape(batch: Any) -> tuple[int, ...]:
+    try:
+        shape = (operator.index(batch),) if not isinstance(batch, tuple | list) else tuple(operator.index(n) for n in batch)
+    except TypeError:
+        shape = (-1,)
+    if any(n < 0 for n in shape):
+        raise InputError(f"batch is a whole number or a tuple of them, not {batch!r}")
+    return shape
+
+
+def _names(what: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InputError(f"{what} is a tuple of names, not {value!r}")
+    return tuple(value)
+
+
+def _not_names(function: Any, external: tuple[Any, ...], frame: Any, expressed_in: Any) -> InputError:
+    """The error for something unhashable in the place of a name."""
+    given = {"function": function, "frame": frame, "expressed_in": expressed_in, "external": external}
+    odd = [f"{what} is {x!r}" for what, x in given.items() if not isinstance(x, str | tuple | None)]
+    return InputError(f"{', '.join(odd) or f'external is {external!r}'}: names are expected")
+
+
+def _check_batch(model: Model, batch: arrays.Batch) -> None:
+    """Numbers must be finite; quaternions and (cos, sin) pairs must have length one."""
+    arrays.check_finite(batch)
+    slack = 1e-4 if batch.dtype == np.float32 else 1e-6
+    for key in ("q", "q0", "q1"):
+        if key not in batch.rows:
+            continue
+        for j in model.joints:
+            unit = _UNIT.get(j.type)
+            if unit is None:
                 continue
-            for j in self.model.joints:
-                unit = {"spherical": 0, "planar": 2, "floating": 3}.get(j.type)
-                if unit is None:
-                    continue
-                length = np.linalg.norm(batch.rows[key][:, j.q + unit : j.q + j.nq], axis=1)
-                bad = np.flatnonzero(abs(length - 1) > slack)
-                if bad.size:
-                    what = "(cos, sin)" if j.type == "planar" else "quaternion"
-                    raise InputError(
-                        f"{key}: the {what} of joint '{j.name}' has length {length[bad[0]]:.6g}, not 1; pass it through robot.normalize"
-                    )
+            length = np.linalg.norm(batch.rows[key][:, j.q + unit : j.q + j.nq], axis=1)
+            bad = np.flatnonzero(abs(length - 1) > slack)
+            if bad.size:
+                what = "(cos, sin)" if j.type == "planar" else "quaternion"
+                raise InputError(
+                    f"{key}: the {what} of joint '{j.name}' has length {length[bad[0]]:.6g}, not 1; pass it through robot.normalize"
+                )
 
 
 class _DeviceRobot(Robot):
@@ -385,11 +466,15 @@ class _DeviceRobot(Robot):
         if key not in self._functions:
             catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
             options: dict[str, Any] = {"external": external, "frame": frame, "expressed_in": expressed_in, "packed": packed}
-            self._functions[key] = self._gpu.function(self.model, name, **options, result=_RESULTS.get(name), check=self._checked)
+            self._functions[key] = self._gpu.function(self.model, name, **options, result=_RESULTS.get(name), check=self._check)
         return self._functions[key]
 
     def _kept(self, q: Any) -> Any:
         return q if self._gpu.device.holds(q) else super()._kept(q)
+
+    def _check_directions(self, q: Any) -> None:
+        if not self._gpu.device.holds(q):  # looking there would wait for the device
+            super()._check_directions(q)
 
 
 class Placements(Mapping[str, Any]):

@@ -1,9 +1,11 @@
-"""Random damage to a URDF, from single bits to whole subtrees. The same seed gives the same damage."""
+"""Random damage to URDF and MJCF, task files and logs, from single bits to whole subtrees. The same seed gives the same damage."""
 
 from __future__ import annotations
 
+import io
 import random
 import re
+import zipfile
 
 NUMBERS = [
     "0",
@@ -44,7 +46,24 @@ WORDS = [
     "\u202e",
     "0 0 0",
 ]
-TYPES = ["revolute", "continuous", "prismatic", "fixed", "floating", "planar", "spherical", "helical", "hinge", ""]
+TYPES = [
+    "hinge",
+    "slide",
+    "ball",
+    "free",
+    "box",
+    "mesh",
+    "revolute",
+    "continuous",
+    "prismatic",
+    "fixed",
+    "floating",
+    "planar",
+    "spherical",
+    "helical",
+    "hinge",
+    "",
+]
 SNIPPETS = [
     "<",
     ">",
@@ -63,13 +82,22 @@ SNIPPETS = [
     "<a>",
     "</a>",
 ]
+SNIPPETS += [
+    '<replicate count="7">',
+    "</replicate>",
+    '<include file="x.xml"/>',
+    '<frame pos="0 0 1">',
+    '<composite count="3 3"/>',
+    "<inertial/>",
+    "<freejoint/>",
+]
 SNIPPETS += ['<mimic joint="wrist"/>', '<limit lower="1" upper="0"/>', '<axis xyz="0 0 0"/>', '<dynamics armature="1e40"/>', "<inertial/>"]
 
 _NUMBER = re.compile(r"(?<=[\" ])-?[0-9.]+(?=[\" ])")
 _VALUE = re.compile(r'(?<==")[^"]*(?=")')
 _ATTRIBUTE = re.compile(r' \w+="[^"]*"')
 _TOKEN = re.compile(r"<[^>]*>")
-_SUBTREE = re.compile(r"<(link|joint|inertial|visual|geometry)\b[^>]*[^/>]>.*?</\1>|<\w+ [^>]*/>", re.DOTALL)
+_SUBTREE = re.compile(r"<(link|joint|inertial|visual|geometry|body|worldbody|default)\b[^>]*[^/>]>.*?</\1>|<\w+ [^>]*/>", re.DOTALL)
 _TYPE = re.compile(r'(?<=type=")\w+(?=")')
 
 
@@ -144,19 +172,191 @@ def _repeat(rng: random.Random, data: bytearray) -> None:
 
 
 def _truncate(rng: random.Random, data: bytearray) -> None:
-    del data[rng.randrange(1, len(data)) :]
+    del data[rng.randrange(len(data)) + 1 :]
 
 
 OF_BYTES = [_flip, _flip, _delete, _overwrite, _repeat, _truncate]
 
 
-def mutant(seed: int, text: str) -> bytes:
+def mutant(seed: int, text: str, damages=OF_TEXT) -> bytes:
     """`text` with one to three damages, mostly ones that leave it well-formed."""
     rng = random.Random(seed)
     bytes_too = rng.random() < 0.25
     for _ in range(rng.choice((1, 1, 2, 3))):
-        text = rng.choice(OF_TEXT)(rng, text)
+        text = rng.choice(damages)(rng, text)
     data = bytearray(text.encode("utf-8", "surrogatepass"))
     if bytes_too and data:
         rng.choice(OF_BYTES)(rng, data)
     return bytes(data)
+
+
+# --- tasks ---------------------------------------------------------------------------------------------------------------------------
+
+VALUES = [
+    "0",
+    "-1",
+    "1",
+    "0.5",
+    "-0.0",
+    "1e308",
+    "1e-308",
+    "-1e308",
+    "inf",
+    "-inf",
+    "nan",
+    "9" * 30,
+    "9" * 5000,
+    "0x" + "f" * 300,
+    "1_0",
+    "true",
+    "false",
+]
+VALUES += [
+    '""',
+    '"start"',
+    '"neutral"',
+    '"gravity"',
+    '"model"',
+    '"../x.npz"',
+    '"/x.html"',
+    '"iiwa14"',
+    '"pendulum"',
+    '"\\u0000"',
+    '"\\uFFFF"',
+    "'x'",
+    '"""a\nb"""',
+]
+VALUES += [
+    "[]",
+    "[0]",
+    "[0, 0, 0]",
+    "[1e308, 1e308]",
+    "[[]]",
+    "[[1.0], [0.0]]",
+    "[nan]",
+    "{}",
+    "{ lower = 0 }",
+    "{ type = 'reach' }",
+    "{ elbow = 0.1 }",
+    "[{}]",
+]
+VALUES += [
+    "2020-01-01",
+    "07:32:00",
+    "[" * 200,
+    "[" * 200 + "]" * 200,
+    "{a=" * 200,
+    "-9223372036854775809",
+    "1e400",
+    "[" + "0.1, " * 2000 + "]",
+]
+LINES = [
+    "a" + ".a" * 100 + " = 1",
+    "[mpc]",
+    "[limits]",
+    "[[costs]]",
+    "[solver]",
+    "x = 1",
+    "=",
+    "[",
+    "]]",
+    "#",
+    "\0",
+    "\ufeff",
+    "lock = { elbow = 0.1 }",
+    "steps = 3",
+]
+LINES += [
+    "[output]",
+    'solution = "x.npz"',
+    "[mpc.plant]",
+    "dt = 1e-9",
+    "[mpc.target]",
+    "type = 'direct'",
+    "iterations = -1",
+    "[a.b.c]",
+    "costs = []",
+    "dt = 0.1",
+]
+
+_SAID = re.compile(r"(?<== ).*")
+_NUMBER_OF_TOML = re.compile(r"(?<=[ \[])-?[0-9][0-9.e-]*")
+_WORD_OF_TOML = re.compile(r"(?<=\")\w+(?=\")")
+_LINE = re.compile(r".*\n")
+_KEY = re.compile(r"\w+(?= =)")
+
+OF_TASKS = [
+    lambda rng, text: _replace(rng, text, _SAID, VALUES),
+    lambda rng, text: _replace(rng, text, _SAID, VALUES),
+    lambda rng, text: _replace(rng, text, _NUMBER_OF_TOML, VALUES[:17]),
+    lambda rng, text: _replace(
+        rng, text, _NUMBER_OF_TOML, [repr(rng.uniform(-3, 3)), repr(10 ** rng.uniform(-300, 300)), str(rng.randrange(100))]
+    ),
+    lambda rng, text: _replace(rng, text, _WORD_OF_TOML, ["", "x", "elbow", "rk4", "direct", "state", "circle", "mujoco", "x" * 300]),
+    lambda rng, text: _replace(rng, text, _LINE, ["", *(line + "\n" for line in LINES)]),
+    lambda rng, text: _swap(rng, text, _SAID),
+    lambda rng, text: _swap(rng, text, _KEY),
+    lambda rng, text: _swap(rng, text, _LINE),
+    lambda rng, text: _copy(rng, text, _LINE),
+]
+
+
+def mutant_task(seed: int, text: str) -> bytes:
+    """A task file with one to three damages."""
+    return mutant(seed, text, OF_TASKS)
+
+
+# --- logs ----------------------------------------------------------------------------------------------------------------------------
+
+_HEADERS = [
+    b"<f8",
+    b"|O",
+    b"<c16",
+    b"<U4",
+    b"|b1",
+    b"<i4",
+    b"<f2",
+    b"<M8",
+    b"|V8",
+    b"False",
+    b"True",
+    b"(",
+    b")",
+    b",",
+    b"0",
+    b"9" * 25,
+    b"-1",
+    b"1e9",
+    b"'x':",
+]
+
+
+def mutant_log(seed: int, data: bytes) -> bytes:
+    """An .npz file damaged as a whole, or with damaged arrays in a sound archive."""
+    rng = random.Random(seed)
+    if rng.random() < 0.3:
+        damaged = bytearray(data)
+        rng.choice(OF_BYTES)(rng, damaged)
+        return bytes(damaged)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {name: bytearray(archive.read(name)) for name in archive.namelist()}
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        name = rng.choice(list(parts))
+        part, way = parts[name], rng.randrange(6)
+        if way == 0 and len(parts) > 1:
+            del parts[name]
+        elif way == 1:
+            parts[name] = bytearray(parts[rng.choice(list(parts))])
+        elif way == 2:
+            parts[rng.choice(("", "x", "../x.npy", "count_.npy", "count_x.npy", "\x1b.npy", "x" * 300))] = part
+        elif way == 3 and len(part) > 20:  # a word of the header, its length kept or not
+            word = rng.choice(_HEADERS)
+            at = rng.randrange(10, min(len(part), 100))
+            part[at : at + rng.choice((0, 1, len(word)))] = word
+        elif part:
+            rng.choice(OF_BYTES)(rng, part)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for name, part in parts.items():
+            archive.writestr(name or "-", bytes(part))
+    return out.getvalue()

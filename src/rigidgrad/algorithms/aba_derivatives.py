@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 from rigidgrad.algorithms import ltl
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.joints import Matrix, Vector, project
+from rigidgrad.algorithms.joints import Matrix, Value, Vector, project
 from rigidgrad.algorithms.rnea import External, bias, rnea_sweep
 from rigidgrad.algorithms.rnea_derivatives import gradient_columns
 from rigidgrad.algorithms.sparsity import supports
@@ -15,21 +15,21 @@ from rigidgrad.model.model import Model
 from rigidgrad.scalars import Scalar, mul, neg, sub, total
 
 
-class AbaDerivatives(NamedTuple):
-    dq: Matrix
-    dv: Matrix
-    dtau: Matrix
+class AbaDerivatives(NamedTuple, Generic[Value]):
+    dq: Value
+    dv: Value
+    dtau: Value
 
 
-class FusedGradient(NamedTuple):
-    dq: Matrix
-    dv: Matrix
+class FusedGradient(NamedTuple, Generic[Value]):
+    dq: Value
+    dv: Value
 
 
-def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> AbaDerivatives:
+def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> AbaDerivatives[Matrix]:
     """∂a/∂q (tangent), ∂a/∂v, ∂a/∂τ = M⁻¹: each nv x nv."""
     c = bias(model, q, v, external)
-    factor = ltl.factorize(crba(model, q), supports(model))
+    factor = ltl.factorize(crba(model, q), supports(model), model.joints)
     a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
     dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
     return AbaDerivatives(_solved(factor, dq), _solved(factor, dv), ltl.inverse(factor))
@@ -37,7 +37,7 @@ def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: E
 
 def fused_gradient(
     model: Model, q: Vector, v: Vector, a: Vector, minv: Sequence[Sequence[Scalar]], external: External | None = None
-) -> FusedGradient:
+) -> FusedGradient[Matrix]:
     """The completely fused kernel: ∂a/∂q and ∂a/∂v from an acceleration and an M⁻¹ that are known already."""
     dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
     return FusedGradient(minus_product(minv, dq), minus_product(minv, dv))

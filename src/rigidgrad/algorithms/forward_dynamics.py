@@ -15,7 +15,7 @@ from rigidgrad.scalars import mul, sub, total
 def forward_dynamics_ltl(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
     """CRBA, then a solve with M = LᵀDL."""
     c = bias(model, q, v, external)
-    return ltl.solve(ltl.factorize(crba(model, q), supports(model)), [sub(t, x) for t, x in zip(tau, c, strict=True)])
+    return ltl.solve(ltl.factorize(crba(model, q), supports(model), model.joints), [sub(t, x) for t, x in zip(tau, c, strict=True)])
 
 
 def forward_dynamics_minv(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:

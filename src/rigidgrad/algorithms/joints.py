@@ -7,6 +7,7 @@ With mimic joints, q_full = G q + o: `positions` and `velocities` expand the use
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from rigidgrad.model.model import WORLD, Joint, Model
 from rigidgrad.scalars import Scalar, add, mul, neg, sincos, sub
@@ -27,6 +28,7 @@ from rigidgrad.spatial import (
 
 Vector = tuple[Scalar, ...]
 Matrix = tuple[Vector, ...]
+Value = TypeVar("Value")  # of a result: scalars where an algorithm computes them, arrays where a user gets them
 
 
 def positions(model: Model, q: Vector) -> list[Vector]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.sparsity import Supports
@@ -19,15 +19,17 @@ class Factor(NamedTuple):
     supports: Supports
 
 
-def factorize(M: Sequence[Sequence[Scalar]], supports: Supports) -> Factor:
+def factorize(M: Sequence[Sequence[Scalar]], supports: Supports, joints: Sequence[Any] = ()) -> Factor:
+    """The factor of M; `joints` are those of the model, for what is said of a singular one."""
     n = len(supports)
     H = [{i: M[k][i] for i in (k, *supports[k])} for k in range(n)]
     L: list[dict[int, Scalar]] = [{} for _ in range(n)]
     inverse_d: list[Scalar] = [0.0] * n
     for k in reversed(range(n)):
         if is_constant(H[k][k], 0.0):
+            name = next((f"joint {j.name!r} (velocity {k} of v)" for j in joints if j.v <= k < j.v + j.nv), f"velocity {k} of v")
             raise ModelError(
-                f"the mass matrix is singular: nothing resists velocity {k} of v; give what that joint moves a mass, or the joint armature"
+                f"the mass matrix is singular: nothing resists {name}; give what that joint moves a mass, or the joint armature"
             )
         inverse_d[k] = 1 / H[k][k]
         for i in supports[k]:

@@ -31,6 +31,11 @@ def difference(model: Model, q0: Vector, q1: Vector) -> Vector:
     return _per_joint(model, lambda j: _difference(j, q0[j.q : j.q + j.nq], q1[j.q : j.q + j.nq]))
 
 
+def separation(model: Model, q0: Vector, q1: Vector) -> Vector:
+    """How far apart positions are, in the layout of `difference` and the axes at q0: bases along straight lines, where `difference` goes along the screw that leads from one to the other."""
+    return _per_joint(model, lambda j: _separation(j, q0[j.q : j.q + j.nq], q1[j.q : j.q + j.nq]))
+
+
 def normalize(model: Model, q: Vector) -> Vector:
     """q with quaternions and (cos, sin) pairs scaled to length one."""
     return _per_joint(model, lambda j: _normalize(j, q[j.q : j.q + j.nq]))
@@ -64,7 +69,7 @@ def _integrate(joint: Joint, q: Vector, dv: Vector) -> Vector:
     return (q[0] + dv[0],)
 
 
-def _difference(joint: Joint, q0: Vector, q1: Vector) -> Vector:
+def _separation(joint: Joint, q0: Vector, q1: Vector) -> Vector:
     match joint.type:
         case "spherical":
             return _logarithm(_quaternion_product(_conjugate(q0), q1))
@@ -72,18 +77,29 @@ def _difference(joint: Joint, q0: Vector, q1: Vector) -> Vector:
             x, y, c, s = q0
             dx, dy = q1[0] - x, q1[1] - y
             px, py = c * dx + s * dy, c * dy - s * dx
-            w = atan2(c * q1[3] - s * q1[2], c * q1[2] + s * q1[3])
-            alpha = 1 - w * w * cotangent_rest(w * w)
-            return alpha * px + (w / 2) * py, alpha * py - (w / 2) * px, w
+            return px, py, atan2(c * q1[3] - s * q1[2], c * q1[2] + s * q1[3])
         case "floating":
             turn = _logarithm(_quaternion_product(_conjugate(q0[3:]), q1[3:]))
             p = rotate_back(rotation_from_quaternion(*q0[3:]), sub3(q1[:3], q0[:3]))
+            return (*p, *turn)
+    return (q1[0] - q0[0],)
+
+
+def _difference(joint: Joint, q0: Vector, q1: Vector) -> Vector:
+    apart = _separation(joint, q0, q1)
+    match joint.type:
+        case "planar":
+            px, py, w = apart
+            alpha = 1 - w * w * cotangent_rest(w * w)
+            return alpha * px + (w / 2) * py, alpha * py - (w / 2) * px, w
+        case "floating":
+            p, turn = apart[:3], apart[3:]
             wp = cross3(turn, p)
             rest = cotangent_rest(dot3(turn, turn))
             # V⁻¹ p = p - ½ ω×p + (1 - θ/2 cot θ/2)/θ² ω×(ω×p)
             linear = add3(sub3(p, tuple(x / 2 for x in wp)), scale3(rest, cross3(turn, wp)))
             return (*linear, *turn)
-    return (q1[0] - q0[0],)
+    return apart
 
 
 def _normalize(joint: Joint, q: Vector) -> Vector:

@@ -15,7 +15,7 @@ from rigidgrad.spatial import ZERO_FORCE, Force, Motion
 def minv(model: Model, q: Vector) -> Matrix:
     """M(q)⁻¹, both triangles: nv x nv. With mimic joints, through the factorised projected mass matrix."""
     if model.has_mimic:
-        return ltl.inverse(ltl.factorize(crba(model, q), supports(model)))
+        return ltl.inverse(ltl.factorize(crba(model, q), supports(model), model.joints))
     X, S = body_transforms(model, q), subspaces(model)
     IA = [inertia.articulated() for inertia in inertias(model)]
     n = model.dofs

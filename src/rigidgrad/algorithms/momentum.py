@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 from rigidgrad.algorithms.joints import (
     Matrix,
+    Value,
     Vector,
     across,
     body_transforms,
@@ -37,9 +38,9 @@ from rigidgrad.spatial import (
 )
 
 
-class Energy(NamedTuple):
-    kinetic: Scalar
-    potential: Scalar
+class Energy(NamedTuple, Generic[Value]):
+    kinetic: Value
+    potential: Value
 
 
 def total_mass(model: Model) -> Scalar:
@@ -110,7 +111,7 @@ def centroidal_momentum(model: Model, q: Vector, v: Vector) -> Vector:
     return (*whole.linear, *angular)
 
 
-def energy(model: Model, q: Vector, v: Vector) -> Energy:
+def energy(model: Model, q: Vector, v: Vector) -> Energy[Scalar]:
     """½ vᵀM v, armature included, and -Σ m g·c, in joules."""
     X = body_transforms(model, q)
     kinetic: Scalar = 0.0

@@ -6,11 +6,12 @@ A joint's position is perturbed in its tangent space, q ⊕ ε e_k, which moves 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 from rigidgrad.algorithms.crba import mass_matrix
 from rigidgrad.algorithms.joints import (
     Matrix,
+    Value,
     Vector,
     across,
     gravity_acceleration,
@@ -24,13 +25,13 @@ from rigidgrad.scalars import Scalar
 from rigidgrad.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion
 
 
-class RneaDerivatives(NamedTuple):
-    dq: Matrix
-    dv: Matrix
-    da: Matrix
+class RneaDerivatives(NamedTuple, Generic[Value]):
+    dq: Value
+    dv: Value
+    da: Value
 
 
-def rnea_derivatives(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> RneaDerivatives:
+def rnea_derivatives(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> RneaDerivatives[Matrix]:
     """∂τ/∂q (tangent), ∂τ/∂v, ∂τ/∂a = M: each nv x nv. External wrenches stay constant in their body's frame."""
     sweep = rnea_sweep(model, q, v, a, external)
     dq, dv = gradient_columns(model, sweep)

@@ -52,7 +52,7 @@ class Columns(NamedTuple):
 
 def subtree_rnea_derivatives(
     model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None, *, gauge: Gauge
-) -> RneaDerivatives:
+) -> RneaDerivatives[Matrix]:
     """The gradient of rnea."""
     tree = articulate(model, q, gauge, external)
     base = FreeBase.of(model, q, v)
@@ -78,17 +78,17 @@ def subtree_rnea_derivatives(
 
 def subtree_aba_derivatives(
     model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
-) -> AbaDerivatives:
+) -> AbaDerivatives[Matrix]:
     """The gradient of aba."""
     return forward_gradient(model, q, v, tau, external, gauge=gauge)[1]
 
 
 def forward_gradient(
     model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
-) -> tuple[Vector, AbaDerivatives]:
+) -> tuple[Vector, AbaDerivatives[Matrix]]:
     """The acceleration and the gradient of aba. Columns are solved as they come, unless mimic joints mix them."""
     tree = articulate(model, q, gauge, external)
-    factor = ltl.factorize(project(model, composite_mass_matrix(model, tree)), supports(model))
+    factor = ltl.factorize(project(model, composite_mass_matrix(model, tree)), supports(model), model.joints)
     c = newton_euler(model, q, v, (0.0,) * model.nv, external)
     a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
     if model.has_mimic:
@@ -121,7 +121,7 @@ def forward_gradient(
 
 def subtree_fused_gradient(
     model: Model, q: Vector, v: Vector, a: Vector, minv: Matrix, external: External | None = None, *, gauge: Gauge
-) -> FusedGradient:
+) -> FusedGradient[Matrix]:
     """The gradient of aba from an acceleration and an M⁻¹ that are known already."""
     d = subtree_rnea_derivatives(model, q, v, a, external, gauge=gauge)
     return FusedGradient(minus_product(minv, d.dq), minus_product(minv, d.dv))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 import time
+from itertools import groupby
 from typing import Any
 
 from rigidgrad.commands.terminal import add_output, show, table
+
+_WIDE = 50  # characters of the functions that are named
 
 
 def add_parser(commands: Any) -> None:
@@ -35,11 +39,15 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         text = f"{folder}: {_entries(len(entries))}, {sum(e.bytes for e in entries) / 1e6:.1f} MB"
     if entries:
-        shown = [("robot", "function", "kB", "made")]
-        for e in entries:
-            made = time.strftime("%Y-%m-%d %H:%M", time.localtime(e.modified))
-            shown.append((e.robot or "-", e.function, f"{e.bytes / 1000:.0f}", made))
-        text += "\n\n" + table(shown, right=(2,))
+        shown = [("robot", "entries", "functions", "kB", "last made")]
+        for robot, of in groupby(entries, key=lambda e: e.robot):
+            own = list(of)
+            last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(e.modified for e in own)))
+            some = textwrap.shorten(", ".join(dict.fromkeys(e.function for e in own)), _WIDE, placeholder=" …")
+            shown.append(
+                (textwrap.shorten(robot or "-", 30, placeholder=" …"), str(len(own)), some, f"{sum(e.bytes for e in own) / 1000:.0f}", last)
+            )
+        text += "\n\n" + table(shown, right=(1, 3))
     show(arguments, {"folder": folder, "entries": rows}, text)
 
 

@@ -32,10 +32,20 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from rigidgrad.commands.verification import Check, against_pinocchio, bodies, body_notes, identities, limit_notes, measured_bodies
+    from rigidgrad.commands.verification import (
+        Check,
+        against_pinocchio,
+        axis_notes,
+        bodies,
+        body_notes,
+        identities,
+        limit_notes,
+        measured_bodies,
+        mesh_notes,
+    )
 
     robot, found = _loaded(arguments)
-    found += body_notes(robot) + limit_notes(robot)
+    found += body_notes(robot) + limit_notes(robot) + axis_notes(robot) + mesh_notes(robot, arguments.robot)
     with progress(arguments, f"checking {robot.name}", 3) as step:
         try:
             step("dynamics and gradients")

@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
         "mass": sum(m for m, _, _ in model.inertias),
         "floating_base": model.floating_base,
         "gravity": model.gravity,
+        "actuation": robot.actuation,
         "joints": joints,
         "frames": robot.frames,
         "limits": {name: getattr(robot.limits, name) for name in names},

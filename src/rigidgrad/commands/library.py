@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rigidgrad.commands.terminal import facts, seconds, show
-from rigidgrad.errors import UsageError
+from rigidgrad.errors import InputError, UsageError
+from rigidgrad.files import read_arrays
 
 _VARIED = re.compile(r"start|(target|weight)_(\d+)")
 
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="share rows out: to processes here, or to the dask scheduler at an address",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes here; default: one a core")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes here; default: one per core")
 
 
 def solve_rows(arguments: argparse.Namespace, task: Any) -> int:
@@ -52,8 +53,9 @@ def solve_rows(arguments: argparse.Namespace, task: Any) -> int:
     )
     spent = time.perf_counter() - began
     statuses = dict(Counter(results["status"].tolist()))
-    data = {"rows": results.rows, "statuses": statuses, "seconds": spent, "folder": folder}
+    data = {"driven": task.system.driven, "rows": results.rows, "statuses": statuses, "seconds": spent, "folder": folder}
     lines = {
+        "driven": data["driven"],
         "rows": str(results.rows),
         "statuses": ", ".join(f"{count} {name}" for name, count in statuses.items()),
         "time": seconds(spent),
@@ -65,13 +67,10 @@ def solve_rows(arguments: argparse.Namespace, task: Any) -> int:
 
 def read_rows(path: Path) -> dict[str, Any]:
     """As `rg.cluster.solve` takes them."""
-    import numpy as np
-
     try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no .npz file that can be read: {error}") from None
+        arrays = read_arrays(path)
+    except InputError as error:
+        raise UsageError(str(error)) from None
     found: dict[str, Any] = {"targets": {}, "weights": {}}
     for name, values in arrays.items():
         match = _VARIED.fullmatch(name)

@@ -19,6 +19,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "robot", nargs="?", default="iiwa14", help="iiwa14 (default), cartpole, quadrotor, hyq, or a URDF file of a robot with a fixed base"
     )
+    parser.add_argument("--frame", help="what follows the target (default: the robot's tool; rigidgrad info lists frames)")
     add_address(parser)
     add_output(parser)
     parser.set_defaults(run=run)
@@ -27,9 +28,16 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from rigidgrad.play.page import play
 
-    page = play(arguments.robot, host=arguments.host, port=arguments.port, block=False, announce=not (arguments.json or arguments.quiet))
+    page = play(
+        arguments.robot,
+        frame=arguments.frame,
+        host=arguments.host,
+        port=arguments.port,
+        block=False,
+        announce=not (arguments.json or arguments.quiet),
+    )
     assert page is not None
+    driven = page.scene.system.driven
     with page:
-        if arguments.json:
-            show(arguments, {"url": page.url, "port": page.stage.port}, "")
+        show(arguments, {"url": page.url, "port": page.stage.port, "driven": driven}, f"driven: {driven}")
         page.stage.wait()

@@ -1,4 +1,4 @@
-"""`rigidgrad reproduce`: the figures, tables and claims of three works, measured again on this machine."""
+"""`rigidgrad reproduce`: the figures, tables and claims of three published works, measured again on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from rigidgrad.commands.terminal import add_output, plain, progress, show, table, write_text
 
-SEEDS = {"seed-003": ("003",), "seed-004": ("004",), "seed-002": ("002",), "all": ("003", "004", "002")}
+# a work, as an option calls it, and as its entries do
+WORKS = {"plancher-2021": "Plancher 2021", "plancher-2022": "Plancher 2022", "lynghus-2026": "Lynghus 2026"}
 
 
 def add_parser(commands: Any) -> None:
@@ -20,7 +21,14 @@ def add_parser(commands: Any) -> None:
         description="Measures the figures, tables and claims of three works again, as far as this machine can, and writes a page that puts them beside the published values. "
         "What has been measured before with the same options and sources is not repeated.",
     )
-    parser.add_argument("seed", nargs="?", choices=tuple(SEEDS), default="all", help="which work; default: all")
+    parser.add_argument(
+        "work",
+        nargs="?",
+        choices=(*WORKS, "all"),
+        default="all",
+        help="plancher-2021: accelerating robot dynamics gradients on a CPU, GPU and FPGA (Plancher and others); plancher-2022: GPU acceleration for "
+        "real-time, whole-body, nonlinear model predictive control (Plancher); lynghus-2026: data-parallel rigid body dynamics (Lynghus); default: all",
+    )
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--fast", action="store_true", help="small problems and few rounds, about ten minutes (default)")
     way.add_argument("--full", action="store_true", help="everything: hours")
@@ -40,12 +48,12 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """1 if an entry failed."""
     from rigidgrad import reports
-    from rigidgrad.reproduce import page, runner
+    from rigidgrad.reproduce import catalogue, page, runner
     from rigidgrad.reproduce.catalogue import entries_of, measurements_of
     from rigidgrad.reproduce.entry import FAILED, judge
     from rigidgrad.reproduce.measurements import MEASUREMENTS
 
-    entries = entries_of(SEEDS[arguments.seed])
+    entries = entries_of([name for option, name in WORKS.items() if arguments.work in (option, "all")])
     names = measurements_of(entries)
     fast = not arguments.full and arguments.stored is None
     if arguments.stored is not None:
@@ -62,5 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [("", "", "verdict"), *((f.entry.key, f.entry.title, f.verdict) for f in findings)]
     failed = [f"{f.entry.key}: {f.reason}" for f in findings if f.verdict == FAILED]
     counted = ", ".join(f"{count} {verdict}" for verdict, count in page.summary(findings).items())
-    show(arguments, data, "\n\n".join([table(rows), *failed, f"{counted}\nwrote {html}"]))
+    works = "\n".join(work for name, work in catalogue.WORKS.items() if any(e.seed == name for e in entries))
+    show(arguments, data, "\n\n".join([works, table(rows), *failed, f"{counted}\nwrote {html}"]))
     return int(bool(failed))

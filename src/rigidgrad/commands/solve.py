@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,8 @@ from rigidgrad.errors import InputError
 
 if TYPE_CHECKING:
     from rigidgrad.control.solution import Solution
+
+_FEW = 2  # iterations
 
 
 def add_parser(commands: Any) -> None:
@@ -35,20 +39,25 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", nargs="?", type=Path, const=Path("report.html"), metavar="FILE", help="write a page; default: report.html"
     )
+    parser.add_argument("--allow-outside", action="store_true", help="let the task's [output] name files outside of the task's folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from rigidgrad.control.solve import solve
     from rigidgrad.tasks import load_task
 
-    task = load_task(arguments.task)
+    task = load_task(arguments.task, allow_outside=arguments.allow_outside)
     if arguments.rows or arguments.cluster is not None:
         return library.solve_rows(arguments, task)
     with progress(arguments, f"solving for {task.robot.name}", 2) as step:
         step("compiling")
-        problem = task.problem
+        with Compiling() as compiling:
+            problem, solver = task.problem, task.solver
+            # a short solve needs all the code of a long one
+            solve(problem.private_copy(), dataclasses.replace(solver, iterations=min(solver.iterations, _FEW)))
+        step("solving")
         began = time.perf_counter()
-        solution = solve(problem, task.solver)
+        solution = solve(problem, solver)
         spent = time.perf_counter() - began
     out = save(solution, arguments.out or task.output("solution") or Path("solution.npz"))
     files = [out]
@@ -57,26 +66,68 @@ def run(arguments: argparse.Namespace) -> int:
 
         files.append(report(solution, page, title=f"{task.robot.name}: {Path(arguments.task).name}", robot=task.robot))
     data: dict[str, Any] = {
+        "driven": problem.system.driven,
         "status": solution.status,
         "message": solution.message,
         "cost": solution.cost,
         "iterations": solution.iterations,
         "seconds": spent,
-        "remaining": solution.remaining,
+        "compile_seconds": compiling.seconds,
+        "remaining": {name: left.by_name() for name, left in solution.remaining.items()},
         "violation": solution.stats.get("violation"),
         "files": files,
     }
     lines = {
         "task": f"{task.robot.name}, {task.steps} steps of {seconds(task.dt)}",
+        "driven": problem.system.driven,
+        **free_base(task),
         "status": f"{solution.status}: {solution.message}",
-        "cost": f"{solution.cost:.6g} after {solution.iterations} iterations, {seconds(spent)}",
-        **{f"left of {name}": f"{distance:.3g}" for name, distance in solution.remaining.items()},
+        "cost": f"{solution.cost:.6g}",
+        "compiled": str(compiling),
+        "solved": f"in {seconds(spent)}, {solution.iterations} iterations",
+        **{f"left of {name}": str(left) for name, left in solution.remaining.items()},
     }
     if problem.constraints:
         lines["limits"] = f"kept to within {solution.stats['violation']:.2g}"
     lines["wrote"] = ", ".join(map(str, files))
+    lines["next"] = to_view(arguments.task, out) + (f"; rigidgrad mpc {shlex.quote(arguments.task)} --report" if task.mpc else "")
     show(arguments, data, facts(lines))
     return 0 if solution.converged else 1
+
+
+class Compiling:
+    """Seconds of a block that makes code: `str` says whether that was compiled now, or found in the cache."""
+
+    def __enter__(self) -> Compiling:
+        from rigidgrad.runtime import native
+
+        self._count, self._began = native.compiled_count(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from rigidgrad.runtime import cache, native
+
+        self.seconds = time.perf_counter() - self._began
+        kept = "once: the cache keeps it" if cache.folder() else "at every run: there is no cache"
+        self._how = kept if native.compiled_count() > self._count else "found in the cache"
+
+    def __str__(self) -> str:
+        return f"in {seconds(self.seconds)} ({self._how})"
+
+
+def free_base(task: Any) -> dict[str, str]:
+    """What becomes of a base that nothing drives; empty where there is none."""
+    from rigidgrad.tasks.first_motion import falling
+
+    if not falling(task.system):
+        return {}
+    falls = "it falls under gravity" if any(task.robot.model.gravity) else "it floats, without gravity, as it would while falling"
+    return {"free base": f"nothing holds it, since there are no contacts: {falls}"}
+
+
+def to_view(task: str, motion: Path) -> str:
+    """The command that shows a motion of a task's robot."""
+    return f"rigidgrad view {shlex.quote(task)} {shlex.quote(str(motion))} --html motion.html"
 
 
 def save(solution: Solution, path: Path) -> Path:
@@ -85,6 +136,7 @@ def save(solution: Solution, path: Path) -> Path:
 
     dt = solution.dt or 1.0
     arrays: dict[str, Any] = {"x": solution.x, "u": solution.u, "gains": solution.gains, "t": dt * np.arange(len(solution.x))}
+    arrays |= solution.surroundings.arrays()  # drawn by `view`
     try:
         with path.open("wb") as file:
             np.savez_compressed(file, dt=dt, cost=solution.cost, status=solution.status, **arrays)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rigidgrad.errors import InputError, ModelError
+from rigidgrad.errors import InputError, printable
 from rigidgrad.model.source import bundled
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors; the exit code tells")
 
 
-def add_robot(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """A robot, and how it is loaded."""
-    said = f"a URDF or MJCF file, or one of {', '.join(bundled())}"
+def add_robot(parser: argparse.ArgumentParser, default: str | None = None, *, tasks: bool = False) -> None:
+    """A robot, and how it is loaded; `tasks`: it may be that of a task file."""
+    said = f"a URDF or MJCF file, {'a task file (.toml) for its robot, ' if tasks else ''}or one of {', '.join(bundled())}"
     if default is None:
         parser.add_argument("robot", help=said)
     else:
@@ -46,10 +47,7 @@ def load_robot(arguments: argparse.Namespace) -> Robot:
     """The robot that `add_robot`'s options name."""
     from rigidgrad.robot import load
 
-    try:
-        return load(arguments.robot, floating_base=arguments.floating_base, strict=not arguments.no_strict)
-    except ModelError as error:
-        raise type(error)(str(error).replace("load it with strict=False", "pass --no-strict")) from None
+    return load(arguments.robot, floating_base=arguments.floating_base, strict=not arguments.no_strict)
 
 
 def positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -73,7 +71,26 @@ def show(arguments: argparse.Namespace, data: Any, text: str) -> None:
     if arguments.json:
         print(json.dumps(plain(data), indent=1), flush=True)
     elif not arguments.quiet:
-        print(text, flush=True)
+        print(printable(text, keep="\n"), flush=True)
+
+
+def complain(problem: object) -> None:
+    """One line on stderr."""
+    print(f"rigidgrad: {printable(problem)}", file=sys.stderr)
+
+
+def in_words_of_options(text: str, options: Collection[str]) -> str:
+    """Advice that is meant for Python, in the words of a command with these options: `html=` is `--html` there."""
+    if "no_strict" in options:
+        text = text.replace("load it with strict=False", "pass --no-strict")
+
+    def option(said: re.Match[str]) -> str:
+        if said[1] not in options:
+            return said[0]
+        value = said[2].strip("'\"")
+        return f"--{said[1].replace('_', '-')}" + (f" {value}" if value not in ("", "True") else "")
+
+    return re.sub(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|\w*)", option, text)
 
 
 def plain(value: Any) -> Any:
@@ -91,7 +108,7 @@ def plain(value: Any) -> Any:
 
 def table(rows: Iterable[Sequence[str]], *, head: bool = True, right: Sequence[int] = (), indent: str = "") -> str:
     """Aligned columns, those in `right` to the right; the first row is the head, underlined."""
-    cells = [tuple(row) for row in rows]
+    cells = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     lines = []
     for row in cells:
@@ -143,7 +160,7 @@ class Progress:
         self._drawn = now
         part = min(self._done / self.total, 1.0) if self.total else 1.0
         bar = ("█" * round(_BAR * part)).ljust(_BAR, "░")
-        sys.stderr.write(f"\r\x1b[K{self.label} {bar} {part:4.0%} {note}")
+        sys.stderr.write("\r\x1b[K" + printable(f"{self.label} {bar} {part:4.0%} {note}"))
         sys.stderr.flush()
 
 

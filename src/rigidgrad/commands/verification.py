@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rigidgrad.commands.peers import Absent, Pinocchio
+from rigidgrad.model.structure import AXIS_TYPES
+from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.robot import Robot
-from rigidgrad.viewer.poses import tip_of
 
 _STEP = 1e-3  # of finite differences of fourth order: truncation and rounding both stay far below what is allowed
 _DIFFERENCES = 1e-6  # allowed of gradients, relative to the largest entry
 _EXACT = 1e-9  # allowed of everything without a linear system, relative to the largest entry
 _FASTEST = 10.0  # rad/s or m/s, of the states
+_MOST_TURN = 4 * np.pi  # rad: more than that from the middle is rare for a joint with limits
+_FAST = 100.0  # rad/s, of a joint's limit
+_DENSEST = 22_600.0  # kg/m³, of osmium
 _STIFF = 1e10  # a condition number of the mass matrix that leaves few digits
 
 
@@ -87,13 +93,38 @@ def body_notes(robot: Robot) -> list[Check]:
         if reach > 0 and b.gyration > reach:
             said = f"{b.name!r} is larger than the whole robot ({b.gyration:.2g} m against {reach:.2g} m): is its inertia in kg m²?"
             found.append(Check("large inertia", None, b.gyration, reach, said))
+    for b, size in zip(all_bodies, drawn_sizes(robot), strict=True):
+        if size is not None and size + b.center < b.gyration <= reach:
+            said = f"{b.name!r} is larger than the shapes that it is drawn with ({b.gyration:.2g} m against {size:.2g} m): is its inertia in kg m²?"
+            found.append(Check("large inertia", None, b.gyration, size + b.center, said))
+        densest = float(np.sqrt(0.4) * np.cbrt(3 * b.mass / (4 * np.pi * _DENSEST)))  # of a ball with this mass
+        if 0 < b.gyration < densest:
+            said = f"{b.name!r} would have to be denser than any metal: is its inertia in kg m², and its mass in kg?"
+            found.append(Check("small inertia", None, b.gyration, densest, said))
+    return found
+
+
+def drawn_sizes(robot: Robot) -> list[float | None]:
+    """How far each body's simple shapes reach from its joint, in metres; None where there are none, or meshes, which are not read."""
+    model = robot.model
+    found: list[float | None] = [None] * len(model.joints)
+    meshes = {model.frames[link].body for link, visual in model.visuals if visual.shape == "mesh"}
+    for link, visual in model.visuals:
+        body = model.frames[link].body
+        if body >= 0 and body not in meshes:
+            at = (model.frames[link].placement @ visual.placement).p
+            half = {"sphere": 1.0, "box": 0.5, "cylinder": 1.0, "capsule": 1.0}[
+                visual.shape
+            ]  # a cylinder's radius and length: never too small
+            found[body] = max(found[body] or 0.0, float(np.linalg.norm(at)) + half * float(np.linalg.norm(visual.size)))
     return found
 
 
 def limit_notes(robot: Robot) -> list[Check]:
-    """Limits that leave no room, or that are missing."""
+    """Limits that leave no room, that look like degrees, or that are missing."""
     found = []
     without: dict[str, list[str]] = {"effort": [], "velocity": []}
+    large: dict[str, list[str]] = {"position": [], "velocity": []}
     for j in robot.model.joints:
         if j.is_mimic or j.type == "floating":
             continue
@@ -109,12 +140,53 @@ def limit_notes(robot: Robot) -> list[Check]:
                 )
             elif not np.isfinite(value):
                 names.append(j.name)
+        if j.type in ("revolute", "continuous"):
+            far = max((abs(x) for x in (j.limit.lower, j.limit.upper) if np.isfinite(x)), default=0.0)
+            for kind, value, most, unit in (("position", far, _MOST_TURN, "rad"), ("velocity", j.limit.velocity, _FAST, "rad/s")):
+                if most < value < np.inf:
+                    large[kind].append(f"{j.name} ({value:g} {unit})")
         if j.type in ("revolute", "prismatic") and j.limit.lower == j.limit.upper:
             found.append(Check("position limit", None, j.limit.lower, None, f"joint {j.name!r} has lower = upper: should it be fixed?"))
+    for kind, names in large.items():
+        if names:
+            found.append(Check(f"{kind} limit", None, about=f"{_some(names)}: are these degrees? Where there is no limit, leave it out"))
     for kind, names in without.items():
         if names:
             found.append(Check(f"no {kind} limit", None, about=_some(names)))
     return found
+
+
+def axis_notes(robot: Robot) -> list[Check]:
+    """Joints whose axis is taken for granted."""
+    bare = [j.name for j in robot.model.description.joints if j.type in AXIS_TYPES and j.axis is None]
+    return [Check("no axis", None, about=f"{_some(bare)}: x is taken, as URDF says; write <axis xyz=…/>")] if bare else []
+
+
+def mesh_notes(robot: Robot, source: str) -> list[Check]:
+    """Mesh files that are not where the robot's file says. Dynamics reads none; other programs do."""
+    if not os.path.isfile(source):
+        return []
+    folder = Path(source).resolve().parent
+    names = dict.fromkeys(v.mesh for _, v in robot.model.visuals if v.mesh)
+    missing = [name for name in names if not any(map(os.path.isfile, _places(name, folder)))]
+    if not missing:
+        return []
+    return [Check("missing meshes", None, about=f"{_some(missing)}: not found; dynamics does not need them")]
+
+
+def _places(name: str, folder: Path) -> Iterator[Path]:
+    """Where a mesh may be: a path of its own, or in a package, which is a folder at or above the robot's file, or beside one of these."""
+    scheme, mark, rest = name.partition("://")
+    if not mark:
+        yield folder / name
+    elif scheme == "file":
+        yield Path("/") / rest
+    else:
+        inside = rest.partition("/")[2]
+        for above in (folder, *folder.parents):
+            yield above / rest
+            if above.name == rest.partition("/")[0]:
+                yield above / inside
 
 
 def _some(names: list[str]) -> str:
@@ -171,7 +243,7 @@ def identities(robot: Robot, count: int, seed: int) -> list[Check]:
             found.append(
                 _within(f"gradient of {name} by {letter}", _error(np.asarray(gradient[k]), expected), allowed, "finite differences")
             )
-    frame = tip_of(robot.model)
+    frame = tool_frame(robot.model)
     expected = _differences(robot, lambda q: robot.forward_kinematics(q)[frame][..., :3, 3], (s.q,), 0)
     found.append(
         _within("Jacobian", _error(robot.jacobian(s.q, frame)[..., :3, :], expected), _DIFFERENCES, f"of {frame!r}, finite differences")

@@ -7,10 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from rigidgrad.commands.terminal import add_output, add_robot, load_robot, show
 from rigidgrad.errors import InputError
+from rigidgrad.files import numbers_in, read_arrays
 
 
 def add_parser(commands: Any) -> None:
@@ -20,10 +19,10 @@ def add_parser(commands: Any) -> None:
         help="show a robot, or a motion of it, in a browser",
         description="Shows a robot with a slider a joint, or plays a motion of it, in a browser. Meshes are not read: simple shapes stand for them.",
     )
-    add_robot(parser)
+    add_robot(parser, tasks=True)
     parser.add_argument("motion", nargs="?", help="what to play: a controller's log (.npz), or positions or states, a row a frame (.npy)")
     parser.add_argument("--dt", type=float, help="seconds from frame to frame, where the file does not say")
-    parser.add_argument("--frame", help="the frame whose path is drawn (default: the end of the longest chain)")
+    parser.add_argument("--frame", help="the frame whose path is drawn (default: the robot's tool)")
     parser.add_argument("--html", metavar="FILE", help="save a page that needs nothing but a browser, instead of serving one")
     add_address(parser)
     add_output(parser)
@@ -39,9 +38,14 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from rigidgrad.viewer.show import view
 
-    robot = load_robot(arguments)
     motion = None if arguments.motion is None else read_motion(Path(arguments.motion))
     shown = {"dt": arguments.dt, "frame": arguments.frame}
+    if arguments.robot.endswith(".toml"):
+        from rigidgrad.tasks import load_task
+
+        robot = load_task(arguments.robot).robot
+    else:
+        robot = load_robot(arguments)
     if arguments.html:
         path = view(robot, motion, html=arguments.html, **shown)
         show(arguments, {"html": path}, f"wrote {path}")
@@ -56,17 +60,19 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def read_motion(path: Path) -> Any:
-    """Positions or states from a file: arrays `x` or `q`, and `t` if there are times, of an .npz, or a single array."""
+    """Positions or states from a file: arrays `x` or `q` of an .npz, `t` if there are times, and the obstacles and targets of a solution; or a single array."""
+    from rigidgrad.control.surroundings import Surroundings
+
+    arrays = read_arrays(path)
+    name = next((n for n in ("", "x", "q") if n in arrays), None)
+    if name is None:
+        raise InputError(f"{str(path)!r} has no array x or q; it has {', '.join(map(repr, arrays)) or 'none'}")
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            name = next((n for n in ("x", "q") if n in loaded.files), None)
-            if name is None:
-                raise InputError(f"{str(path)!r} has no array x or q; it has {', '.join(loaded.files) or 'none'}")
-            return SimpleNamespace(x=loaded[name], t=loaded["t"] if "t" in loaded.files else None)
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{str(path)!r} is no .npz or .npy file of numbers ({error})") from None
+        x, t, dt = (numbers_in(n, arrays[n]) if n in arrays else None for n in (name, "t", "dt"))
+        step = None if dt is None else float(dt)
+        if step is None and t is not None and t.ndim == 1 and len(t) > 1:
+            step = float(t[-1] - t[0]) / (len(t) - 1)
+        around = Surroundings.from_arrays(arrays)
+    except (InputError, ValueError, TypeError, LookupError) as error:
+        raise InputError(f"{str(path)!r} is no motion: {error}") from None
+    return SimpleNamespace(x=x, t=t, dt=step, surroundings=around) if name else x

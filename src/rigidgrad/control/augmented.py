@@ -1,4 +1,8 @@
-"""Constraints by an augmented Lagrangian whose penalties have rounded corners (programs.py): after each descent, loose at first, multipliers, penalties and corners are renewed."""
+"""Constraints by an augmented Lagrangian whose penalties have rounded corners (programs.py): after each descent, loose at first, multipliers, penalties and corners are renewed.
+
+Nothing here depends on units: penalties begin as strong as the costs call for (penalty.py), corners are as wide as what the costs would give way, and a constraint whose gradient is small is
+kept as tightly as the distance that it stands for.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
-from rigidgrad.control.problem import Problem
+from rigidgrad.control.problem import GAP, Problem
 
-_FIRST_TOLERANCE, _TIGHTEN = 1e-2, 0.4
-_FIRST_WIDTH, _SHARPEN, _LEAST_WIDTH = 0.03, 0.4, 1e-7  # of the corners, as a part of half the range
-_FIRST_FALL = 0.25  # of the violation, each time; where it falls less, the penalty grows
-_GROW, _MOST_PENALTY = 10.0, 1e8
-_GAP = 1e-6  # relatively to the cost, what multipliers times distances to their bounds may still be
+_FIRST_TOLERANCE, _TIGHTEN = 1e-2, 0.2
+_FIRST_WIDTH, _SHARPEN, _SHARPEN_AT_REST, _LEAST_WIDTH = 0.03, 0.4, 0.03, 1e-6  # of the corners, as a part of what they are measured by
+_FALL = 0.25  # of a violation, each time; where it falls less, the penalty grows
+_GROW, _MOST_GROWTH = 10.0, 1e7
 _TIMES = 60  # multipliers are renewed at most
 
 
@@ -32,19 +35,27 @@ class Outer:
 
     def __init__(self, problem: Problem, options: Options):
         self.problem, self.options = problem, options
-        self.begin()
 
-    def begin(self) -> None:
-        """Forgets what earlier solves learnt."""
-        self.times, self.last, self.width = 0, np.inf, _FIRST_WIDTH
-        self.tolerance = self.options.tolerance
-        if self.problem.constraints:
-            self.problem.forget_multipliers()
-            self.problem.soften(self.width)
+    def begin(self, x: np.ndarray, u: np.ndarray) -> None:
+        """Forgets what earlier solves learnt, and measures penalties, corners and tolerances around the first guess; or takes over what a solution has learnt."""
+        p, o = self.problem, self.options
+        self.times, self.width, self.tolerance = 0, _FIRST_WIDTH, o.tolerance
+        if not p.constraints:
+            return
+        self.last = np.full(len(p.programs.controlled), np.inf)
+        self.limit = o.violation * p.constraint_units(x, u)
+        learnt = p.begin_multipliers(x, u)
+        if learnt or not p.has_corners():
+            self.width = _LEAST_WIDTH
+        if not learnt:
             self.tolerance = max(_FIRST_TOLERANCE, self.tolerance)
+        self.most = _MOST_GROWTH * p.penalties
+        p.soften(self.width)
 
     def take_over(self, other: Outer) -> None:
-        self.times, self.last, self.tolerance, self.width = other.times, other.last, other.tolerance, other.width
+        self.times, self.width, self.tolerance = other.times, other.width, other.tolerance
+        if self.problem.constraints:
+            self.last, self.limit, self.most = other.last, other.limit, other.most
 
     def after(self, status: str, x: np.ndarray, u: np.ndarray, iterations: int) -> str:
         """The final status; or "" where the descent goes on, with new multipliers and the new `tolerance`."""
@@ -52,19 +63,21 @@ class Outer:
         if not p.constraints or status == "diverged":
             return status
         stand = p.stand(x, u)
-        kept = stand.violation <= o.violation
-        settled = kept and stand.gap <= _GAP * abs(p.cost(x, u))
-        if settled and self.tolerance <= o.tolerance:
+        off = stand.excess > self.limit
+        settled = not off.any() and p.relative_gap(stand.gap, p.cost(x, u)) <= GAP
+        if settled and self.tolerance <= o.tolerance and self.width <= _LEAST_WIDTH:
             return status
         if iterations >= o.iterations:
             return "iterations"
         self.times += 1
         if self.times >= _TIMES:
-            return status if kept else "infeasible"
-        grow = 1.0 if stand.violation <= max(_FIRST_FALL * self.last, o.violation) else _GROW
-        p.take_multipliers(stand.multiplier, grow, _MOST_PENALTY)
-        self.width = max(_SHARPEN * self.width, _LEAST_WIDTH)
+            return "infeasible" if off.any() else "slow" if status == "converged" else status
+        grow = np.where(off & (stand.excess > _FALL * self.last), _GROW, 1.0)
+        p.take_multipliers(stand.multiplier, grow, self.most)
+        # corners that are sharp before a descent has come to rest hide bounds from Newton's method until it has stepped over them
+        resting = settled and self.tolerance <= o.tolerance and status == "converged"
+        self.width = max((_SHARPEN_AT_REST if resting else _SHARPEN) * self.width, _LEAST_WIDTH)
         p.soften(self.width)
         self.tolerance = o.tolerance if settled else max(_TIGHTEN * self.tolerance, o.tolerance)
-        self.last = stand.violation
+        self.last = stand.excess
         return ""

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rigidgrad.control.augmented import Outer
-from rigidgrad.control.pddp import PDDP, TELLING, Search
+from rigidgrad.control.pddp import PATIENCE, PDDP, TELLING, Search
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import keep_to_touched, trouble
-from rigidgrad.control.solution import Solution
+from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.groups import Groups, chain
 from rigidgrad.runtime.lanes import host_lanes
@@ -86,12 +86,14 @@ class Lockstep:
         self._bind_backward()
         self._bind_forward()
         self.J, self.rho, self.negligible = np.zeros(self.slots), np.zeros(self.slots), np.zeros(self.slots)
-        self.tolerance = np.zeros(self.slots)
+        self.tolerance, self.expected = np.zeros(self.slots), np.zeros(self.slots)
+        self.slow = np.zeros(self.slots, int)  # steps in a row that hardly lowered the cost
         self.outer = [Outer(own, options) for own in self.problems]
         self.which = np.full(self.slots, -1)  # the number of the problem in each slot
         self.histories: list[list[float]] = [[] for _ in range(self.slots)]
         self.rounds = np.zeros(self.slots, int)  # iterations; -1 of a problem that has not begun
         self.last_try = np.zeros(self.slots, bool)  # whether this round, without regularisation, tells converged from stalled
+        self.singular = np.zeros(self.slots, bool)  # whether there is no step here without regularisation
         self.again = np.zeros(self.slots, bool)  # whether the last step was refused, so that the next is no new iteration
 
     def _of(self, array: np.ndarray, slot: int) -> np.ndarray:
@@ -232,7 +234,20 @@ class Lockstep:
             return
         for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active, self.numbers):
             self._of(array, target)[...] = self._of(array, source)
-        for numbers in (self.J, self.rho, self.tolerance, self.negligible, self.which, self.rounds, self.again, self.last_try):
+        per_slot = (
+            self.J,
+            self.rho,
+            self.tolerance,
+            self.expected,
+            self.slow,
+            self.negligible,
+            self.which,
+            self.rounds,
+            self.again,
+            self.last_try,
+            self.singular,
+        )
+        for numbers in per_slot:
             numbers[target] = numbers[source]
         self._start(target, self.problems[source].start)
         self.problems[target].copy_numbers(self.problems[source])
@@ -250,9 +265,15 @@ class Lockstep:
             self.rounds[slot], self.again[slot], self.last_try[slot] = 0, False, False
             self.J[slot], self.rho[slot] = costs[slot, 0].sum(), 0.0
             self.which_step.reshape(-1)[slot] = 0.0
+            self.slow[slot], self.expected[slot], self.singular[slot] = 0, np.inf, False
             self.histories[slot] = [float(costs[slot, 0, 0])]
-            self.outer[slot].begin()
+            if not math.isfinite(self.J[slot]):
+                continue
+            own, guess = self.problems[slot], (self._of(self.X[0], slot).copy(), self._of(self.U[0], slot).copy())
+            self.outer[slot].begin(*guess)
             self.tolerance[slot] = self.outer[slot].tolerance
+            if own.constraints:
+                self.J[slot] = float(own.evaluate(*guess)[1].sum())
             self._share(slot)
 
     def _roll_out(self, tried: int, upto: int, slots: Iterable[int]) -> None:
@@ -303,9 +324,7 @@ class Lockstep:
             if not waiting.any():
                 break
         self.which_step.reshape(-1)[:n] = which
-        with np.errstate(invalid="ignore"):
-            fall = self.J[:n] - costs[np.arange(n), which]
-        ended = self._judge(which, fall, self.choice.expected(slope, curve), usable)
+        ended = self._judge(which, costs[np.arange(n), which], self.choice.expected(slope, curve), usable)
         if ended:
             self._take()
         results = {}
@@ -316,7 +335,7 @@ class Lockstep:
                 results[slot] = left
         return results
 
-    def _judge(self, which: np.ndarray, fall: np.ndarray, expected: np.ndarray, usable: np.ndarray) -> dict[int, str]:
+    def _judge(self, which: np.ndarray, costs: np.ndarray, expected: np.ndarray, usable: np.ndarray) -> dict[int, str]:
         """Accounts for steps and refusals; the status of each slot for which that was the last."""
         n, (low, high) = len(which), self.options.regularization
         rho, J, again, last_try = self.rho[:n], self.J[:n], self.again[:n], self.last_try[:n]
@@ -324,31 +343,43 @@ class Lockstep:
         taken = which >= 0
         again[:] = ~taken
         tolerance = np.maximum(self.tolerance[:n] * abs(J), self.negligible[:n])
-        J -= np.where(taken, fall, 0.0)
+        with np.errstate(invalid="ignore"):
+            fall = np.where(taken, J - costs, 0.0)
+        J[:] = np.where(taken, costs, J)
         for slot, cost in enumerate(J.tolist()):
             if taken[slot]:
                 self.histories[slot].append(cost)
         light = rho <= low
         nothing = expected <= tolerance
-        little = nothing | ((fall <= tolerance) & (self.alphas[which] >= TELLING))
+        bare = ~usable & (rho == 0.0)
+        measured = usable & ((rho == 0.0) | (self.singular[:n] & light))
+        self.expected[:n][measured] = expected[measured]
+        # as in pddp.Run.descend: how little the cost falls ends only descents that need not be exact
+        loose = self.tolerance[:n] > self.options.tolerance
+        little = nothing | (loose & (fall <= tolerance) & (self.alphas[which] >= TELLING))
+        self.slow[:n] = np.where(taken & (abs(fall) <= tolerance), self.slow[:n] + taken, np.where(taken, 0, self.slow[:n]))
+        slow = self.slow[:n] >= PATIENCE
         refused = ~taken & ~(usable & nothing)
         # so small a step may be due to the regularisation: once more without
-        once_more = ~taken & ~refused & (rho != 0.0)
-        converged = (taken & little & light) | (~taken & ~refused & (rho == 0.0))
-        stalled = refused & last_try
-        higher = refused & ~last_try
+        once_more = ~taken & ~refused & ~measured
+        converged = (taken & light & ((little & ~nothing) | (nothing & measured))) | (~taken & ~refused & measured)
+        stalled = refused & last_try & ~bare
+        higher = refused & ~stalled
+        self.singular[:n] = (self.singular[:n] | bare) & ~taken
         rho[:] = np.select([taken, once_more, higher], [np.where(light, 0.0, rho / 10.0), 0.0, np.maximum(low, 10.0 * rho)], rho)
         last_try[:] = once_more | (last_try & ~taken)
         exhausted = higher & (rho > high)
         lost, late = ~np.isfinite(J), self.rounds[:n] >= self.options.iterations
         ended: dict[int, str] = {}
-        for slot in np.flatnonzero(converged | stalled | exhausted | lost | late).tolist():
+        for slot in np.flatnonzero(converged | stalled | exhausted | lost | late | slow).tolist():
             if lost[slot]:
                 ended[slot] = "diverged"
             elif converged[slot]:
                 ended[slot] = "converged"
             elif stalled[slot] or (exhausted[slot] and usable[slot]):
                 ended[slot] = "stalled"
+            elif slow[slot]:
+                ended[slot] = "slow"
             elif exhausted[slot]:
                 ended[slot] = trouble(tuple(self._of(a, slot) for a in self.expanded.values()))
             else:
@@ -379,7 +410,7 @@ class Lockstep:
         if not result:
             self._share(slot)
             self.J[slot] = float(own.evaluate(x, u)[1].sum())
-            self.rho[slot], self.tolerance[slot] = 0.0, self.outer[slot].tolerance
+            self.rho[slot], self.tolerance[slot], self.slow[slot] = 0.0, self.outer[slot].tolerance, 0
         return result
 
     def _trajectory(self, slot: int) -> tuple[np.ndarray, np.ndarray]:
@@ -387,7 +418,8 @@ class Lockstep:
 
     def _finish(self, slot: int, status: str) -> None:
         K = np.ascontiguousarray(self._of(self.gains, slot)[:, :, : self.layout.n])
-        stats = {"history": self.histories[slot]}
+        expected, J, negligible = (float(numbers[slot]) for numbers in (self.expected, self.J, self.negligible))
+        stats = {"history": self.histories[slot], "optimality": relative_fall(expected, J, negligible, self.options.tolerance)}
         self.batch.found[self.which[slot]] = Solution.of(
             self.problems[slot], status, *self._trajectory(slot), K, int(self.rounds[slot]), stats
         )

@@ -71,6 +71,14 @@ class Term(ABC):
     def jacobian(self, system: System, x: Vector, u: Vector, target: Vector) -> Jacobians:
         """(∂r/∂dx, ∂r/∂du), of shapes (size, ndx) and (size, nu), in the tangent space at x; None where r does not depend on it."""
 
+    def units(self, system: System) -> tuple[str, ...]:
+        """Of each number of the residual: "m", "rad", "m/s", "rad/s", or "" where only the user knows."""
+        return ("",) * self.size(system)
+
+    def remaining(self, system: System, x: Vector, target: Vector) -> Vector:
+        """What a state lacks of the target, in these units and the layout of the residual."""
+        return self.residual(system, x, (0.0,) * system.nu, target)
+
     def key(self) -> str:
         """What distinguishes this term's recorded programs from others'."""
         return type(self).__name__
@@ -150,6 +158,20 @@ class State(Cost):
 
     def target_size(self, system: System) -> int:
         return system.nx
+
+    def units(self, system: System) -> tuple[str, ...]:
+        if not isinstance(system, RobotSystem):
+            return super().units(system)
+        kinds = {"prismatic": "m", "planar": "m m rad", "floating": "m m m rad rad rad", "spherical": "rad rad rad"}
+        joints = sorted((j for j in system.model.joints if not j.is_mimic), key=lambda j: j.v)
+        of_q = " ".join(kinds.get(j.type, "rad") for j in joints).split()
+        return (*of_q, *(f"{unit}/s" for unit in of_q))
+
+    def remaining(self, system: System, x: Vector, target: Vector) -> Vector:
+        r = self.residual(system, x, (), target)
+        if not isinstance(system, RobotSystem):
+            return r
+        return (*manifold.separation(system.model, system.split(target)[0], system.split(x)[0]), *r[system.nv :])
 
     def targets(self, system: System, knots: int) -> np.ndarray:
         result = numbers("the goal of State", self.goal, (knots, system.nx))
@@ -254,7 +276,7 @@ class Reach(Cost):
         super().__init__(weight, final)
         self.frame, self.target = frame, target
         self.offset = tuple(numbers("the offset of Reach", offset, (3,)).tolist())
-        self.pose = np.shape(target)[-2:] == (4, 4)
+        self.pose = shape_of(target)[-2:] == (4, 4)
 
     def key(self) -> str:
         return f"Reach {'pose' if self.pose else 'position'} {self.frame!r} {self.offset}"
@@ -267,6 +289,9 @@ class Reach(Cost):
 
     def target_size(self, system: System) -> int:
         return 12 if self.pose else 3
+
+    def units(self, system: System) -> tuple[str, ...]:
+        return ("m",) * 3 + ("rad",) * 3 * self.pose
 
     def targets(self, system: System, knots: int) -> np.ndarray:
         robot = robot_of(system, "Reach")
@@ -282,7 +307,7 @@ class Reach(Cost):
         return np.concatenate([T[:, :3, 3], R.reshape(knots, 9)], axis=1)
 
     def _spread(self, weight: Any) -> Any:
-        return np.repeat(weight, 3, axis=-1) if self.pose and np.shape(weight)[-1:] == (2,) else weight
+        return np.repeat(weight, 3, axis=-1) if self.pose and shape_of(weight)[-1:] == (2,) else weight
 
     def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector:
         robot = robot_of(system, "Reach")
@@ -318,6 +343,9 @@ class CenterOfMass(Cost):
     def target_size(self, system: System) -> int:
         return 3
 
+    def units(self, system: System) -> tuple[str, ...]:
+        return ("m",) * 3
+
     def targets(self, system: System, knots: int) -> np.ndarray:
         momentum.total_mass(robot_of(system, "CenterOfMass").model)
         return numbers("the target of CenterOfMass", self.target, (knots, 3))
@@ -351,7 +379,7 @@ class Function(Term):
 
     def program(self, system: System) -> Program:
         """The function as recorded: inputs x, u, p; output r."""
-        p = 0 if self.parameters is None else (np.shape(self.parameters) or (1,))[-1]
+        p = 0 if self.parameters is None else (shape_of(self.parameters) or (1,))[-1]
         shapes = {"x": (system.nx,), "u": (system.nu,), "p": (p,)}
         if self._program is None:
             self._program = self._record(shapes)
@@ -528,11 +556,27 @@ def point_of(robot: RobotSystem, frame: str, offset: tuple[float, ...]) -> Any:
     return dataclasses.replace(found, placement=found.placement @ Pose(IDENTITY_POSE.R, offset))
 
 
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of what may be an array; of what is none, the empty one."""
+    try:
+        return np.shape(value)
+    except ValueError:  # rows of different lengths
+        return ()
+
+
+def plain(value: Any) -> np.ndarray:
+    """As an array of float64; a TypeError, ValueError or OverflowError where it is none. Complex numbers and texts are none."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiubO":
+        raise TypeError(array.dtype)
+    return array.astype(float, copy=False)
+
+
 def numbers(what: str, value: Any, shape: tuple[int, ...], *, infinite: bool = False) -> np.ndarray:
     """Numbers broadcast to a shape: finite ones, unless infinities are allowed."""
     try:
-        array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+        array = plain(value)
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{what} must be numbers, not {type(value).__name__}") from None
     if np.isnan(array).any() or not (infinite or np.isfinite(array).all()):
         raise InputError(f"{what} holds NaN{'' if infinite else ' or infinity'}")

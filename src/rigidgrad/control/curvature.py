@@ -36,12 +36,12 @@ def _of_acceleration(system: RobotSystem, x: Vector, u: Vector, w: Vector) -> Ma
     mu = system.weigh_acceleration(q, w)
 
     def weighted(p: dict[str, Any]) -> tuple:
-        y = p["y"]
-        force = newton_euler(system.lean, y[:n], y[n : 2 * n], y[2 * n :])
+        y, own = p["y"], system.given(p["inputs"])
+        force = newton_euler(own.lean, y[:n], y[n : 2 * n], y[2 * n :], own.external)
         return (total(map(mul, p["mu"], force)),)
 
-    first = differentiate(record({"y": (3 * n,), "mu": (n,)}, {"e": ()}, weighted), inputs=["y"])
-    (H,) = differentiate(first, inputs=["y"]).interpret({"y": (*q, *v, *a), "mu": mu})
+    first = differentiate(record({"y": (3 * n,), "mu": (n,), "inputs": (system.inputs,)}, {"e": ()}, weighted), inputs=["y"])
+    (H,) = differentiate(first, inputs=["y"]).interpret({"y": (*q, *v, *a), "mu": mu, "inputs": system.given_inputs})
     size = 2 * n + system.nu
     by_z = [(*a_q[i], *a_v[i], *a_u[i]) for i in range(n)]
     # of (q, v, a) only the last depends on all of z, and a enters inverse dynamics linearly
@@ -62,11 +62,21 @@ def _of_program(system: System, method: str, x: Vector, u: Vector, h: Scalar, v:
     n, m = system.ndx, system.nu
 
     def weighted(a: dict[str, Any]) -> tuple:
-        moved = step(system, method, system.plus(a["x"], a["d"][:n]), tuple(map(add, a["u"], a["d"][n:])), a["h"])
+        moved = step(system.given(a["inputs"]), method, system.plus(a["x"], a["d"][:n]), tuple(map(add, a["u"], a["d"][n:])), a["h"])
         return (total(map(mul, a["v"], system.minus(moved, a["y"]))),)
 
-    shapes: dict[str, tuple[int, ...]] = {"x": (system.nx,), "u": (m,), "h": (), "v": (n,), "y": (system.nx,), "d": (n + m,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "x": (system.nx,),
+        "u": (m,),
+        "h": (),
+        "v": (n,),
+        "y": (system.nx,),
+        "d": (n + m,),
+        "inputs": (system.inputs,),
+    }
     first = differentiate(record(shapes, {"e": ()}, weighted), inputs=["d"])
     y = step(system, method, x, u, h)
-    (H,) = differentiate(first, inputs=["d"]).interpret({"x": x, "u": u, "h": h, "v": v, "y": y, "d": (0.0,) * (n + m)})
+    (H,) = differentiate(first, inputs=["d"]).interpret(
+        {"x": x, "u": u, "h": h, "v": v, "y": y, "d": (0.0,) * (n + m), "inputs": system.given_inputs}
+    )
     return H

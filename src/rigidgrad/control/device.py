@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.control.device_run import BEGIN, DIVERGED, RUNNING, DeviceRun
-from rigidgrad.control.direct import FIRST_PENALTY, NOTHING, Direct
+from rigidgrad.control.direct import FIRST_PENALTY, Direct
 from rigidgrad.control.pddp import ARMIJO, PDDP, TELLING, Search
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
@@ -21,6 +21,7 @@ from rigidgrad.runtime.gpu import DEVICES
 from rigidgrad.targets.gpu.solver import STEP_SIZES
 
 _LINEAR = {"float64": 0.0, "float32": 1e-12}  # η falls no further, relatively
+_NOTHING = 1e-10  # of the direct method: a cost smaller than this share of the first one counts as zero
 
 
 def check_options(solver: PDDP | Direct) -> None:
@@ -110,7 +111,7 @@ class DeviceDirect(DeviceRun):
         o = self.options
         self.write_options(
             first_penalty=FIRST_PENALTY,
-            nothing=NOTHING,
+            nothing=_NOTHING,
             linear_tolerance=max(o.linear_tolerance, _LINEAR[o.dtype]),
         )
         self.origin.write(np.array([p.start for p in self.problems]))

@@ -44,7 +44,7 @@ def solver_kernels(programs: Programs) -> SolverKernels:
         n, z = s.nx, s.nx + s.nu
 
         def expand(a: dict[str, Any]) -> tuple:
-            moved, A, B = linearize(s, programs.integrator, a["x"], a["u"], a["h"])
+            moved, A, B = linearize(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"])
             q = programs.expand(a["x"], a["u"], a["p"])
             F = tuple((*x, *y) for x, y in zip(A, B, strict=True))
             columns = list(zip(*q.lux, strict=True)) if q.lux else [()] * n
@@ -52,7 +52,7 @@ def solver_kernels(programs: Programs) -> SolverKernels:
             return moved, F, (*q.lx, *q.lu), tuple(H)
 
         def knot(a: dict[str, Any]) -> tuple:
-            return step(s, programs.integrator, a["x"], a["u"], a["h"]), programs.values(a["x"], a["u"], a["p"])[0]
+            return step(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"]), programs.values(a["x"], a["u"], a["p"])[0]
 
         inputs = {"x": (n,), "u": (s.nu,), "h": (), "p": (programs.parameters,)}
         outputs = {"next": (n,), "F": (n, z), "g": (z,), "H": (z, z)}
@@ -67,7 +67,7 @@ def solver_kernels(programs: Programs) -> SolverKernels:
 def _robot_step(programs: Programs) -> RobotStep | None:
     """The step, if blocks of threads can compute it."""
     s = programs.system
-    if not (isinstance(s, RobotSystem) and is_structured(s, programs.integrator)) or s.model.has_mimic or not s.model.joints:
+    if not (isinstance(s, RobotSystem) and is_structured(s, programs.integrator)) or s.model.has_mimic or s.inputs or not s.model.joints:
         return None
     return RobotStep(s.model, programs.integrator == "semi_implicit_euler", s.actuation)
 

@@ -21,15 +21,17 @@ from rigidgrad.control.augmented import Outer
 from rigidgrad.control.linear import box, preconditioners
 from rigidgrad.control.linear.lq import LQ
 from rigidgrad.control.linear.solvers import SOLVERS, Options, Step, linear_solver
+from rigidgrad.control.options import check_number, check_range, check_whole
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward
 from rigidgrad.control.shooting import Forward
-from rigidgrad.control.solution import Solution
+from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError, unknown_name
 
 FIRST_PENALTY = 1e-2  # of the defects, as a share of the largest multiplier
-NOTHING = 1e-10  # a cost smaller than this share of the first one counts as zero
+_ELSEWHERE = 1e-2  # a roll-out whose cost differs by more than this share of it is another motion
+_ROUNDING = 1e-13  # of the states: defects that are none
 _WORTH = 1e-2  # defects left by a step are closed if they weigh more than this share of the fall expected of it
 
 
@@ -66,18 +68,17 @@ class Direct:
         preconditioners.check(self.preconditioner, self.polynomial)
         if self.choose not in ("largest", "best"):
             raise InputError(f"choose is 'largest' or 'best', not {self.choose!r}")
-        if self.iterations < 0 or self.alphas < 1:
-            raise InputError("iterations must be 0 or more, alphas 1 or more")
-        if not (self.tolerance >= 0 and self.violation > 0):
-            raise InputError(f"tolerance must be 0 or more and violation positive, not {self.tolerance!r} and {self.violation!r}")
-        if not 0 < self.accept[0] < self.accept[1]:
-            raise InputError(f"accept is a range (low, high) of positive numbers, not {self.accept!r}")
-        if not 0 < self.regularization[0] <= self.regularization[1]:
-            raise InputError(f"regularization is a range (low, high) of positive numbers, not {self.regularization!r}")
+        check_whole("iterations", self.iterations, 0)
+        check_whole("alphas", self.alphas, 1)
+        check_number("tolerance", self.tolerance)
+        check_number("linear_tolerance", self.linear_tolerance)
+        check_number("violation", self.violation, positive=True)
+        check_range("accept", self.accept)
+        check_range("regularization", self.regularization)
         if self.reductions is not None and self.linear_solver not in ("pcg", "red_black"):
             raise InputError(f"reductions are for linear_solver='pcg' or 'red_black'; {self.linear_solver!r} has none")
-        if self.linear_iterations is not None and self.linear_iterations < 1:
-            raise InputError(f"linear_iterations is 1 or more, not {self.linear_iterations!r}")
+        if self.linear_iterations is not None:
+            check_whole("linear_iterations", self.linear_iterations, 1)
         self.linear_options()
         if self.dtype not in ("float64", "float32") or (self.device is None and self.dtype == "float32"):
             raise InputError(f"dtype is 'float64' or, on a device, 'float32'; not {self.dtype!r}")
@@ -129,6 +130,7 @@ class Run:
         self.lam = np.zeros((N + 1, n))
         self.held = np.zeros((N, m))  # -1, 0, 1: at the lower bound, free, at the upper one
         self.mu = 0.0  # the penalty of defects
+        self.expected = math.inf  # the fall that the last step promised with the smallest regularisation that gives one, at most the least; infinite where H is indefinite
 
     def adopt(self, problem: Problem) -> None:
         """Goes over to another problem of the same programs and length: only numbers are copied."""
@@ -141,9 +143,13 @@ class Run:
         if not self.begin():
             return self.finish("diverged")
         outer = Outer(self.problem, self.options)
+        outer.begin(self.x, self.u)
         status = ""
         while not status:
-            status = outer.after(self.descend(outer.tolerance), self.x, self.u, self.iterations)
+            ended = self.descend(outer.tolerance)
+            if self.problem.constraints:
+                self.close()
+            status = outer.after(ended, self.x, self.u, self.iterations)
             if not status:  # with new multipliers it is another problem
                 self.mu = 0.0
                 self.measure()
@@ -162,7 +168,7 @@ class Run:
             self.x[:], self.u[:] = self.simulation.x, p.guess
             if not np.isfinite(self.x).all():
                 self.x[:] = p.start
-        self.first = self.x.copy(), self.u.copy()
+        self.first, self.negligible = (self.x.copy(), self.u.copy()), p.negligible()
         return self.measure()
 
     def measure(self) -> bool:
@@ -194,14 +200,22 @@ class Run:
             while True:
                 step = self.timed("linear", self.step, lq, rho)
                 expected = self.expect(lq, step)
-                if abs(expected) <= tolerance * max(abs(self.J), NOTHING * abs(self.history[0])) and step.solved:
-                    if rho <= least:
-                        return "converged"
+                measured = step.solved and rho <= least
+                if measured:
+                    self.expected = abs(expected) if rho <= low else math.inf
+                small = step.solved and abs(expected) <= max(tolerance * abs(self.J), self.negligible)
+                if small and not measured:
                     if refused:
                         return "stalled"
                     rho = 0.0  # with ρ from iterations before, a small step proves nothing
                     continue
-                chosen = self.timed("search", self.search, step) if expected > 0 else None
+                # with constraints the last step is taken too: without it, renewed multipliers would find the same violations again and again
+                wanted = expected > 0 and (not small or bool(self.problem.constraints))
+                chosen = self.timed("search", self.search, step) if wanted else None
+                if small:
+                    if chosen is not None:
+                        self.took(chosen, step)
+                    return "converged" if least <= low else "stalled"  # at a maximum or a saddle there is no step either
                 if chosen is not None:
                     break
                 rho = max(low, 10.0 * rho)
@@ -211,11 +225,15 @@ class Run:
                     refused = True
                 if rho > high:
                     return "stalled"
-            self.lam = step.lam
             rho = 0.0 if rho <= low else rho / 10.0
-            self.record()
-            self.steps_taken.append(float(self.alphas[chosen]))
+            self.took(chosen, step)
         return "iterations"
+
+    def took(self, chosen: int, step: Step) -> None:
+        """Keeps account of a step."""
+        self.lam = step.lam
+        self.record()
+        self.steps_taken.append(float(self.alphas[chosen]))
 
     # --- one iteration -------------------------------------------------------------------------------------------------------------
 
@@ -263,7 +281,9 @@ class Run:
         self.closing = float(np.abs(lq.d).sum() - np.abs(left).sum())
         if self.mu == 0.0:
             self.mu = FIRST_PENALTY * float(np.abs(step.lam).max())
-        if self.closing > 0:  # Nocedal and Wright 2006, (18.36)
+        if self.closing > _ROUNDING * float(
+            np.abs(self.x).sum()
+        ):  # Nocedal and Wright 2006, (18.36); rounding alone would raise it without end
             self.mu = max(self.mu, (self.slope + 0.5 * max(curve, 0.0)) / (0.5 * self.closing))
         return -(self.slope + 0.5 * curve) + self.mu * self.closing
 
@@ -328,6 +348,14 @@ class Run:
         s.run()
         s.take(0)
 
+    def close(self) -> None:
+        """What is left of the defects goes into a roll-out, so that constraints are judged on a motion; where that leads elsewhere, they stay."""
+        before = self.x.copy(), self.u.copy()
+        self.timed("roll_out", self.roll_out)
+        J = self.problem.evaluate(self.x, self.u)[1].sum()
+        if not (np.isfinite(self.x).all() and abs(J - self.J) <= _ELSEWHERE * abs(self.J)):
+            self.x[:], self.u[:] = before
+
     def finish(self, status: str) -> Solution:
         p = self.problem
         if status != "diverged":
@@ -347,6 +375,7 @@ class Run:
             "linear_unsolved": self.unsolved,
             "correction_iterations": self.corrections,
             "penalty": self.mu,
+            "optimality": relative_fall(self.expected, self.J, self.negligible, self.options.tolerance),
         }
         return Solution.of(p, status, self.x, self.u, self.backward.feedback, self.iterations, stats)
 

@@ -37,6 +37,10 @@ class Integral:
         self.shift[:] = 0.0
         self._last = -math.inf
 
+    def shift_time(self, seconds: float) -> None:
+        """The clock was moved."""
+        self._last += seconds
+
     def update(self, x: np.ndarray, t: float, wanted: Any) -> None:
         """The state at a time, and where the point should have been (the first row of several)."""
         h, self._last = t - self._last, t

@@ -35,7 +35,7 @@ class Linearized(NamedTuple):
 
 
 def check_method(method: str) -> str:
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise unknown_name("integrator", method, METHODS)
     return method
 
@@ -122,15 +122,24 @@ def _linearize_program(system: System, method: str, x: Vector, u: Vector, h: Sca
     """Differentiates the recorded step by perturbations dx and du, at zero."""
 
     def perturbed(values: dict) -> tuple:
-        moved = step(system, method, system.plus(values["x"], values["dx"]), _added(values["u"], values["du"]), values["h"])
+        own = system.given(values["inputs"])
+        moved = step(own, method, system.plus(values["x"], values["dx"]), _added(values["u"], values["du"]), values["h"])
         return (system.minus(moved, values["y"]),)
 
-    shapes = {"x": (system.nx,), "u": (system.nu,), "h": (), "y": (system.nx,), "dx": (system.ndx,), "du": (system.nu,)}
+    shapes = {
+        "x": (system.nx,),
+        "u": (system.nu,),
+        "h": (),
+        "y": (system.nx,),
+        "dx": (system.ndx,),
+        "du": (system.nu,),
+        "inputs": (system.inputs,),
+    }
     recorded = record(shapes, {"e": (system.ndx,)}, perturbed)
     jacobian = differentiate(recorded, inputs=["dx", "du"])
     y = step(system, method, x, u, h)
     zeros = {"dx": (0.0,) * system.ndx, "du": (0.0,) * system.nu}
-    A, B = jacobian.interpret({"x": x, "u": u, "h": h, "y": y} | zeros)
+    A, B = jacobian.interpret({"x": x, "u": u, "h": h, "y": y, "inputs": system.given_inputs} | zeros)
     return Linearized(y, A, B)
 
 

@@ -6,6 +6,7 @@ start is given; those that use the control on knots 0 … N - 1.
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from abc import abstractmethod
@@ -17,7 +18,7 @@ import numpy as np
 
 from rigidgrad.algorithms import kinematics
 from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.control.costs import Function, Jacobians, Term, numbers, point_of, robot_of
+from rigidgrad.control.costs import Function, Jacobians, Term, numbers, point_of, robot_of, shape_of
 from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import Joint
@@ -80,6 +81,14 @@ class Limits:
         if bool(self.obstacles) != bool(self.spheres):
             raise InputError("obstacles are avoided by spheres on links: give both, obstacles=[Obstacle(…)] and spheres=[LinkSphere(…)]")
         self.margin, self.clearance, self.recover = margin, clearance, bool(recover)
+
+    def __copy__(self) -> Limits:
+        """With obstacles, spheres and constraints of its own, so that their numbers change apart."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        for name in ("obstacles", "spheres", "added"):
+            setattr(other, name, tuple(copy.copy(x) for x in getattr(self, name)))
+        return other
 
     def control_bounds(self, system: System, steps: int) -> Bounds | None:
         """(lower, upper), each (steps, nu), ±inf where there is none; None without torque limits."""
@@ -178,10 +187,15 @@ def _own(robot: RobotSystem, value: Any) -> JointLimits:
     return limits
 
 
-def _control_limits(robot: RobotSystem, effort: np.ndarray) -> np.ndarray:
-    """Limits of the joints' forces as limits of the controls."""
-    if robot.actuation is None:
-        return effort
+def _control_limits(robot: RobotSystem, effort: np.ndarray) -> Bounds:
+    """Limits of the joints' forces as limits of the controls, within what the actuators can do."""
+    least, most = (np.array([getattr(a, side) for a in robot.actuators]) for side in ("lower", "upper"))
+    limit = effort if robot.actuation is None else _effort_of_controls(robot, effort)
+    return np.maximum(-limit, least), np.minimum(limit, most)
+
+
+def _effort_of_controls(robot: RobotSystem, effort: np.ndarray) -> np.ndarray:
+    assert robot.actuation is not None
     limit = np.full(robot.nu, np.inf)
     for row, most in zip(robot.actuation, effort, strict=True):
         driving = np.flatnonzero(row)
@@ -254,7 +268,7 @@ class Position(_OfLimits):
         single[[j.q for j in self._joints(robot)]] = True
 
         def spread(b: Any, beyond: float) -> Any:
-            return b if b is None or np.ndim(b) else np.where(single, numbers("position limit", b, (), infinite=True), beyond)
+            return b if b is None or shape_of(b) else np.where(single, numbers("position limit", b, (), infinite=True), beyond)
 
         value = (spread(value[0], -np.inf), spread(value[1], np.inf)) if _is_pair(value) else spread(value, np.inf)
         lower, upper = self.limits.bounds_of("position", value, (knots, robot.nq))
@@ -414,6 +428,15 @@ class Inequality(Constraint):
             raise InputError("parameters belong to a function; a term has its own targets")
         self.term = function if isinstance(function, Term) else Function(function, parameters, name)
         self.lower, self.upper, self.at = lower, upper, at
+
+    def __copy__(self) -> Inequality:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.term = copy.copy(self.term)
+        return other
+
+    def label(self) -> str:
+        return f"{type(self).__name__} {self.term.label()}"
 
     @property
     def uses_state(self) -> bool:

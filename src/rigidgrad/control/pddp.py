@@ -19,23 +19,26 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.control.augmented import Outer
+from rigidgrad.control.options import check_number, check_range, check_whole
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward
 from rigidgrad.control.shooting import Forward
-from rigidgrad.control.solution import Solution
+from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.threads import default_crew, thread_count
 
 ARMIJO = 0.05  # where there are defects: of the fall that the slope promises, the part that a step must bring
 FIRST = 4  # step sizes that are simulated first: a vector of float64 has so many at least on most CPUs
-TELLING = 0.5  # a step at least so large tells, by how little the cost falls, that there is nothing left to gain
+TELLING = 0.5  # a step at least so large tells, by how little the cost falls, that a descent which need not be exact has come far enough
+STALLED = 100.0  # where no step can be taken any more, the promise may be so many times the tolerance: rounding and sharp corners of penalties hide the rest
+PATIENCE = 20  # steps in a row that hardly lower the cost, after which a descent is called slow
 
 
 @dataclass(frozen=True)
 class PDDP:
     """Options of the solver.
 
-    `blocks`: shooting blocks of both passes, or of each its own. `tolerance`: relative fall of the cost at which it stops. `violation`: how far constraints may be
+    `blocks`: shooting blocks of both passes, or of each its own. `tolerance`: the part of the cost that the gradient may still promise when it stops. `violation`: how far constraints may be
     off in the end. Of the step sizes `alphas` (a number n of them means 1, ½, ¼, …) those are acceptable whose actual fall of the cost is within `accept` times the
     expected one, and whose defects are below `defect`; `choose` the "largest" of them, the "best", as the dissertation does, or "balanced": the largest until a
     whole step is acceptable, then the best; but for "best", only if none of the first four is acceptable do the others count. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks. `device="opencl"` or `"cuda"` solves on a GPU, all of it in `dtype`, one problem or
@@ -60,14 +63,20 @@ class PDDP:
 
     def __post_init__(self) -> None:
         for name in ("blocks", "forward_blocks", "backward_blocks"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} is a whole number of at least 1, not {value!r}")
+            if name == "blocks" or getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1)
         if self.choose not in ("largest", "best", "balanced"):
             raise InputError(f"choose is 'largest', 'best' or 'balanced', not {self.choose!r}")
-        if self.iterations < 0:
-            raise InputError(f"iterations must be 0 or more, not {self.iterations}")
-        sizes = self.step_sizes
+        check_whole("iterations", self.iterations, 0)
+        check_number("tolerance", self.tolerance)
+        check_number("violation", self.violation, positive=True)
+        check_number("defect", self.defect, positive=True)
+        check_range("accept", self.accept)
+        check_range("regularization", self.regularization)
+        try:
+            sizes = self.step_sizes
+        except (TypeError, ValueError):
+            sizes = np.zeros(0)
         if not (len(sizes) and np.all(np.isfinite(sizes)) and np.all(sizes > 0) and np.all(np.diff(sizes) < 0)):
             raise InputError(f"alphas are positive step sizes, the largest first, or how many of 1, ½, ¼, …; not {self.alphas!r}")
         if self.dtype not in ("float64", "float32"):
@@ -188,6 +197,7 @@ class Run:
         self.steps_taken: list[float] = []
         self.defects: list[float] = []
         self.iterations, self.sigma, self.J, self.negligible = 0, 0.0, math.inf, 0.0
+        self.expected = math.inf  # the fall that the last step promised with the smallest regularisation that gives one, at most the least
         for phase in self.seconds:
             self.seconds[phase] = 0.0
 
@@ -210,9 +220,14 @@ class Run:
         if not self.begin():
             return self.finish("diverged")
         outer = Outer(self.problem, self.options)
+        outer.begin(self.x, self.u)
+        self.J = float(self.problem.evaluate(self.x, self.u)[1].sum())
         status = ""
         while not status:
-            status = outer.after(self.descend(outer.tolerance), self.x, self.u, self.iterations)
+            ended = self.descend(outer.tolerance)
+            if self.problem.constraints and ended == "converged" and self.forward.gap.any():
+                self.roll_out(self.u.copy())  # so that constraints are judged on a motion
+            status = outer.after(ended, self.x, self.u, self.iterations)
             if not status:
                 self.J = float(self.problem.evaluate(self.x, self.u)[1].sum())
         return self.finish(status)
@@ -258,15 +273,20 @@ class Run:
         self.passed = self.timed("backward", self.backward.run, 0.0, self.crew, True, self.options.second_order)
 
     def descend(self, tolerance: float, linearized: bool = False) -> str:
-        """Iterates until the cost no longer falls; the status. With `linearized` the first iteration has been begun."""
+        """Iterates until the gradient promises no more than `tolerance` of the cost; the status. With `linearized` the first iteration has been begun.
+
+        The measure is the fall that a Newton step without regularisation promises, ½ gᵀH⁻¹g with the gradient g of the cost and penalties by the controls; where H is singular, with the least
+        regularisation, and where that is not enough, H is indefinite and the point no optimum. How much the cost really
+        falls says nothing of an optimum: only in descents between two renewals of multipliers, which need not be exact, does a small fall end them.
+        """
         o = self.options
         rho, low, high = 0.0, *o.regularization
-        fresh = True
+        fresh, slow = True, 0
         while self.iterations < self.most:
             self.iterations += 1
             if not linearized:
                 self.timed("expansion", self.expand)
-            newton = o.second_order
+            newton, least = o.second_order, 0.0  # least: the smallest ρ of which it is not known that H is indefinite
             while True:
                 if not linearized:
                     self.passed = self.timed("backward", self.backward.run, rho, self.crew, fresh, newton)
@@ -276,14 +296,17 @@ class Run:
                     if newton:  # the bent dynamics may make H_uu indefinite; without them it never is
                         newton = False
                         continue
-                    rho = max(low, 10.0 * rho)
+                    least = rho = max(low, 10.0 * rho)
                     if rho > high:
                         return self.backward.trouble()
                     if time.perf_counter() > self.deadline:
                         return "time"
                     continue
                 fresh = False
-                chosen, fall, expected = self.timed("forward", self.search, slope, curve)
+                chosen, cost, expected = self.timed("forward", self.search, slope, curve)
+                measured = rho <= min(least, low)
+                if measured:
+                    self.expected = expected
                 if chosen is not None or expected <= max(tolerance * abs(self.J), self.negligible):
                     break
                 if newton:
@@ -292,34 +315,47 @@ class Run:
                 self.backward.hand_over(np.zeros((self.problem.steps + 1, self.problem.system.ndx)))
                 rho = max(low, 10.0 * rho)
                 if rho > high:
-                    return "stalled"
+                    return "converged" if self.nothing_left(STALLED * tolerance) else "stalled"
                 if time.perf_counter() > self.deadline:
                     return "time"
             if chosen is None:
-                return "converged" if rho == 0.0 or self.nothing_left(tolerance) else "stalled"
+                return "converged" if (measured and o.M_b == 1) or self.nothing_left(STALLED * tolerance) else "stalled"
             before = self.x.copy() if self.options.M_b > 1 else self.x
             self.forward.take(chosen)
             if self.options.M_b > 1:
                 self.backward.hand_over(self.problem.minus(self.x, before))
-            self.J -= fall
+            fall, self.J = self.J - cost, cost
             self.history.append(self.J)
             self.steps_taken.append(float(self.alphas[chosen]))
             if self.forward.open:
                 self.defects.append(float(np.abs(self.forward.gap).max()))
             small = max(tolerance * abs(self.J), self.negligible)
             # a step that regularisation holds back tells nothing
-            telling = rho <= low and (expected <= small or (abs(fall) <= small and self.alphas[chosen] >= TELLING))
-            rho = 0.0 if rho <= low else rho / 10.0
-            if telling and self.sigma * float(np.abs(self.forward.gap).sum()) <= 10 * small:
-                return "converged"
+            light, closed = rho <= low, self.sigma * float(np.abs(self.forward.gap).sum()) <= 10 * small
+            rho = 0.0 if light else rho / 10.0
+            if light and closed:
+                if expected <= small and ((measured and o.M_b == 1) or self.nothing_left(tolerance)):
+                    return "converged"
+                if tolerance > o.tolerance and abs(fall) <= small and self.alphas[chosen] >= TELLING:
+                    return "converged"
+            slow = slow + 1 if abs(fall) <= small else 0
+            if slow >= PATIENCE and o.M_b == 1:  # a stale cost-to-go makes steps uneven
+                return "slow"
             if time.perf_counter() > self.deadline:
                 return "time"
         return "iterations"
 
     def nothing_left(self, tolerance: float) -> bool:
-        """Whether a whole step without regularisation would not lower the cost either."""
-        fine, slope, curve = self.backward.run(0.0, self.crew, False, False)
-        return fine and -(slope + 0.5 * curve) <= max(tolerance * abs(self.J), self.negligible)
+        """Whether a whole step without regularisation, and with a cost-to-go that is not stale, promises nothing either."""
+        if self.options.M_b > 1:
+            self.expand()
+        low = self.options.regularization[0]
+        for newton, rho in ((True, 0.0), (False, 0.0), (False, low)) if self.options.second_order else ((False, 0.0), (False, low)):
+            fine, slope, curve = self.backward.run(rho, self.crew, True, newton)
+            if fine and math.isfinite(slope):
+                self.expected = -(slope + 0.5 * curve)
+                return self.expected <= max(tolerance * abs(self.J), self.negligible)
+        return False
 
     def expand(self) -> None:
         self.backward.expand(self.x, self.u)
@@ -327,7 +363,7 @@ class Run:
             self.backward.defects[:] = self.forward.gap
 
     def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
-        """(the step size taken or None, by how much the cost falls with it, the fall expected of a whole step)."""
+        """(the step size taken or None, the cost with it, the fall expected of a whole step)."""
         f, choice = self.forward, self.choice
         if f.open:
             return self.search_merit(f.run(self.crew))
@@ -336,9 +372,9 @@ class Run:
             J = f.run(self.crew, tried, upto)[:upto].tolist()
             chosen = choice.pick(self.J, J, slope, curve)
             if chosen is not None:
-                return chosen, self.J - J[chosen], choice.expected(slope, curve)
+                return chosen, J[chosen], choice.expected(slope, curve)
             tried = upto
-        return None, 0.0, choice.expected(slope, curve)
+        return None, self.J, choice.expected(slope, curve)
 
     def search_merit(self, J: np.ndarray) -> tuple[int | None, float, float]:
         """With defects: steps that lower J + σ Σ|d| enough, with σ large enough for the step to go downhill (Nocedal and Wright, 18.36)."""
@@ -354,7 +390,7 @@ class Run:
             fine = (falls > ARMIJO * self.alphas * (self.sigma * before - slope)) & (sums.max(axis=1) < self.options.defect)
         expected = self.sigma * before - slope - 0.5 * curve
         chosen = self.choice.among(np.nonzero(fine)[0].tolist(), (J + self.sigma * after).tolist())
-        return chosen, 0.0 if chosen is None else self.J - float(J[chosen]), expected
+        return chosen, self.J if chosen is None else float(J[chosen]), expected
 
     # --- the end -----------------------------------------------------------------------------------------------------------------
 
@@ -368,6 +404,7 @@ class Run:
         if status != "diverged" and np.any(self.forward.gap):
             self.roll_out(self.u.copy())
         stats: dict[str, Any] = {"seconds": dict(self.seconds), "history": self.history, "steps": self.steps_taken}
+        stats["optimality"] = relative_fall(self.expected, self.J, self.negligible, self.options.tolerance)
         if self.forward.open:
             stats["defects"] = self.defects  # after each iteration, the largest
         return Solution.of(self.problem, status, self.x, self.u, self.backward.feedback, self.iterations, stats)

@@ -20,10 +20,16 @@ class Plan:
         self.x, self.u, self.gains = np.zeros((n + 1, s.nx)), np.zeros((n, s.nu)), np.zeros((n, s.nu, layout.columns))
         self.columns = np.array([layout.state(i) for i in range(layout.n)])  # of the gains, where the state is
         self._away = np.zeros(layout.state_columns)
+        self.pace = 1.0  # the part of its speed at which it is followed
+        self.held = False  # whether the posture is held instead
 
     @property
     def end(self) -> float:
         return self.start + self.steps * self.dt
+
+    def phase(self, t: float) -> float:
+        """The plan's own time, which passes at its pace, and not at all where the posture is held instead."""
+        return self.start if self.held else self.start + self.pace * (t - self.start)
 
     def state(self, t: float) -> np.ndarray:
         """Where the plan is at a time."""
@@ -38,6 +44,11 @@ class Plan:
         reference = self._between(self.x[k], self.x[k + 1], part)
         self._away[self.columns] = self.problem.minus(x, reference)
         return self.u[k] + self.gains[k, :, : len(self._away)] @ self._away
+
+    def acceleration(self, t: float, positions: int) -> np.ndarray:
+        """The mean change of a robot's velocities, which follow the positions in its state, over the step that a time is in."""
+        k, _ = self._step(t)
+        return (self.x[k + 1, positions:] - self.x[k, positions:]) / self.dt
 
     def _step(self, t: float) -> tuple[int, float]:
         """The step that a time is in, and the part of it that has passed."""
@@ -73,7 +84,7 @@ class Plan:
         u[inside:] = tail
 
     def shift_rows(self, seconds: float, rows: np.ndarray) -> None:
-        """Numbers (N + 1, …), one row a knot, become those of a plan that begins later; the last row stays."""
+        """Numbers (N + 1, …), one row per knot, become those of a plan that begins later; the last row stays."""
         whole, part = self._knot_after(seconds)
         left = self.steps - whole
         rows[:left] = rows[whole:-1] + part * (rows[whole + 1 :] - rows[whole:-1])

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.control.costs import Cost, CustomValue
+from rigidgrad.control.costs import Cost, CustomValue, Function, plain, robot_of, shape_of
+from rigidgrad.control.guess import KINDS, Guess, goal_of, hold, line, reaching
 from rigidgrad.control.integrators import check_method
 from rigidgrad.control.limits import as_limits
+from rigidgrad.control.parameters import Varied, leaves, merged, row_of
+from rigidgrad.control.penalty import RATIO, scaled_penalties
+from rigidgrad.control.pickling import check_functions
 from rigidgrad.control.programs import shared_programs
-from rigidgrad.control.system import RobotSystem, System, as_system
-from rigidgrad.errors import InputError
+from rigidgrad.control.remaining import UNITS, Remaining
+from rigidgrad.control.solution import Solution
+from rigidgrad.control.system import CustomSystem, RobotSystem, System, as_system
+from rigidgrad.errors import InputError, unknown_name
 
 FIRST_PENALTY = 10.0
+_MOST_STEPS = 10_000_000
+_LONGEST_STEP = 1e12  # seconds
 _FAR = 1e12  # stands for an infinite bound
+GAP = 1e-6  # relative to the cost, what multipliers times distances to their bounds may be in the end
 _NOTHING = 1e-12  # a residual as good as none
 _SHARP = 1e-30  # the softness of a corner that is as good as sharp
 
@@ -37,9 +47,9 @@ class Expansion(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """How a trajectory stands to its constraints: the largest violation, the multipliers that it calls for (knots, constraints), and Σ |multiplier| · distance to the bound."""
+    """How a trajectory stands to its constraints: the largest excess of each (constraints,), the multipliers that it calls for (knots, constraints), and Σ |multiplier| · distance to the bound."""
 
-    violation: float
+    excess: np.ndarray
     multiplier: np.ndarray
     gap: float
 
@@ -52,19 +62,32 @@ class Aim(NamedTuple):
     target: tuple[float, ...]
     weighted: tuple[bool, ...]  # which of its residuals have a weight there
 
-    def distance(self, system: System, x: np.ndarray) -> float:
-        """The norm of the residuals that have a weight."""
-        residual = self.cost.residual(system, tuple(x.tolist()), (0.0,) * system.nu, self.target)
-        return math.sqrt(sum(float(r) ** 2 for r, counts in zip(residual, self.weighted, strict=True) if counts))
+    def remaining(self, system: System, x: np.ndarray) -> Remaining:
+        """How far a state is from it: of the numbers that have a weight, the norm of those of each unit."""
+        left = self.cost.remaining(system, tuple(x.tolist()), self.target)
+        squares: dict[str, float] = {}
+        for r, unit, counts in zip(left, self.cost.units(system), self.weighted, strict=True):
+            if counts:
+                squares[unit] = squares.get(unit, 0.0) + float(r) ** 2
+        return Remaining(*(math.sqrt(squares[unit]) if unit in squares else None for unit in UNITS))
 
 
 class Problem:
     """Minimise the costs over `steps` controls of `dt` seconds from `start`, within `limits`.
 
-    `start` (nx,): for a robot [q, v]. Weights are per knot, not times dt. The first guess is `guess`, controls (steps, nu) or a pair of states (steps + 1, nx) and
-    controls, or else to hold the start under gravity compensation. `limits` is None, `robot.limits` or `rg.Limits(…)`. `start`, `dt`, `guess`, and the costs' and
+    `start` (nx,): for a robot [q, v]. Weights are per knot, not times dt. The first guess is `guess`: "hold" (the default), the start under gravity
+    compensation; "line", along a line in joint space to the goal of State; "reach", along a line to where the frames of Reach are at their targets; controls
+    (steps, nu); a pair of states (steps + 1, nx) and controls; or a `Solution`, whose multipliers a solve goes on from. It is kept when the start changes. `limits` is None, `robot.limits` or `rg.Limits(…)`. `start`, `dt`, `guess`, and the costs' and
     limits' numbers may be changed by `update`: nothing is recorded or compiled again.
+
+    `actuation` says what drives a robot: "joints" (the default), its own motors, and none on a floating base; "all", a force on every freedom; names of joints; a
+    map {control: {joint: forces per unit}}, or a matrix B (nv, nu) with tau = B u. `print(problem)` tells.
+
+    `parameters` are numbers of a robot's dynamics that vary, each of them one or one per knot: {"gravity": (3,), "payload": {frame: mass, or {"mass": …, "offset": (3,)}},
+    "external": {link: wrench}, "inertia": (bodies, 10)}. `update(parameters=…)` changes some of them.
     """
+
+    corner: np.ndarray | float  # what roundings of penalties are measured by, (constraints,)
 
     def __init__(
         self,
@@ -77,12 +100,18 @@ class Problem:
         costs: Sequence[Cost] = (),
         limits: Any = None,
         guess: Any = None,
+        actuation: Any = None,
+        parameters: Mapping[str, Any] | None = None,
     ):
-        self.system: System = as_system(system)
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-            raise InputError(f"steps is a whole number of at least 1, not {steps!r}")
-        if isinstance(costs, Cost):
-            costs = [costs]
+        self.system: System = as_system(system, actuation)
+        self.parameters: dict[str, Any] = {}
+        if parameters is not None:
+            robot = robot_of(self.system, "a parameter of the dynamics")
+            self.system = robot.varying(Varied.of(robot.model, parameters))
+            self.parameters = dict(parameters)
+        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= _MOST_STEPS:
+            raise InputError(f"steps is a whole number of at least 1, and at most {_MOST_STEPS}, not {steps!r}")
+        costs = [costs] if isinstance(costs, Cost) else list(costs) if isinstance(costs, Iterable) else []
         if not costs or not all(isinstance(c, Cost) for c in costs):
             raise InputError("a problem needs costs: a list of rg.costs.State, Effort, Reach, …")
         self.steps = int(steps)
@@ -94,10 +123,19 @@ class Problem:
         self.programs = shared_programs(self.system, self.integrator, self.costs, self.constraints, bounded)
         self.p = np.zeros((self.steps + 1, self.programs.parameters))
         self.workspaces: dict[Any, Any] = {}  # solvers' buffers
-        self.update(start=start, dt=dt, guess=guess)
+        self.asked_guess: Any = "hold"
+        self.learnt: tuple[np.ndarray, np.ndarray] | None = None  # multipliers and penalties that came with the guess
+        self.dt = _seconds(dt)
+        if start is None:
+            raise InputError(f"a problem needs a start: {self.system.nx} numbers")
+        self.update(start=start, guess=guess)
 
-    def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None) -> None:
-        """Takes a new start, time step or first guess, and reads the numbers of costs and limits anew."""
+    def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
+        """Takes a new start, time step, first guess or parameters, and reads the numbers of costs and limits anew."""
+        if parameters is not None:
+            changed = merged(self.parameters, parameters)
+            self._read_inputs(changed)
+            self.parameters = changed
         if start is not None:
             self.start = _finite("start", start, (self.system.nx,))
             if isinstance(self.system, RobotSystem):
@@ -105,26 +143,86 @@ class Problem:
                 if not np.allclose(unit, self.start[: self.system.nq], rtol=0, atol=1e-6):
                     raise InputError("start has a quaternion or (cos, sin) whose length is not 1; pass its q through robot.normalize")
         if dt is not None:
-            if not np.isfinite(dt) or dt <= 0:
-                raise InputError(f"dt is a positive number of seconds, not {dt!r}")
-            self.dt = float(dt)
+            self.dt = _seconds(dt)
         self._read_terms()
         # of the controls, (lower, upper), each (steps, nu)
         free = np.full((self.steps, self.system.nu), np.inf)
         self.bounds = self.limits.control_bounds(self.system, self.steps) or (-free, free)
-        self.guess_states: np.ndarray | None = None
-        if guess is None:
-            self.guess = self._hold()
-        elif isinstance(guess, tuple):
-            states, controls = guess
-            self.guess_states = _finite("the guess of states", states, (self.steps + 1, self.system.nx))
-            self.guess = _finite("the guess of controls", controls, (self.steps, self.system.nu))
-        else:
-            self.guess = _finite("guess", guess, (self.steps, self.system.nu))
-        self.guess = np.clip(self.guess, *self.bounds)
+        learnt = self.learnt if guess is None else None
+        if isinstance(guess, Solution):
+            guess, learnt = guess.u, self._learnt(guess)
+        asked = self.asked_guess if guess is None else guess
+        states, controls = self._guessed(asked)
+        self.asked_guess, self.learnt = asked, learnt
+        self.guess_states: np.ndarray | None = states
+        self.guess = np.clip(controls, *self.bounds)
+
+    def _guessed(self, guess: Any) -> Guess:
+        """A guess as it was asked for, from the start as it is now."""
+        system, knots = self.system, self.steps + 1
+        if isinstance(guess, str):
+            if guess not in KINDS:
+                raise unknown_name("guess", guess, KINDS)
+            if guess == "hold":
+                return Guess(None, hold(self._system_at_knots(), self.start, self.steps))
+            find = goal_of if guess == "line" else reaching
+            return line(self._system_at_knots(), self.start, find(system, self.costs, knots, self.start), self.steps, self.dt)
+        if not isinstance(guess, tuple):
+            return Guess(None, _finite("guess", guess, (self.steps, system.nu)))
+        if len(guess) != 2:
+            raise InputError(f"a guess as a tuple is (states, controls); this has {len(guess)} entries")
+        return Guess(
+            _finite("the guess of states", guess[0], (knots, system.nx)),
+            _finite("the guess of controls", guess[1], (self.steps, system.nu)),
+        )
+
+    def _system_at_knots(self) -> System:
+        """The system with its inputs at all knots but the last, arrays (steps,) each."""
+        return self.system.given(tuple(self.p[:-1, self.programs.inputs].T))
+
+    def with_held_states(self) -> Problem | None:
+        """This problem with a guess of states that stay at the start, for where holding it in open loop runs away.
+
+        None where the user gave a guess, or has dynamics without a known way to hold them.
+        """
+        if not isinstance(self.system, RobotSystem) or not isinstance(self.asked_guess, str) or self.asked_guess != "hold":
+            return None
+        other = self.private_copy()
+        other.guess_states, other.guess = self.held_states()
+        return other
+
+    def held_states(self) -> tuple[np.ndarray, np.ndarray]:
+        """(states that stay at the start, controls that come nearest to that within their bounds)."""
+        states, controls = line(self._system_at_knots(), self.start, self.start, self.steps, self.dt)
+        assert states is not None
+        return states, np.clip(controls, *self.bounds)
+
+    def __repr__(self) -> str:
+        return f"<Problem of {self.system.name!r}: {self.steps} steps of {self.dt:g} s; {self.system.driven}>"
+
+    def __str__(self) -> str:
+        limits = ["Torque"] * self.programs.bounded + [c.label() for c in self.constraints]
+        lines = {
+            "driven": self.system.driven,
+            "costs": ", ".join(c.label() for c in self.costs),
+            "limits": ", ".join(limits) or "none",
+        }
+        if isinstance(self.system, RobotSystem) and self.system.varied is not None:
+            lines["varied"] = str(self.system.varied)
+        head = f"Problem of {self.system.name!r}: {self.steps} steps of {self.dt:g} s, {self.integrator}"
+        return "\n".join([head, *(f"  {key:<7} {text}" for key, text in lines.items())])
+
+    def _read_inputs(self, parameters: Mapping[str, Any]) -> None:
+        if isinstance(self.system, RobotSystem) and self.system.varied is not None:
+            self.p[:, self.programs.inputs] = self.system.varied.values(parameters, self.steps + 1)
+
+    def inputs_at(self, knot: int) -> tuple[np.ndarray, ...]:
+        """The inputs of the dynamics at a knot, as a step takes them: nothing, or one array."""
+        return (self.p[knot, self.programs.inputs],) if self.system.inputs else ()
 
     def _read_terms(self) -> None:
         knots, parts = self.steps + 1, iter(self.programs.slices)
+        self._read_inputs(self.parameters)
         for cost in self.costs:
             part = next(parts)
             self.p[:, part["target"]] = cost.targets(self.system, knots)
@@ -138,13 +236,41 @@ class Problem:
             self.p[:, part["lower"]], self.p[:, part["upper"]] = np.clip(bounds, -_FAR, _FAR)
         self.forget_multipliers()
 
+    def _learnt(self, solution: Solution) -> tuple[np.ndarray, np.ndarray] | None:
+        """Multipliers and penalties of a solution, if it is of a problem with the same constraints."""
+        shape = self.multipliers.shape
+        if solution.multipliers is None or solution.penalties is None or solution.multipliers.shape != shape:
+            return None
+        return solution.multipliers, solution.penalties
+
+    def _functions(self) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """Those that the user wrote, and what they serve."""
+        if isinstance(self.system, CustomSystem):
+            yield "the dynamics", self.system.function
+        for kind, terms in (("cost", self.costs), ("constraint", self.constraints)):
+            for k, term in enumerate(terms):
+                inner = getattr(term, "term", term)
+                if isinstance(inner, Function):
+                    yield f"{kind} {k}", inner.function
+
     def __reduce__(self):
-        guess = self.guess if self.guess_states is None else (self.guess_states, self.guess)
-        return _restore, (self.system, self.start, self.steps, self.dt, self.integrator, self.costs, self.limits, guess)
+        check_functions(self._functions())
+        return _restore, (
+            self.system,
+            self.start,
+            self.steps,
+            self.dt,
+            self.integrator,
+            self.costs,
+            self.limits,
+            self.asked_guess,
+            self.parameters or None,
+            self.learnt,
+        )
 
     def private_copy(self) -> Problem:
         """The same problem with numbers of its own."""
-        other = object.__new__(Problem)
+        other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.p, other.workspaces = self.p.copy(), {}
         return other
@@ -152,6 +278,7 @@ class Problem:
     def copy_numbers(self, other: Problem) -> None:
         """Takes over all numbers of a problem with the same programs and length, without copying what solvers only read."""
         self.p[:] = other.p
+        self.corner, self.learnt = other.corner, other.learnt
         self.start, self.dt, self.bounds, self.guess, self.guess_states = (
             other.start,
             other.dt,
@@ -161,40 +288,47 @@ class Problem:
         )
 
     def batch(
-        self, start: Any = None, *, targets: Mapping[int, Any] | None = None, weights: Mapping[int, Any] | None = None, guess: Any = None
+        self,
+        start: Any = None,
+        *,
+        targets: Mapping[int, Any] | None = None,
+        weights: Mapping[int, Any] | None = None,
+        guess: Any = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> list[Problem]:
-        """Copies of this problem that differ in their start (B, nx), their first guess (B, steps, nu), or in targets and weights of costs.
+        """Copies of this problem that differ in their start (B, nx), their first guess, or in targets and weights of costs.
 
+        `guess` is controls (B, steps, nu), a pair of states (B, steps + 1, nx) and controls, or "hold", "line" or "reach" for all.
         `targets` and `weights` are {number of the cost: array whose first axis is the batch}; what follows that axis is what the cost itself takes as its goal, target
-        or weight. All share what is compiled: `rg.solve(problem.batch(…))` solves them together.
+        or weight. `parameters` are as of the problem, each number with the batch as its first axis. All share what is compiled: `rg.solve(problem.batch(…))` solves them together.
         """
-        given = [v for v in (start, guess, *(targets or {}).values(), *(weights or {}).values()) if v is not None]
-        lengths = {len(v) for v in given}
-        if len(lengths) != 1:
-            raise InputError(f"a batch needs arrays whose first axes agree; these have {sorted(lengths) or 'none'}")
+        for name, value in (("targets", targets), ("weights", weights), ("parameters", parameters)):
+            if value is not None and not isinstance(value, Mapping):
+                raise InputError(f"{name} of a batch are a dict, not {type(value).__name__}")
+        guesses = guess if isinstance(guess, tuple) else () if isinstance(guess, str) else (guess,)
+        given = [
+            v for v in (start, *guesses, *(targets or {}).values(), *(weights or {}).values(), *leaves(parameters or {})) if v is not None
+        ]
+        lengths = {len(v) if isinstance(v, Sequence) or shape_of(v) else -1 for v in given}
+        if len(lengths) != 1 or -1 in lengths:
+            raise InputError(f"a batch needs arrays whose first axes agree; these have {sorted(lengths - {-1}) or 'none'}")
         for index in (*(targets or {}), *(weights or {})):
-            if not 0 <= index < len(self.costs):
+            if not isinstance(index, int | np.integer) or not 0 <= index < len(self.costs):
                 raise InputError(f"this problem has {len(self.costs)} costs, numbered from 0; there is no cost {index}")
         result = []
         for b in range(lengths.pop()):
             one = self.private_copy()
             one.costs = tuple(copy.copy(c) for c in self.costs)
+            one.limits = copy.copy(self.limits)
+            one.constraints = one.limits.constraints(one.system)
             for index, values in (targets or {}).items():
                 _retarget(one.costs[index], values[b])
             for index, values in (weights or {}).items():
                 one.costs[index].weight = values[b]
-            one.update(start=None if start is None else start[b], guess=None if guess is None else guess[b])
+            own = guess if guess is None or isinstance(guess, str) else tuple(g[b] for g in guess) if isinstance(guess, tuple) else guess[b]
+            one.update(start=None if start is None else start[b], guess=own, parameters=row_of(parameters, b) if parameters else None)
             result.append(one)
         return result
-
-    def _hold(self) -> np.ndarray:
-        """The controls that come nearest to holding the start under gravity."""
-        u = np.zeros(self.system.nu)
-        if isinstance(self.system, RobotSystem):
-            u = self.system.robot.gravity_torque(self.start[: self.system.nq])
-            if self.system.actuation is not None:
-                u = np.linalg.lstsq(np.array(self.system.actuation), u, rcond=None)[0]
-        return np.tile(u, (self.steps, 1))
 
     def negligible(self) -> float:
         """A cost as good as none: that of residuals of 1e-12."""
@@ -213,18 +347,69 @@ class Problem:
 
     # --- constraints, as the augmented Lagrangian sees them ------------------------------------------------------------------------------
 
-    def forget_multipliers(self, penalty: float = FIRST_PENALTY) -> None:
+    def forget_multipliers(self) -> None:
         columns = self.programs.columns
         self.p[:, columns["multiplier"]] = 0.0
-        self.p[:, columns["penalty"]] = penalty
+        self.p[:, columns["penalty"]] = FIRST_PENALTY
         self.p[:, columns["softness"]] = _SHARP
+        self.corner = 1.0
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """λ (knots, constraints): positive at upper bounds, negative at lower ones."""
+        return self.p[:, self.programs.columns["multiplier"]]
+
+    @property
+    def penalties(self) -> np.ndarray:
+        """μ (knots, constraints)."""
+        return self.p[:, self.programs.columns["penalty"]]
+
+    def scale_penalty(self, x: np.ndarray, u: np.ndarray, ratio: float = RATIO) -> None:
+        """Penalties become as strong as the costs around a trajectory call for, times `ratio` (penalty.py); multipliers stay."""
+        scaled = scaled_penalties(self, x, u, ratio)
+        self.p[:, self.programs.columns["penalty"]] = np.where(np.isfinite(scaled), scaled, FIRST_PENALTY)
+
+    def begin_multipliers(self, x: np.ndarray, u: np.ndarray) -> bool:
+        """Sets multipliers and penalties for a solve from a first guess: those that came with it (True), or none and as the costs call for."""
+        self.forget_multipliers()
+        if self.learnt is None:
+            self.scale_penalty(x, u)
+        else:
+            self.p[:, self.programs.columns["multiplier"]], self.p[:, self.programs.columns["penalty"]] = self.learnt
+        self.measure_corners(x, u)
+        return self.learnt is not None
+
+    def measure_corners(self, x: np.ndarray, u: np.ndarray) -> None:
+        """What roundings are measured by: how far a constraint moves at the cost of the whole trajectory, half of its range, and how far away from its bounds the trajectory is."""
+        c, lower, upper = self._constraint_numbers(x, u)
+        reach = np.sqrt(2.0 * RATIO * abs(self.cost(x, u)) / self.penalties).max(axis=0, initial=0.0)
+        held = (lower > -_FAR) | (upper < _FAR)
+        away = np.where(held, np.minimum(np.abs(c - lower), np.abs(c - upper)), 0.0).max(axis=0, initial=0.0)
+        measure = np.where(away > 0.0, np.minimum(reach, away), reach)
+        self.corner = np.where(measure > 0.0, measure, 1.0)
 
     def soften(self, width: float) -> None:
-        """Rounds the corners of the penalties over `width` times half of a constraint's range, or times its unit where it has only one bound; equalities have none."""
+        """Rounds the corners of the penalties over `width` times what they are measured by; equalities have none."""
         columns = self.programs.columns
         lower, upper = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
-        half = np.where((lower > -_FAR) & (upper < _FAR), 0.5 * (upper - lower), 1.0)
-        self.p[:, columns["softness"]] = (2.0 * width * half) ** 2 + _SHARP
+        half = np.where((lower > -_FAR) & (upper < _FAR), np.minimum(0.5 * (upper - lower), self.corner), self.corner)
+        self.p[:, columns["softness"]] = (2.0 * width * half) ** 2 + _SHARP * np.square(self.corner)
+
+    def has_corners(self) -> bool:
+        """Whether any constraint is more than an equality."""
+        lower, upper = (self.p[:, self.programs.columns[name]] for name in ("lower", "upper"))
+        return bool((((lower > -_FAR) | (upper < _FAR)) & (lower < upper)).any())
+
+    def relative_gap(self, gap: float, cost: float) -> float:
+        """Multipliers times distances to their bounds, as a part of the cost, or of the smallest one that counts."""
+        return gap / max(abs(cost), self.negligible() / GAP, 1e-300)
+
+    def constraint_units(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """What a violation of 1e-4 and the like is measured in, (constraints,): a constraint's own unit, or, where its gradient is smaller than 1, the state or control that it stands for."""
+        gx, gu = self.programs.constraint_jacobians(x, np.concatenate([u, u[-1:]]), self.p)
+        gu[-1] = 0.0
+        size = np.sqrt((gx**2).sum(axis=2) + (gu**2).sum(axis=2)).max(axis=0, initial=0.0)
+        return np.where((size > 0.0) & (size < 1.0), size, 1.0)
 
     def excess(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         """How far each constraint is violated, signed, (knots, constraints); 0 where it holds."""
@@ -248,19 +433,15 @@ class Problem:
         a = 0.5 * (q + np.abs(t))
         r = np.where(t < 0.0, 0.25 * softness / a, a)
         multiplier = mu * r * r / q
-        slack = np.where(above, upper - c, c - lower)
-        violation = max(0.0, -float(slack.min(initial=0.0)))
-        return Stand(violation, np.where(above, multiplier, -multiplier), float(np.vdot(multiplier, np.abs(slack))))
+        gap = float(np.vdot(multiplier, np.abs(np.where(above, upper - c, c - lower))))
+        excess = np.abs(c - np.clip(c, lower, upper)).max(axis=0, initial=0.0)
+        return Stand(excess, np.where(above, multiplier, -multiplier), gap)
 
-    def renew_multipliers(self, x: np.ndarray, u: np.ndarray, grow: float, most: float) -> None:
-        """λ becomes the slope of the penalty, then μ grows, up to `most`."""
-        self.take_multipliers(self.stand(x, u).multiplier, grow, most)
-
-    def take_multipliers(self, multiplier: np.ndarray, grow: float, most: float) -> None:
+    def take_multipliers(self, multiplier: np.ndarray, grow: Any = 1.0, most: Any = np.inf) -> None:
+        """New multipliers; penalties grow by factors (constraints,), up to `most`."""
         columns = self.programs.columns
         self.p[:, columns["multiplier"]] = multiplier
-        if grow != 1.0:
-            self.p[:, columns["penalty"]] = np.minimum(self.p[:, columns["penalty"]] * grow, most)
+        self.p[:, columns["penalty"]] = np.minimum(self.p[:, columns["penalty"]] * grow, np.maximum(most, self.p[:, columns["penalty"]]))
 
     def _constraint_numbers(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values and bounds of all constraints; the last knot, which has no control, is free of those that use it."""
@@ -314,8 +495,21 @@ class Problem:
         return self.programs.displacement(x, dx)
 
 
-def _restore(system: System, start: Any, steps: int, dt: float, integrator: str, costs: Any, limits: Any, guess: Any) -> Problem:
-    return Problem(system, start, steps, dt, integrator=integrator, costs=costs, limits=limits, guess=guess)
+def _restore(
+    system: System,
+    start: Any,
+    steps: int,
+    dt: float,
+    integrator: str,
+    costs: Any,
+    limits: Any,
+    guess: Any,
+    parameters: dict[str, Any] | None,
+    learnt: Any,
+) -> Problem:
+    problem = Problem(system, start, steps, dt, integrator=integrator, costs=costs, limits=limits, guess=guess, parameters=parameters)
+    problem.learnt = learnt
+    return problem
 
 
 def _retarget(cost: Cost, value: Any) -> None:
@@ -327,10 +521,17 @@ def _retarget(cost: Cost, value: Any) -> None:
     raise InputError(f"{type(cost).__name__} has no target")
 
 
+def _seconds(dt: Any) -> float:
+    number = isinstance(dt, Real) or (isinstance(dt, np.ndarray) and dt.ndim == 0 and dt.dtype.kind in "fiu")
+    if isinstance(dt, bool | np.bool_) or not number or not 0 < dt < _LONGEST_STEP:
+        raise InputError(f"dt is a positive number of seconds, one for all steps, not {dt!r}")
+    return float(dt)
+
+
 def _finite(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     try:
-        array = np.array(value, dtype=float)
-    except (TypeError, ValueError):
+        array = plain(value).copy()
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{what} is not an array of numbers") from None
     if array.shape != shape:
         raise InputError(f"{what} has shape {array.shape}; expected {shape}")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.algorithms.newton_euler import newton_euler
 from rigidgrad.control.costs import Cost, Effort, Quadratic, State, Term, gauss_newton
 from rigidgrad.control.curvature import curvature
 from rigidgrad.control.integrators import is_structured, linearize, step, velocity_gradient
@@ -65,6 +66,8 @@ class Programs:
                 parts[name] = slice(self.parameters, self.parameters + count)
                 self.parameters += count
             self.slices.append(parts)
+        self.inputs = slice(self.parameters, self.parameters + system.inputs)  # of the dynamics
+        self.parameters += system.inputs
         held = self.slices[len(self.costs) :]
         self.controlled = np.concatenate([np.full(t.size(system), t.uses_control) for t in self.constraints] or [np.zeros(0, bool)])
         # of all numbers of all constraints, where in a row each of their parameters is
@@ -79,19 +82,20 @@ class Programs:
         """The cost of a knot, and the penalty for its constraints. Without a control it is the last knot."""
         cost: list[Scalar] = []
         penalty: list[Scalar] = []
+        s = self.given(p)
         for term, part in self._acting(u):
             control = self._zero() if u is None else u
             target = p[part["target"]]
             if isinstance(term, Cost):
-                cost.append(term.value(self.system, x, control, target, p[part["weight"]]))
+                cost.append(term.value(s, x, control, target, p[part["weight"]]))
             else:
-                beyond = _beyond(term.residual(self.system, x, control, target), p, part)
+                beyond = _beyond(term.residual(s, x, control, target), p, part)
                 penalty.append(mul(0.5, total(mul(m, mul(b.r, b.r)) for m, b in zip(p[part["penalty"]], beyond, strict=True))))
         return total(cost), total(penalty)
 
     def expand(self, x: Vector, u: Vector | None, p: Vector) -> Whole:
         """The sum of all terms, to second order."""
-        s = self.system
+        s = self.given(p)
         n, m = s.ndx, s.nu
         value: Scalar = 0.0
         lx, lu = [0.0] * n, [0.0] * m
@@ -116,6 +120,10 @@ class Programs:
                     for row, other in zip(rows, addition, strict=True):
                         row[:] = map(add, row, other)
         return Whole(value, tuple(lx), tuple(lu), _matrix(lxx), _matrix(lux), _matrix(luu))
+
+    def given(self, p: Vector) -> System:
+        """The system with its inputs from a row of parameters."""
+        return self.system.given(p[self.inputs])
 
     def _acting(self, u: Vector | None) -> list[tuple[Term, dict[str, slice]]]:
         return [(t, part) for t, part in zip(self.terms, self.slices, strict=True) if u is not None or not t.uses_control]
@@ -158,7 +166,7 @@ class Programs:
                     value = _clamp(value, a["lower"][i], a["upper"][i])
                 u.append(value)
             control = tuple(u)
-            after = step(s, self.integrator, a["x"], control, a["h"])
+            after = step(self.given(a["p"]), self.integrator, a["x"], control, a["h"])
             if gaps:
                 rest = a["alpha"] - 1.0
                 after = s.plus(after, tuple(mul(rest, d) for d in a["gap"]))
@@ -265,7 +273,7 @@ class Programs:
         return self._compiled(f"expansion {o}", {"h": ()}, _expanded_shapes(o), partial(self._expand_knot, o), dtype, threads)
 
     def _expand_knot(self, o: Layout, a: dict[str, Any]) -> tuple:
-        s, columns = self.system, [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
+        s, columns = self.given(a["p"]), [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
 
         def spread(row: Sequence[Scalar]) -> tuple:
             result: list[Scalar] = [0.0] * o.columns
@@ -325,7 +333,7 @@ class Programs:
         outputs = {"next": (s.nx,), "A": (n, n), "B": (n, m), "l": (), "lx": (n,), "lu": (m,), "lxx": (n, n), "lux": (m, n), "luu": (m, m)}
 
         def evaluate(a: dict[str, Any]) -> tuple:
-            moved = linearize(s, self.integrator, a["x"], a["u"], a["h"])
+            moved = linearize(self.given(a["p"]), self.integrator, a["x"], a["u"], a["h"])
             q = self.expand(a["x"], a["u"], a["p"])
             return (*moved, add(*self.values(a["x"], a["u"], a["p"])), *q[1:])
 
@@ -348,7 +356,7 @@ class Programs:
         s = self.system
 
         def evaluate(a: dict[str, Any]) -> tuple:
-            return step(s, self.integrator, a["x"], a["u"], a["h"]), self.values(a["x"], a["u"], a["p"])
+            return step(self.given(a["p"]), self.integrator, a["x"], a["u"], a["h"]), self.values(a["x"], a["u"], a["p"])
 
         return self._compiled("evaluation", {"h": ()}, {"next": (s.nx,), "l": (2,)}, evaluate)
 
@@ -364,19 +372,36 @@ class Programs:
         def evaluate(a: dict[str, Any]) -> tuple:
             found: list[Scalar] = []
             for term, part in zip(self.constraints, self.slices[len(self.costs) :], strict=True):
-                found += term.residual(self.system, a["x"], a["u"], a["p"][part["target"]])
+                found += term.residual(self.given(a["p"]), a["x"], a["u"], a["p"][part["target"]])
             return (tuple(found),)
 
         return self._compiled("constraint_values", {}, {"c": (count,)}, evaluate)
 
     @cached_property
+    def constraint_jacobians(self) -> Compiled:
+        """(x, u, p) → the derivatives of all constraints at a knot by the state, (constraints, ndx), and by the control, (constraints, nu)."""
+        n, m = self.system.ndx, self.system.nu
+        count = sum(c.size(self.system) for c in self.constraints)
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            by_state: list[Vector] = []
+            by_control: list[Vector] = []
+            for term, part in zip(self.constraints, self.slices[len(self.costs) :], strict=True):
+                gx, gu = term.jacobian(self.system, a["x"], a["u"], a["p"][part["target"]])
+                by_state += gx if gx is not None else [(0.0,) * n] * term.size(self.system)
+                by_control += gu if gu is not None else [(0.0,) * m] * term.size(self.system)
+            return tuple(by_state), tuple(by_control)
+
+        return self._compiled("constraint_jacobians", {}, {"gx": (count, n), "gu": (count, m)}, evaluate)
+
+    @cached_property
     def step_curvature(self) -> Compiled:
-        """(x, u, h, v) → the step's second derivatives weighted by v, in the layout of L."""
+        """(x, u, h, v [, inputs]) → the step's second derivatives weighted by v, in the layout of L."""
         s, o = self.system, replace(self.layout, diagonal=False)
         n, m = o.n, o.m
 
         def evaluate(a: dict[str, Any]) -> tuple:
-            H = curvature(s, self.integrator, a["x"], a["u"], a["h"], a["v"])
+            H = curvature(s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"], a["v"])
             rows = []
             for row in H:
                 spread: list[Scalar] = [0.0] * o.columns
@@ -385,16 +410,30 @@ class Programs:
                 rows.append(tuple(spread))
             return (tuple(rows),)
 
-        shapes = {"x": (s.nx,), "u": (m,), "h": (), "v": (n,)}
+        shapes = {"x": (s.nx,), "u": (m,), "h": (), "v": (n,)} | self._input_shape()
         return Compiled(self._recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate), dtype="float64", threads=1)
 
     @cached_property
     def step(self) -> Compiled:
-        """(x, u, h) → the next state."""
+        """(x, u, h [, inputs]) → the next state."""
         s = self.system
-        shapes = {"x": (s.nx,), "u": (s.nu,), "h": ()}
-        evaluate = lambda a: (step(s, self.integrator, a["x"], a["u"], a["h"]),)  # noqa: E731
+        shapes = {"x": (s.nx,), "u": (s.nu,), "h": ()} | self._input_shape()
+        evaluate = lambda a: (step(s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"]),)  # noqa: E731
         return Compiled(self._recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False), dtype="float64", threads=1)
+
+    @cached_property
+    def inverse_dynamics(self) -> Compiled:
+        """(q, v, a [, inputs]) → a robot's joint forces."""
+        s = self.system
+        assert isinstance(s, RobotSystem)
+        shapes = {"q": (s.nq,), "v": (s.nv,), "a": (s.nv,)} | self._input_shape()
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            given = s.given(a.get("inputs", ()))
+            assert isinstance(given, RobotSystem)
+            return (newton_euler(given.lean, a["q"], a["v"], a["a"], given.external),)
+
+        return Compiled(self._recording("inverse_dynamics", shapes, {"tau": (s.nv,)}, evaluate, terms=False), dtype="float64", threads=1)
 
     @cached_property
     def difference(self) -> Compiled:
@@ -409,6 +448,9 @@ class Programs:
         s = self.system
         shapes = {"x": (s.nx,), "dx": (s.ndx,)}
         return Compiled(self._recording("plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False), threads=1)
+
+    def _input_shape(self) -> dict[str, tuple[int, ...]]:
+        return {"inputs": (self.system.inputs,)} if self.system.inputs else {}
 
     def _once(self, make: Callable[..., Any], *arguments: Any) -> Any:
         key = make.__name__, *arguments

@@ -184,7 +184,7 @@ class Backward:
             v = value[o.n, self.state_columns].astype(float)
             if o.gaps:
                 v = v + value[: o.n, self.state_columns].astype(float).T @ self.defects[k]
-            extra = problem.programs.step_curvature(self.x[k], self.u[k], np.array(problem.dt), v)
+            extra = problem.programs.step_curvature(self.x[k], self.u[k], np.array(problem.dt), v, *problem.inputs_at(k))
             self.full[k] = extra + self._full_cost(k)
             window[:] = k, k + 1
             bound.run()

@@ -8,21 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rigidgrad.control.remaining import Remaining, largest
+from rigidgrad.control.surroundings import Surroundings
+
 if TYPE_CHECKING:
     from rigidgrad.control.problem import Aim, Problem
 
 ADVICE = {
-    "converged": "the cost no longer falls by more than the tolerance",
+    "converged": "an optimum, or of a problem that is not convex perhaps a saddle: the gradient promises no fall of the cost beyond the tolerance, and all limits hold",
     "iterations": "the iteration limit was reached; raise iterations=, or take the trajectory as it is, a true roll-out of its controls",
+    "slow": "slow progress: the cost hardly falls from step to step, but its gradient says that this is no optimum yet; raise iterations=, try rg.PDDP(second_order=True), "
+    "other weights or another guess; or take the trajectory as it is, a true roll-out of its controls",
     "stalled": "no step along the search direction lowers the cost; the trajectory is the best found. Try other weights or another guess; where the dynamics are unstable, "
     "shooting blocks, a guess of states, or rg.Direct",
     "infeasible": "no motion was found that keeps all limits; widen them, give more time (steps, dt), or another guess",
     "diverged": "the first guess leads to states that are infinite or not numbers; give guess=, a smaller dt, or a better integrator",
     "singular": "some control changes nothing that costs anything, so that none is best: give rg.costs.Effort a positive weight for every control",
-    "undefined": "a derivative is infinite or not a number: a root or a norm of 0 in a function of yours? (rg.math.norm takes smooth=); or the states became too large",
+    "undefined": "a cost, a constraint or a derivative is infinite or not a number, though the states are finite: a division by 0, or a root or a norm of 0 or less, in a function of yours? (rg.math.norm takes smooth=); or the states became too large",
 }
-# what is worth a word: an aim that is missed by more than this part of the way, and by more than a millimetre or milliradian; a violation that is larger
-_MISSED, _CLOSE, _VIOLATED = 0.1, 1e-3, 1e-6
+_VIOLATED = 1e-6  # what is worth a word
+_FAR_AWAY = 1e100  # states so large have costs that overflow
+
+
+def relative_fall(expected: float, cost: float, negligible: float, tolerance: float) -> float:
+    """A fall of the cost that a step promises, as a share of the cost, or of the smallest one that counts; at most `tolerance` at an optimum."""
+    if not (math.isfinite(expected) and math.isfinite(cost)):
+        return math.inf
+    return abs(expected) / max(abs(cost), negligible / max(tolerance, 1e-300), 1e-300)
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,10 @@ class Solution:
     dt: float | None = None  # seconds from knot to knot
     system: Any = field(default=None, repr=False)  # what moves
     aims: tuple[Aim, ...] = field(default=(), repr=False)  # what the last knot's costs wanted
+    # of the constraints (steps + 1, constraints): multipliers, positive at upper bounds and negative at lower ones, and the penalties where the solve ended
+    multipliers: np.ndarray | None = field(default=None, repr=False)
+    penalties: np.ndarray | None = field(default=None, repr=False)
+    surroundings: Surroundings = field(default_factory=Surroundings, repr=False)  # obstacles and targets, for pictures
 
     @classmethod
     def of(
@@ -46,29 +62,39 @@ class Solution:
     ) -> Solution:
         """Of a problem, whose numbers may change afterwards."""
         cost = math.inf if status == "diverged" else problem.cost(x, u)
+        if status == "diverged" and np.abs(x).max() < _FAR_AWAY and np.isfinite(problem.evaluate(x, u)[0]).all():
+            status = "undefined"  # the motion is fine, its cost is not
+        multipliers = penalties = None
         if problem.constraints:
             stats["violation"] = problem.violation(x, u)
-        return cls(status, cost, x.copy(), u.copy(), gains, iterations, stats, problem.dt, problem.system, problem.aims())
+        if problem.constraints and math.isfinite(cost):
+            stand = problem.stand(x, u)
+            multipliers, penalties = stand.multiplier, problem.penalties.copy()
+            stats["complementarity"] = problem.relative_gap(stand.gap, cost)
+        told = problem.dt, problem.system, problem.aims(), multipliers, penalties, Surroundings.of(problem)
+        return cls(status, cost, x.copy(), u.copy(), gains, iterations, stats, *told)
 
     @property
-    def remaining(self) -> dict[str, float]:
-        """How far the last knot is from what its costs aim at: of each, the norm of the residuals that have a weight there (metres and radians)."""
-        return {aim.name: aim.distance(self.system, self.x[-1]) for aim in self.aims}
+    def remaining(self) -> dict[str, Remaining]:
+        """How far the last knot is from what each cost aims at there: `.position` in metres, `.angle` in radians, `.speed`, `.rate`, `.other`."""
+        return {aim.name: aim.remaining(self.system, self.x[-1]) for aim in self.aims}
 
     @property
     def message(self) -> str:
         """What the status means and what to do about it; and what the trajectory falls short of."""
         notes = [ADVICE[self.status]]
+        if "guess" in self.stats:
+            notes.append(f"the first guess was {self.stats['guess']}")
         violation = self.stats.get("violation", 0.0)
         if violation > _VIOLATED and self.status != "converged":
             notes.append(f"limits are violated by up to {violation:.2g}")
-        if self.status != "diverged":
+        if math.isfinite(self.cost):
             for aim in self.aims:
-                way = [aim.distance(self.system, self.x[k]) for k in (0, len(self.x) // 2, -1)]
-                last = way[-1]
-                if last > max(_MISSED * max(way), _CLOSE):
+                way = [aim.remaining(self.system, self.x[k]) for k in (0, len(self.x) // 2, -1)]
+                missed = way[-1].missed(largest(way))
+                if missed.by_name():
                     notes.append(
-                        f"{aim.name} ends {last:.3g} from its target; if that is too far, check that it can be reached, or give more time or weight"
+                        f"{aim.name} ends {missed} from its target; if that is too far, check that it can be reached, or give more time or weight"
                     )
         return ". Note: ".join([notes[0], "; ".join(notes[1:])]) if notes[1:] else notes[0]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, overload
 
 from rigidgrad.control.batch import solve_side_by_side, supported
@@ -31,7 +34,7 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     if not hasattr(chosen, "solve"):
         raise InputError(f"a solver is rg.PDDP(…) or rg.Direct(…), not {type(chosen).__name__}")
     if isinstance(problem, Problem):
-        return chosen.solve(problem)
+        return _solve(chosen, problem)
     problems = _checked(problem)
     if problems and getattr(chosen, "device", None) is not None:
         from rigidgrad.control.device import solve_on_device
@@ -46,12 +49,35 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     for numbers in alike.values():
         own = [problems[k] for k in numbers]
         if isinstance(chosen, PDDP) and supported(chosen, own):
-            found |= dict(zip(numbers, solve_side_by_side(own, chosen, workers), strict=True))
+            found |= {
+                k: s for k, s in zip(numbers, solve_side_by_side(own, chosen, workers), strict=True) if not _retry(chosen, problems[k], s)
+            }
+    one = partial(_solve, chosen)
     others = [k for k in range(len(problems)) if k not in found]
     given = [problems[k] for k in others]
-    alone = default_crew(workers).map(chosen.solve, given) if workers > 1 and len(given) > 1 else [chosen.solve(p) for p in given]
+    alone = default_crew(workers).map(one, given) if workers > 1 and len(given) > 1 else [one(p) for p in given]
     found |= dict(zip(others, alone, strict=True))
     return [found[k] for k in range(len(problems))]
+
+
+def _solve(solver: Solver, problem: Problem) -> Solution:
+    """A solve, and if the default guess runs away, another from states held at the start: gains then keep what open loop does not."""
+    solution = solver.solve(problem)
+    if not _retry(solver, problem, solution):
+        return solution
+    other = problem.with_held_states()
+    assert isinstance(solver, PDDP) and other is not None
+    again = replace(solver, blocks=1, forward_blocks=None, backward_blocks=None).solve(other)
+    if not math.isfinite(again.cost):
+        return solution
+    blocks = "" if max(solver.M_f, solver.M_b) == 1 else ", with blocks=1"
+    return replace(
+        again, stats=again.stats | {"guess": f"states held at the start{blocks}, since its gravity compensation runs away in open loop"}
+    )
+
+
+def _retry(solver: Solver, problem: Problem, solution: Solution) -> bool:
+    return solution.status == "diverged" and isinstance(solver, PDDP) and solver.device is None and problem.with_held_states() is not None
 
 
 def _checked(problems: Any) -> list[Problem]:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rigidgrad.algorithms import manifold, tangent_maps
 from rigidgrad.algorithms.gauge import Gauge
 from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.algorithms.rnea import External
 from rigidgrad.algorithms.subtree_gradient import forward_gradient
-from rigidgrad.errors import InputError
+from rigidgrad.errors import InputError, RigidgradError
+from rigidgrad.model.actuation import actuation_matrix, actuators_of, own_actuators, undriven
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.robot import Robot
 from rigidgrad.runtime.formulation import best_gauge, solved_dynamics
 from rigidgrad.runtime.lanes import digest
 from rigidgrad.scalars import Scalar, add, mul, total
+
+if TYPE_CHECKING:
+    from rigidgrad.control.parameters import Varied
+
+_LISTED = 8  # names in one line
+_MOST = 100_000  # states or controls
 
 
 class System(ABC):
@@ -30,6 +39,16 @@ class System(ABC):
     ndx: int
     nu: int
     name: str
+    inputs: int = 0  # numbers of the dynamics that are inputs of a problem
+
+    def given(self, numbers: Vector) -> System:
+        """The system with these inputs."""
+        return self
+
+    @property
+    def given_inputs(self) -> Vector:
+        """What it was given."""
+        return ()
 
     @property
     def flat(self) -> bool:
@@ -39,6 +58,11 @@ class System(ABC):
     @abstractmethod
     def key(self) -> str:
         """What distinguishes this system's recorded programs from others'."""
+
+    @property
+    def driven(self) -> str:
+        """What the controls act on, for people."""
+        return f"{self.nu} control{'' if self.nu == 1 else 's'} of dynamics of your own"
 
     def plus(self, x: Vector, dx: Vector) -> Vector:
         """x ⊕ dx."""
@@ -54,35 +78,91 @@ class System(ABC):
 
 
 class RobotSystem(System):
-    """x = [q, v]; a control is a joint force, or goes through `actuation` (nv, nu): tau = actuation · u."""
+    """x = [q, v]; tau = B u.
 
-    def __init__(self, robot: Robot, actuation: Any = None):
+    `actuation` is "joints" (the default: the motors that the robot has, `robot.actuation`, and none on a floating base), "all" (a force on every freedom, a wrench on
+    a floating base too), names of joints, {control: {joint: forces per unit}}, or the matrix B (nv, nu). `controls` are the controls' names; `actuation`
+    is B, or None where it is the identity.
+    """
+
+    def __init__(self, robot: Robot, actuation: Any = None, varied: Varied | None = None):
         self.robot, self.model = robot, robot.model
+        self.varied = varied if varied is not None and varied.count else None
+        self.inputs = 0 if self.varied is None else self.varied.count
+        self.external: External | None = None
+        self._given: tuple[RobotSystem, Vector] | None = None
         self.name = robot.name
         self.nq, self.nv = robot.nq, robot.nv
         self.nx, self.ndx = self.nq + self.nv, 2 * self.nv
-        self.actuation: tuple[tuple[float, ...], ...] | None = None
-        if actuation is not None:
-            matrix = np.asarray(actuation, dtype=float)
-            if matrix.ndim != 2 or matrix.shape[0] != self.nv or not np.all(np.isfinite(matrix)):
-                raise InputError(f"actuation is a finite matrix of shape ({self.nv}, nu); this has shape {matrix.shape}")
-            self.actuation = tuple(tuple(row) for row in matrix.tolist())
-        self.nu = self.nv if self.actuation is None else len(self.actuation[0])
+        self._asked = "joints" if actuation is None else actuation
+        self.actuators = actuators_of(self.model, self._asked)
+        if not self.actuators:
+            raise InputError(
+                f"nothing drives {self.name!r}: all its joints are free. State what does: actuation={{control: {{joint: forces}}}}, a matrix ({self.nv}, nu), "
+                'or actuation="all" for a force on every freedom'
+            )
+        matrix = actuation_matrix(self.model, self.actuators)
+        self.actuation = None if np.array_equal(matrix, np.eye(self.nv)) else matrix
+        self.nu = len(self.actuators)
 
     def __reduce__(self):
-        return RobotSystem, (self.robot, self.actuation)
+        return RobotSystem, (self.robot, self._asked, self.varied)
+
+    def varying(self, varied: Varied) -> RobotSystem:
+        """The same with numbers of its dynamics as inputs."""
+        return RobotSystem(self.robot, self._asked, varied)
+
+    def given(self, numbers: Vector) -> RobotSystem:
+        if self.varied is None:
+            return self
+        if self._given is not None:
+            return self._given[0].given(numbers)
+        result = copy.copy(self)
+        result._given = self, tuple(numbers)
+        result.model = self.varied.applied(self.model, result._given[1])
+        result.__dict__["lean"] = self.varied.applied(self.lean, result._given[1])
+        result.__dict__["_gauge"] = self._gauge
+        result.external = self.varied.wrenches(self.lean, result._given[1])
+        return result
+
+    @property
+    def given_inputs(self) -> Vector:
+        return () if self._given is None else self._given[1]
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The controls' names."""
+        return tuple(a.name for a in self.actuators)
+
+    @property
+    def driven(self) -> str:
+        """What is driven and what is not, for people."""
+        free = [j.name + (f" ({j.nv} freedoms)" if j.nv > 1 else "") for j in undriven(self.model, self.actuators)]
+        text = f"{self.nu} control{'s' if self.nu > 1 else ''}: {_listed(self.controls)}"
+        if borrowed := self.beyond_own:
+            text += f"; forces that no motor of the robot exerts: on {_listed(borrowed)}"
+        return text + (f"; not driven: {_listed(free)}" if free else "")
+
+    @property
+    def beyond_own(self) -> tuple[str, ...]:
+        """The joints on which controls act as none of the robot's own motors can."""
+        B = np.eye(self.nv) if self.actuation is None else np.array(self.actuation)
+        own = np.array(actuation_matrix(self.model, own_actuators(self.model))).reshape(self.nv, -1)
+        outside = np.abs(B - own @ np.linalg.lstsq(own, B, rcond=None)[0]).max(axis=1) if own.size else np.abs(B).max(axis=1)
+        joints = (j for j in self.model.joints if not j.is_mimic)
+        return tuple(j.name for j in joints if (outside[j.v : j.v + j.nv] > 1e-9).any())
 
     @cached_property
     def lean(self) -> Model:
-        """The same dynamics with fewer operations."""
-        return canonical(self.model)
+        """The same dynamics with fewer operations; where inertias vary, as they are."""
+        return self.model if self.varied is not None and self.varied.bodies else canonical(self.model)
 
     @cached_property
     def _gauge(self) -> Gauge:
         return best_gauge(self.lean)
 
     def key(self) -> str:
-        return f"{digest(self.model)} {self.actuation!r}"
+        return f"{digest(self.model)} {self.actuation!r}" + (f" {self.varied!r}" if self.varied else "")
 
     def forces(self, u: Vector) -> Vector:
         if self.actuation is None:
@@ -90,11 +170,11 @@ class RobotSystem(System):
         return tuple(total(mul(b, x) for b, x in zip(row, u, strict=True)) for row in self.actuation)
 
     def acceleration(self, q: Vector, v: Vector, u: Vector) -> Vector:
-        return solved_dynamics(self.lean, q, v, self.forces(u))
+        return solved_dynamics(self.lean, q, v, self.forces(u), self.external)
 
     def acceleration_gradient(self, q: Vector, v: Vector, u: Vector) -> tuple[Vector, Matrix, Matrix, Matrix]:
         """a, ∂a/∂q, ∂a/∂v, ∂a/∂u."""
-        a, d = forward_gradient(self.lean, q, v, self.forces(u), gauge=self._gauge)
+        a, d = forward_gradient(self.lean, q, v, self.forces(u), self.external, gauge=self._gauge)
         if self.actuation is None:
             return a, d.dq, d.dv, d.dtau
         columns = list(zip(*self.actuation, strict=True))
@@ -126,8 +206,11 @@ class CustomSystem(System):
     """Dynamics written in Python over scalars: `function(x, u)` gives dx/dt or, with `discrete=True`, the next state."""
 
     def __init__(self, function: Callable[..., Sequence[Scalar]], nx: int, nu: int, *, discrete: bool = False, name: str = "custom"):
-        if nx < 1 or nu < 0:
-            raise InputError(f"a system needs at least one state and no fewer than 0 controls, not {nx} and {nu}")
+        if not callable(function):
+            raise InputError(f"dynamics are a function of x and u, not {type(function).__name__}")
+        for count, least in ((nx, 1), (nu, 0)):
+            if isinstance(count, bool) or not isinstance(count, int | np.integer) or not least <= count < _MOST:
+                raise InputError(f"a system needs at least one state and no fewer than 0 controls, in whole numbers, not {nx!r} and {nu!r}")
         self.function, self.discrete = function, discrete
         self.nx = self.ndx = int(nx)
         self.nu = int(nu)
@@ -137,15 +220,28 @@ class CustomSystem(System):
         return ""  # what a Python function does is only known from its recording
 
     def rate(self, x: Vector, u: Vector) -> Vector:
-        result = tuple(self.function(x, u))
+        try:
+            result = tuple(self.function(x, u))
+        except RigidgradError:
+            raise
+        except Exception as error:
+            advice = "they are run once on recorded numbers: use rg.math for functions, and rg.math.select(condition, a, b) for if"
+            raise InputError(f"the dynamics of {self.name!r} failed ({type(error).__name__}: {error}); {advice}") from error
         if len(result) != self.nx:
             raise InputError(f"the dynamics returned {len(result)} numbers for a state of {self.nx}")
         return result
 
 
-def as_system(system: Any) -> System:
+def as_system(system: Any, actuation: Any = None) -> System:
+    """A system, or that of a robot with an actuation."""
     if isinstance(system, System):
+        if actuation is not None:
+            raise InputError("actuation goes with a Robot; this is a system, which has its controls already")
         return system
     if isinstance(system, Robot):
-        return RobotSystem(system)
+        return RobotSystem(system, actuation)
     raise InputError(f"a problem is about a Robot or a system, not {type(system).__name__}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _LISTED else f"{', '.join(names[: _LISTED - 2])}, … {names[-1]}"

@@ -18,7 +18,7 @@ _ATTRIBUTES = {"cylinder": ("radius", "length"), "capsule": ("radius", "length")
 
 
 def to_urdf(model: Model) -> str:
-    """The text. URDF knows neither gravity nor floating bases, which are options of `load`; armature is our extension."""
+    """The text. URDF knows neither gravity nor floating bases, which are options of `load`; armature and actuators are our extensions."""
     description = model.description
     robot = xml.Element("robot", name=description.name)
     for link in description.links:
@@ -37,6 +37,12 @@ def to_urdf(model: Model) -> str:
         names.add(name)
         _add_link(robot, Link(frame.name))
         _add_joint(robot, JointDescription(name, "fixed", on, frame.name, frame.placement))
+    for actuator in description.actuators or ():
+        for moved, forces in actuator.forces:
+            block = robot.find("rigidgrad")
+            bounds = {key: _text(x) for key, x in (("lower", actuator.lower), ("upper", actuator.upper)) if abs(x) < inf}
+            element = xml.SubElement(robot, "rigidgrad") if block is None else block
+            xml.SubElement(element, "actuator", {"name": actuator.name, "joint": moved, "force": _text(*forces), **bounds})
     xml.indent(robot)
     return xml.tostring(robot, encoding="unicode") + "\n"
 

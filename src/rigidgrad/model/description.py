@@ -90,9 +90,20 @@ class FrameDescription:
 
 
 @dataclass(frozen=True)
+class Actuator:
+    """A control u: u times `forces` acts on joints, (joint, one number per freedom); u stays between `lower` and `upper`."""
+
+    name: str
+    forces: tuple[tuple[str, tuple[float, ...]], ...]
+    lower: float = -inf
+    upper: float = inf
+
+
+@dataclass(frozen=True)
 class Description:
     name: str
     links: tuple[Link, ...]
     joints: tuple[JointDescription, ...] = ()
     frames: tuple[FrameDescription, ...] = ()
     gravity: Vector = (0.0, 0.0, -9.81)  # what its author meant; URDF has none
+    actuators: tuple[Actuator, ...] | None = None  # None: it says nothing, as most do

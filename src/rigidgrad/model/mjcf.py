@@ -10,15 +10,19 @@ import importlib
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rigidgrad.errors import ModelError, ModelWarning, RigidgradError
+from rigidgrad.errors import ModelError, ModelWarning, RigidgradError, UrdfError
 from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link, Visual
+from rigidgrad.model.mjcf_bounds import check_mjcf
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
 from rigidgrad.model.structure import motion_pose
+from rigidgrad.model.xml import LARGEST, quoted, read_bytes
 
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 # mjtGeom: our shape, and its size from MuJoCo's half sizes
@@ -56,26 +60,52 @@ def is_mjcf(text: str | bytes) -> bool:
 
 def read_mjcf(path: str | os.PathLike[str]) -> Description:
     """The robot in an MJCF file; MuJoCo opens the files that it includes, and meshes."""
-    return _compiled("from_xml_path", os.fsdecode(path), f"{os.fsdecode(path)}: ")
+    name = os.fsdecode(path)
+    try:
+        check_mjcf(read_bytes(path), Path(name).parent)
+    except UrdfError:
+        raise
+    except ModelError as error:
+        raise ModelError(f"{quoted(name, 200)[1:-1]}: {error}") from None
+    return _compiled("from_xml_path", name, f"{quoted(name, 200)[1:-1]}: ")
 
 
 def parse_mjcf(text: str | bytes) -> Description:
-    """The robot in the text of an MJCF."""
-    return _compiled("from_xml_string", text.decode("utf-8", "replace") if isinstance(text, bytes) else text, "")
+    """The robot in the text of an MJCF; what it includes is looked for in the current folder."""
+    check_mjcf(text, Path())
+    return _compiled("from_xml_string", text.decode() if isinstance(text, bytes) else text, "")
 
 
 def _compiled(reader: str, source: str, where: str) -> Description:
+    mujoco = library()
     try:
-        model = getattr(library().MjModel, reader)(source)
-    except ValueError as error:
-        raise ModelError(f"{where}MuJoCo does not accept this MJCF: {error}") from None
+        with _listening(mujoco) as said_besides:
+            model = getattr(mujoco.MjModel, reader)(source)
+    except (ValueError, mujoco.FatalError, MemoryError) as error:
+        said = "it holds a text that is not UTF-8" if isinstance(error, UnicodeError) else " ".join(str(error).split())
+        raise ModelError(f"{where}MuJoCo does not accept this MJCF: {said}") from None
+    for text in dict.fromkeys(said_besides):
+        warnings.warn(f"{where}MuJoCo: {text}", ModelWarning, stacklevel=6)
     return describe_mujoco(model, stacklevel=7)
+
+
+@contextmanager
+def _listening(mujoco: Any) -> Iterator[list[str]]:
+    """MuJoCo's warnings, which would else go to stderr and into a file MUJOCO_LOG.TXT where the user is."""
+    said: list[str] = []
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(said.append)
+    try:
+        yield said
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def describe_mujoco(model: Any, stacklevel: int = 3) -> Description:
     """The robot in a compiled MuJoCo model. What rigidgrad does not model is left out, with a warning that names it, at whoever called `load`."""
-    name = bytes(model.names).split(b"\0", 1)[0].decode() or "mujoco"
+    name = _name_at(model, 0) or "mujoco"
     bodies, names = body_names(model), joint_names(model)
+    _check_numbers(model, bodies, names)
     links: list[Link] = []
     joints: list[JointDescription] = []
     taken = set(names)
@@ -104,16 +134,63 @@ def describe_mujoco(model: Any, stacklevel: int = 3) -> Description:
     return Description(name, tuple(links), tuple(joints), frames, tuple(gravity))
 
 
+# arrays of numbers in MuJoCo's model: what a row belongs to, and what it is
+_NUMBERS = {
+    "body_pos": ("body", "position"),
+    "body_quat": ("body", "orientation"),
+    "body_mass": ("body", "mass"),
+    "body_ipos": ("body", "centre of mass"),
+    "body_iquat": ("body", "inertia"),
+    "body_inertia": ("body", "inertia"),
+    "jnt_pos": ("joint", "position"),
+    "jnt_axis": ("joint", "axis"),
+    "jnt_range": ("joint", "range"),
+    "jnt_actfrcrange": ("joint", "actuator force range"),
+    "dof_armature": ("velocity", "armature"),
+    "dof_damping": ("velocity", "damping"),
+    "dof_frictionloss": ("velocity", "frictionloss"),
+    "qpos0": ("position", "ref"),
+    "site_pos": ("site", "position"),
+    "site_quat": ("site", "orientation"),
+    "geom_pos": ("geom", "position"),
+    "geom_quat": ("geom", "orientation"),
+    "geom_size": ("geom", "size"),
+    "geom_rgba": ("geom", "colour"),
+    "mat_rgba": ("material", "colour"),
+}
+
+
+def _check_numbers(model: Any, bodies: list[str], joints: list[str]) -> None:
+    """MuJoCo takes NaN, infinite and huge numbers in an MJCF; nothing can be computed with them."""
+    names = {"body": bodies, "joint": joints, "velocity": [joints[j] for j in model.dof_jntid]}
+    for array, (kind, what) in _NUMBERS.items():
+        values = np.asarray(getattr(model, array), dtype=float)
+        right = np.abs(values) <= LARGEST  # NaN is not less than anything
+        wrong = np.flatnonzero(~(right.all(axis=1) if values.ndim > 1 else right))
+        if len(wrong):
+            row = int(wrong[0])
+            owner = f"{'joint' if kind == 'velocity' else kind} {quoted(names[kind][row]) if kind in names else row}"
+            raise ModelError(f"{owner}: its {what} is not finite, or over {LARGEST:g}; correct it")
+
+
 def body_names(model: Any) -> list[str]:
     """Names of MuJoCo's bodies, made up where there is none."""
-    return _filled([model.body(i).name for i in range(model.nbody)], [f"body{i}" for i in range(model.nbody)])
+    return _filled([_name_at(model, at) for at in model.name_bodyadr], [f"body{i}" for i in range(model.nbody)])
+
+
+def _name_at(model: Any, at: int) -> str:
+    raw = bytes(model.names[at : model.names.index(b"\0", at)])
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"the name {raw!r} is not a text in UTF-8; save the MJCF as UTF-8") from None
 
 
 def joint_names(model: Any) -> list[str]:
     """Names of MuJoCo's joints, made up where there is none."""
     bodies = body_names(model)
     owners = [bodies[i] for i in model.jnt_bodyid]
-    return _filled([model.joint(j).name for j in range(model.njnt)], [f"{owner}_joint" for owner in owners])
+    return _filled([_name_at(model, at) for at in model.name_jntadr], [f"{owner}_joint" for owner in owners])
 
 
 def _filled(names: list[str], substitutes: list[str]) -> list[str]:
@@ -184,7 +261,7 @@ def _visuals(model: Any, body: int) -> Iterator[Visual]:
 def _frames(model: Any, bodies: list[str], taken: set[str]) -> Iterator[FrameDescription]:
     """Named sites, but those with the name of a link or a joint."""
     for s in range(model.nsite):
-        name = model.site(s).name
+        name = _name_at(model, model.name_siteadr[s])
         if name and name not in taken:
             yield FrameDescription(name, bodies[model.site_bodyid[s]], _pose(model.site_pos[s], model.site_quat[s]))
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError, ModelError, unknown_name
+from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.checks import check_bodies
-from rigidgrad.model.description import JOINT_TYPES, Description, JointDescription, JointLimit, Visual
+from rigidgrad.model.description import JOINT_TYPES, Actuator, Description, JointDescription, JointLimit, Visual
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
 from rigidgrad.model.structure import check_gravity, check_joint, motion_pose, resolve_mimics, tree_order
 
@@ -315,7 +316,15 @@ def reduced(model: Model, lock: Mapping[str, Any]) -> Model:
         return JointDescription(joint.name, "fixed", joint.parent, joint.child, pose)
 
     joints = tuple(fixed(j) for j in model.description.joints)
-    return rebuild(model, dataclasses.replace(model.description, joints=joints))
+    return rebuild(model, dataclasses.replace(model.description, joints=joints, actuators=_without(model.description.actuators, values)))
+
+
+def _without(actuators: tuple[Actuator, ...] | None, locked: Mapping[str, Any]) -> tuple[Actuator, ...] | None:
+    """What is left of actuators when joints no longer move."""
+    if actuators is None:
+        return None
+    left = (dataclasses.replace(a, forces=tuple((name, f) for name, f in a.forces if name not in locked)) for a in actuators)
+    return tuple(a for a in left if a.forces)
 
 
 def joint_pose(joint: JointDescription, q: tuple[float, ...]) -> Pose:
@@ -357,7 +366,21 @@ def attach(model: Model, other: Model, frame: str, placement: Pose, prefix: str)
     fixture = JointDescription(f"{named(other.name)}_attachment", "fixed", parent, named(root), offset @ placement)
     if any(j.name == fixture.name for j in model.description.joints):
         raise ModelError(f"there already is a joint '{fixture.name}'; pass another prefix=")
-    description = dataclasses.replace(mine, links=mine.links + links, joints=mine.joints + (fixture,) + joints, frames=mine.frames + frames)
+    actuators = None
+    if mine.actuators is not None or other.description.actuators is not None:
+        moving = {j.name for j in other.description.joints}  # without its floating base
+        theirs = (
+            dataclasses.replace(a, name=named(a.name), forces=tuple((named(j), f) for j, f in a.forces if j in moving))
+            for a in own_actuators(other)
+        )
+        actuators = (*own_actuators(model), *(a for a in theirs if a.forces))
+    description = dataclasses.replace(
+        mine,
+        links=mine.links + links,
+        joints=mine.joints + (fixture,) + joints,
+        frames=mine.frames + frames,
+        actuators=actuators,
+    )
     return rebuild(model, description)
 
 

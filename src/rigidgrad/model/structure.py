@@ -80,6 +80,9 @@ def check_joint(joint: JointDescription) -> tuple[float, float, float]:
         raise ModelError(f"joint '{joint.name}': its placement, pitch or armature is not finite")
     if joint.armature < 0:
         raise ModelError(f"joint '{joint.name}' has the negative armature {joint.armature}; it must be 0 or more")
+    for what, value in (("damping", joint.damping), ("friction", joint.friction)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ModelError(f"joint '{joint.name}' has the {what} {value}; it must be finite, and 0 or more")
     if math.isnan(joint.limit.lower) or math.isnan(joint.limit.upper) or joint.limit.lower > joint.limit.upper:
         raise ModelError(f"joint '{joint.name}': its lower limit {joint.limit.lower} is above its upper limit {joint.limit.upper}")
     if not (joint.limit.velocity >= 0 and joint.limit.effort >= 0):

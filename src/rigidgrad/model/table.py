@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from rigidgrad.errors import printable
+from rigidgrad.model.actuation import own_actuators, undriven
 from rigidgrad.model.model import WORLD, Model
 
 
@@ -14,10 +16,10 @@ def table(model: Model) -> str:
     g = " ".join(f"{x:g}" for x in model.gravity)
     frames = len(model.frames)
     head = (
-        f"{model.name}: {_count(len(model.joints), 'moving joint')}, nq = {model.nq}, nv = {model.nv}, {mass:.4g} kg moving, "
+        f"{printable(model.name)}: {_count(len(model.joints), 'moving joint')}, nq = {model.nq}, nv = {model.nv}, {mass:.4g} kg moving, "
         f"{base}, {_count(frames, 'frame')}, gravity ({g}) m/s²"
     )
-    rows = [("#", "joint", "type", "axis", "parent → child link", "kg", "limits", "effort", "q", "v")]
+    rows: list[tuple[str, ...]] = [("#", "joint", "type", "axis", "parent → child link", "kg", "limits", "effort", "q", "v")]
     for i, joint in enumerate(model.joints):
         parent = "world" if model.parents[i] == WORLD else model.body_names[model.parents[i]]
         kind = joint.type
@@ -38,11 +40,15 @@ def table(model: Model) -> str:
                 "" if joint.is_mimic else _range(joint.v, joint.nv),
             )
         )
+    rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     rule = "  ".join("─" * w for w in widths)
+    motors = _count(len(own_actuators(model)), "motor")
+    free = ", ".join(j.name for j in undriven(model, own_actuators(model)))
+    driven = f"driven by {motors} of its own" + (f"; without a motor: {free}" if free else "")
     foot = "limits in rad and rad/s, or m and m/s; effort in N m or N; q and v: where a joint's numbers lie"
-    return "\n".join([head, "", lines[0], rule, *lines[1:], "", foot])
+    return "\n".join([head, driven, "", lines[0], rule, *lines[1:], "", foot])
 
 
 def _count(n: int, what: str) -> str:

@@ -1,6 +1,7 @@
 """Reading URDF into a Description. Numbers are strict, unknown elements are passed over, no other file is opened.
 
-The format: https://wiki.ros.org/urdf/XML. Ours beyond it: `<dynamics armature="…"/>`, the rotor's inertia seen at the joint.
+The format: https://wiki.ros.org/urdf/XML. Ours beyond it: `<dynamics armature="…"/>`, the rotor's inertia seen at the joint; and `<rigidgrad>` with
+`<actuator name="…" joint="…" force="…" lower="…" upper="…"/>`: all controls that the robot has, each with the joint's forces per unit, and its bounds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rigidgrad.errors import ModelWarning, UrdfError
-from rigidgrad.model.description import Description, JointDescription, JointLimit, Link, Mimic, Rows, Vector, Visual
+from rigidgrad.model.description import JOINT_TYPES as FREEDOMS
+from rigidgrad.model.description import Actuator, Description, JointDescription, JointLimit, Link, Mimic, Rows, Vector, Visual
 from rigidgrad.model.pose import IDENTITY_POSE, Pose, pose_from_matrix, pose_from_xyz_rpy
-from rigidgrad.model.xml import Element, parse_xml, quoted, read_bytes
+from rigidgrad.model.xml import LARGEST, Element, parse_xml, quoted, read_bytes
 
 Color = tuple[float, float, float, float]
 
@@ -41,7 +43,6 @@ _ZERO = (0.0, 0.0, 0.0)
 
 # no backtracking over digits, so that the time is linear in the length of a word
 _is_number = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
-_LARGEST = 1e50  # products of several such numbers are still finite
 _LONGEST_NAME = 500
 
 
@@ -103,7 +104,26 @@ def _robot(robot: Element) -> Description:
     if problems:
         more = f" ({len(problems)} such problems in all)" if len(problems) > 1 else ""
         warnings.warn(f"left out of the display: {problems[0]}{more}", ModelWarning, stacklevel=5)  # whoever called rg.load
-    return Description(name, tuple(links.values()), tuple(joints.values()))
+    return Description(name, tuple(links.values()), tuple(joints.values()), actuators=_actuators(robot, joints))
+
+
+def _actuators(robot: Element, joints: dict[str, JointDescription]) -> tuple[Actuator, ...] | None:
+    """What <rigidgrad> states; elements with one name are one control that drives several joints."""
+    blocks = [element for element in robot.children if element.tag == "rigidgrad"]
+    found: dict[str, Actuator] = {}
+    for element in (child for block in blocks for child in block.children if child.tag == "actuator"):
+        name = _name(element, "name", "rigidgrad")
+        where = f"actuator {quoted(name)}"
+        joint = joints.get(_name(element, "joint", where))
+        if joint is None or joint.type == "fixed" or joint.mimic is not None:
+            _fail(element, where, f"{quoted(element.attrib['joint'])} is no joint that can be driven: it must move and mimic no other")
+        force = joint.name, _numbers(element, "force", FREEDOMS[joint.type][1], where)
+        lower, upper = (_number(element, a, where, inf * s) for a, s in (("lower", -1), ("upper", 1)))
+        if lower > upper:
+            _fail(element, where, f"lower={lower:g} is above upper={upper:g}; exchange them")
+        before = found.get(name, Actuator(name, ()))
+        found[name] = Actuator(name, (*before.forces, force), max(lower, before.lower), min(upper, before.upper))
+    return tuple(found.values()) or None
 
 
 def _fail(element: Element, where: str, problem: str) -> NoReturn:
@@ -134,7 +154,7 @@ def _part(parts: dict[str, Element], tag: str, owner: Element, where: str) -> El
     return parts[tag]
 
 
-def _numbers(element: Element, attribute: str, count: int, where: str, default=None, largest: float = _LARGEST) -> Any:
+def _numbers(element: Element, attribute: str, count: int, where: str, default=None, largest: float = LARGEST) -> Any:
     """The tuple of the `count` numbers of an attribute, or the default, if there is one, where it is absent."""
     text = element.attrib.get(attribute)
     if text is None:
@@ -164,7 +184,7 @@ def _refuse_numbers(element: Element, attribute: str, count: int, where: str, la
     _fail(element, where, f"{what} is too large (over {largest:.2g}); correct it")
 
 
-def _number(element: Element, attribute: str, where: str, default: float | None = None, largest: float = _LARGEST) -> float:
+def _number(element: Element, attribute: str, where: str, default: float | None = None, largest: float = LARGEST) -> float:
     text = element.attrib.get(attribute)
     if text is None and default is not None:
         return default
@@ -173,7 +193,7 @@ def _number(element: Element, attribute: str, where: str, default: float | None 
     return _numbers(element, attribute, 1, where, None, largest)[0]
 
 
-def _at_least_zero(element: Element, attribute: str, where: str, default: float, largest: float = _LARGEST) -> float:
+def _at_least_zero(element: Element, attribute: str, where: str, default: float, largest: float = LARGEST) -> float:
     value = _number(element, attribute, where, default, largest)
     if value < 0:
         _fail(
@@ -359,10 +379,10 @@ def _limit(element: Element, kind: str, where: str) -> JointLimit:
 def _bound(element: Element, attribute: str, where: str, absent: float) -> float:
     """A limit. Some programs write the largest float where there is none."""
     value = _number(element, attribute, where, absent, sys.float_info.max)
-    if abs(value) <= _LARGEST:
+    if abs(value) <= LARGEST:
         return value
     if math.copysign(inf, value) != absent:
-        _refuse_numbers(element, attribute, 1, where, _LARGEST)
+        _refuse_numbers(element, attribute, 1, where, LARGEST)
     return absent
 
 

@@ -6,17 +6,18 @@ It keeps elements, attributes and line numbers, which is all that a robot descri
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from typing import Any, NoReturn
 from xml.parsers import expat
 
 from rigidgrad.errors import InputError, UrdfError
+from rigidgrad.files import Unreadable, file_name, read_regular
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 64
 MAX_ELEMENTS = 1_000_000
 MAX_TOKEN_BYTES = 1 << 20  # one tag or one comment: expat holds it, and all its attributes, at once
+LARGEST = 1e50  # of the numbers in a description: products of several such numbers are still finite
 
 _CHUNK = 1 << 16
 _ENCODINGS = {"utf-8", "utf-16", "utf-16le", "utf-16be", "us-ascii", "iso-8859-1"}  # those that expat itself decodes
@@ -47,40 +48,10 @@ def quoted(text: object, length: int = 60) -> str:
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """What is in a regular file of at most MAX_BYTES; pipes, devices and directories are refused unread."""
     try:
-        name = os.fsdecode(path)
-    except TypeError:
-        raise InputError(f"a path is a str or an os.PathLike, not {type(path).__name__}") from None
-    shown = quoted(name, 200)
-    try:
-        _check_regular(os.stat(name), shown)
-        # what the name stands for may change after stat: never block, and look again at what was opened
-        with open(name, "rb", opener=_open_without_waiting) as file:
-            _check_regular(os.fstat(file.fileno()), shown)
-            data = file.read(MAX_BYTES + 1)
-    except UrdfError:
-        raise
-    except FileNotFoundError:
-        raise UrdfError(f"there is no file {shown}; check the path, or pass the text of a URDF itself") from None
-    except PermissionError:
-        raise UrdfError(f"the file {shown} may not be read; check its permissions") from None
-    except (OSError, ValueError) as error:  # a ValueError is a NUL or a lone surrogate in the path
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise UrdfError(f"the file {shown} cannot be read ({reason}); check the path") from None
-    if data is None:
-        raise UrdfError(f"the file {shown} has nothing to read yet; save it as a regular file first")
-    _check_size(len(data))
-    return data
-
-
-def _open_without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _check_regular(status: os.stat_result, shown: str) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise UrdfError(f"{shown} is a directory; name the URDF file in it")
-    if not stat.S_ISREG(status.st_mode):
-        raise UrdfError(f"{shown} is not a regular file but a device, pipe or socket; save the URDF as a file first")
+        return read_regular(path, MAX_BYTES)
+    except Unreadable as reason:
+        advice = ", or pass the text of a URDF itself" if "no such file" in str(reason) else ""
+        raise UrdfError(f"{quoted(file_name(path), 200)}: {reason}{advice}") from None
 
 
 def _check_size(size: int) -> None:

@@ -47,7 +47,9 @@ class Plant(ABC):
         seed: int = 0,
         log: bool = False,
     ):
-        self.robot, self.actuation = _driven(system, actuation)
+        self._driven = _driven(system, actuation)
+        self.robot: Robot | None = None if self._driven is None else self._driven.robot
+        self.actuation = None if self._driven is None or self._driven.actuation is None else np.array(self._driven.actuation)
         self.dt = _seconds("dt", dt)
         self._substeps, self._h = _divided(self.dt)
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -141,7 +143,10 @@ class Plant(ABC):
         self._need_robot("acceleration")
         with self._lock:
             self._engage()
-            return self._acceleration(exactly("u", u, (self.nu,)))
+            a = self._acceleration(exactly("u", u, (self.nu,)))
+        if not np.all(np.isfinite(a)):
+            raise RigidgradError("the acceleration is not finite: are the controls too large, or the bodies too light?")
+        return a
 
     def reset(self, x0: Any = None) -> None:
         """Back to time 0 and the first state, or a new one, with the same random numbers and the pushes it was made with. Payload and faults stay."""
@@ -212,7 +217,7 @@ class Plant(ABC):
     def _take(self, u: Any) -> None:
         array = u if type(u) is np.ndarray and u.dtype == np.float64 else _numbers(u)
         if array.shape != (self.nu,):
-            raise InputError(f"u has shape {array.shape}; expected ({self.nu},)")
+            raise InputError(f"u has shape {array.shape}; expected ({self.nu},); plans of a problem drive a plant of problem.system")
         if not math.isfinite(math.hypot(*array.tolist())):
             self.counts.refused += 1
             return
@@ -278,10 +283,9 @@ class Plant(ABC):
         if clamp is False or clamp is None:
             return None
         if clamp is True:
-            robot = self._need_robot("clamp=True")
-            if self.actuation is None:
-                return -robot.limits.effort, robot.limits.effort
-            bounds = Limits(torque=True).control_bounds(RobotSystem(robot, self.actuation), 1)
+            self._need_robot("clamp=True")
+            assert self._driven is not None
+            bounds = Limits(torque=True).control_bounds(self._driven, 1)
             return None if bounds is None else (bounds[0][0], bounds[1][0])
         try:
             low, high = clamp
@@ -293,25 +297,19 @@ class Plant(ABC):
         return lower, upper
 
 
-def _driven(system: Any, actuation: Any) -> tuple[Robot | None, np.ndarray | None]:
-    """The robot, None for dynamics of the user's own, and tau = actuation · u."""
+def _driven(system: Any, actuation: Any) -> RobotSystem | None:
+    """The robot with its actuation; None for dynamics of the user's own."""
     if isinstance(system, CustomSystem):
         if actuation is not None:
             raise InputError("actuation belongs to a Robot; dynamics of your own see u as it is")
-        return None, None
-    if isinstance(system, RobotSystem):
-        if actuation is not None and system.actuation is not None:
-            raise InputError("this RobotSystem has an actuation already")
-        actuation = system.actuation if actuation is None else actuation
-        system = system.robot
-    if not isinstance(system, Robot):
+        return None
+    if isinstance(system, Robot):  # as it is, with a force on every freedom; what drives it is for a system to say
+        system = RobotSystem(system, "all" if actuation is None else actuation)
+    elif not isinstance(system, RobotSystem):
         raise InputError(f"a plant is made of a Robot or a system, not {type(system).__name__}")
-    if actuation is None:
-        return system, None
-    matrix = numbers("actuation", actuation, np.shape(actuation))
-    if matrix.ndim != 2 or matrix.shape[0] != system.nv:
-        raise InputError(f"actuation is a matrix of shape ({system.nv}, nu); this has shape {matrix.shape}")
-    return system, matrix
+    elif actuation is not None:
+        raise InputError("actuation goes with a Robot; this RobotSystem has one already")
+    return system
 
 
 def _robot_space(robot: Robot) -> Space:

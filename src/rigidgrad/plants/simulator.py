@@ -30,7 +30,7 @@ from rigidgrad.spatial import Force, Matrix3, multiply_rotations, rotate
 class Simulator(Plant):
     """A robot, or a CustomSystem, simulated by a method of `control.integrators`.
 
-    `actuation` (nv, nu): tau = actuation · u. `friction`: None, "model" or a Friction. `payload`: a Payload. `mass_error`: relative errors of masses and inertias, one number or
+    `actuation`: as of a Problem, but a Robot alone takes a force on every freedom. `friction`: None, "model" or a Friction. `payload`: a Payload. `mass_error`: relative errors of masses and inertias, one number or
     one a body. `pushes`: a list of Push. `clamp`: True for the robot's effort limits, or a pair of bounds of u. `log=True` keeps `.log`.
 
     Friction is taken implicitly, of first order in the step: with k the ratio of friction to velocity, (M + h k) a = τ - c - k v, for rk4 with h/2. So any friction is stable,
@@ -147,7 +147,7 @@ class _Disturbed(RobotSystem):
             for i, k in enumerate(self._friction_ratio(v)):
                 forces[i] = sub(forces[i], mul(k, v[i]))
                 M[i][i] = add(M[i][i], mul(self._implicit, k))
-        return ltl.solve(ltl.factorize(M, supports(self.lean)), forces)
+        return ltl.solve(ltl.factorize(M, supports(self.lean), self.lean.joints), forces)
 
     def _friction_ratio(self, v: Vector) -> list[Scalar]:
         """k with friction = -k v."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rigidgrad.control.surroundings import Surroundings
 from rigidgrad.play.scenes import Scene, scene
 from rigidgrad.play.session import SOLVERS, Session, Settings, Snapshot
+from rigidgrad.viewer.around import around
+from rigidgrad.viewer.inputs import as_text, listen, one_of, point_within, within
 from rigidgrad.viewer.stage import Stage
 
 _RATE = 30.0  # pictures a second
@@ -18,16 +23,25 @@ _TARGET = (30, 160, 95)
 _PLAN = (150, 50, 210)
 _PUSH = (220, 30, 60)
 _PAYLOAD = (70, 75, 85)
+_UPRIGHT = (1.0, 0.0, 0.0, 0.0)  # the target's quaternion, always
 _BLOCKS = ("1", "2", "4", "8")
 _DECADES = 2.0  # by which weights can be changed, either way
 
 
-def play(robot: Any = "iiwa14", *, port: int = 8080, host: str = "127.0.0.1", block: bool = True, announce: bool = True) -> Page | None:
+def play(
+    robot: Any = "iiwa14",
+    *,
+    frame: str | None = None,
+    port: int = 8080,
+    host: str = "127.0.0.1",
+    block: bool = True,
+    announce: bool = True,
+) -> Page | None:
     """Serves the page and, with `block`, waits for Ctrl-C. Needs the [view] extra.
 
-    `robot` is a bundled name, a path, URDF text or a Robot. With block=False it gives the Page: `.url`, `.session`, `.stop()`.
+    `robot` is a bundled name, a path, URDF text or a Robot; `frame` what follows the target (default: its tool). With block=False it gives the Page: `.url`, `.session`, `.stop()`.
     """
-    page = Page(scene(robot), host=host, port=port)
+    page = Page(scene(robot, frame), host=host, port=port)
     if announce:
         page.stage.announce()
     if not block:
@@ -72,6 +86,7 @@ class Page:
         low, high = s.space
         self.stage.look(low, high)
         size = float(np.linalg.norm(high - low))
+        self._reachable = point_within(low - 2 * size, high + 2 * size)
         self.target = view.add_transform_controls(
             "/target",
             scale=0.11 * size,
@@ -89,7 +104,12 @@ class Page:
         self.load = view.add_icosphere(
             f"/robot/body_{at.body}/payload", radius=0.03 * size, color=_PAYLOAD, position=place[:3], visible=False
         )
-        gui.add_markdown(s.hint)
+        self.stage.note(s.hint)
+        around_it = replace(Surroundings.of(self.session.problem).first_rows, targets=())  # the target is in the player's hand
+        drawn = around(s.robot.model, around_it, 1.0, size)
+        self.stage.surround(drawn)
+        for note in drawn.notes:
+            self.stage.note(note)
         self.status = gui.add_markdown("")
         self._build_buttons(gui)
         self._build_plots(gui)
@@ -111,34 +131,38 @@ class Page:
     def _build_sliders(self, gui: Any) -> None:
         now, change = self.session.settings, self.session.change
         with gui.add_folder("Trouble"):
-            self.latency = gui.add_slider(
-                "Latency [ms]", 0, 50, 1, 0, hint="from a measurement to the plan made of it; the controller knows it"
+            self.latency = _slider(
+                gui,
+                "Latency [ms]",
+                (0, 50, 1, 0),
+                lambda ms: change(latency=1e-3 * ms),
+                "from a measurement to the plan made of it; the controller knows it",
             )
-            self.latency.on_update(lambda _: change(latency=1e-3 * self.latency.value))
-            self.noise = gui.add_slider(
+            self.noise = _slider(
+                gui,
                 "Noise [mrad, mm]",
-                0.0,
-                5.0,
-                0.1,
-                0.0,
-                hint="standard deviation of measured positions; of velocities, ten times that a second",
+                (0.0, 5.0, 0.1, 0.0),
+                lambda noise: change(noise=1e-3 * noise),
+                "standard deviation of measured positions; of velocities, ten times that a second",
             )
-            self.noise.on_update(lambda _: change(noise=1e-3 * self.noise.value))
         with gui.add_folder("Controller"):
             self.solver = gui.add_dropdown("Solver", SOLVERS, initial_value=now.solver)
-            self.solver.on_update(lambda _: self._on_solver())
+            listen(self.solver, one_of(SOLVERS), self._on_solver)
             self.blocks = gui.add_dropdown("M (blocks)", _BLOCKS, initial_value=str(now.blocks), hint="shooting blocks of parallel DDP")
-            self.blocks.on_update(lambda _: change(blocks=int(self.blocks.value)))
-            self.iterations = gui.add_slider("Iterations", 1, 10, 1, now.iterations, hint="of the solver, in each period")
-            self.iterations.on_update(lambda _: change(iterations=int(self.iterations.value)))
-            self.period = gui.add_slider("Period [ms]", 2, 50, 1, round(1e3 * now.period), hint="from plan to plan")
-            self.period.on_update(lambda _: change(period=1e-3 * self.period.value))
-            self.horizon = gui.add_slider("Horizon [s]", 0.25 * now.horizon, 2 * now.horizon, 0.05, now.horizon)
-            self.horizon.on_update(lambda _: change(horizon=self.horizon.value))
+            listen(self.blocks, one_of(_BLOCKS), lambda blocks: change(blocks=int(blocks)))
+            self.iterations = _slider(
+                gui, "Iterations", (1, 10, 1, now.iterations), lambda count: change(iterations=int(count)), "of the solver, in each period"
+            )
+            self.period = _slider(
+                gui, "Period [ms]", (2, 50, 1, round(1e3 * now.period)), lambda ms: change(period=1e-3 * ms), "from plan to plan"
+            )
+            self.horizon = _slider(
+                gui, "Horizon [s]", (0.25 * now.horizon, 2 * now.horizon, 0.05, now.horizon), lambda seconds: change(horizon=seconds)
+            )
             self.observer = gui.add_checkbox(
                 "Observe disturbances", now.observer, hint="estimates unknown forces, such as the payload's weight, and cancels them"
             )
-            self.observer.on_update(lambda _: change(observer=self.observer.value))
+            listen(self.observer, bool, lambda on: change(observer=on))
         with gui.add_folder("Weights, powers of ten", expand_by_default=False):
             self.weights = {
                 name: self._weight_slider(gui, name, label)
@@ -147,9 +171,8 @@ class Page:
 
     def _weight_slider(self, gui: Any, name: str, label: str) -> Any:
         middle = math.log10(getattr(self.session.settings.weights, name))
-        slider = gui.add_slider(label, middle - _DECADES, middle + _DECADES, 0.1, middle)
-        slider.on_update(lambda _: self.session.weigh(**{name: 10.0**slider.value}))
-        return slider
+        span = (middle - _DECADES, middle + _DECADES, 0.1, middle)
+        return _slider(gui, label, span, lambda power: self.session.weigh(**{name: 10.0**power}))
 
     def _build_plots(self, gui: Any) -> None:
         empty = np.zeros(1)
@@ -166,9 +189,15 @@ class Page:
 
     # --- what the player does: callbacks, which only write wishes ---------------------------------------------------------------------
 
-    def _on_drag(self, event: Any) -> None:
+    async def _on_drag(self, event: Any) -> None:
         self._dragged = math.inf if event.phase != "end" else time.perf_counter()
-        self.session.aim(event.target.position)
+        point = self._reachable(event.target.position)
+        if point is None or not np.array_equal(point, event.target.position):
+            event.target.position = self.session.now.target if point is None else point
+        if not np.array_equal(event.target.wxyz, _UPRIGHT):
+            event.target.wxyz = _UPRIGHT
+        if point is not None:
+            self.session.aim(point)
 
     def _on_push(self) -> None:
         self._turn += 1
@@ -200,9 +229,9 @@ class Page:
         self._dragged = -math.inf
         self.session.reset()
 
-    def _on_solver(self) -> None:
-        self.blocks.disabled = self.solver.value != "PDDP"
-        self.session.change(solver=self.solver.value)
+    def _on_solver(self, solver: str) -> None:
+        self.blocks.disabled = solver != "PDDP"
+        self.session.change(solver=solver)
 
     # --- drawing ----------------------------------------------------------------------------------------------------------------------
 
@@ -228,7 +257,8 @@ class Page:
             self.eight.label = "Stop the figure eight" if self._swaying else "Figure eight"
             self.stage.show_line("eight", self._swaying)
         held = time.perf_counter() - self._dragged < 0.5  # what is in the player's hand is not moved by ours
-        if not held and not np.allclose(self.target.position, now.target, atol=1e-6):
+        shown = self._reachable(self.target.position)
+        if not held and (shown is None or not np.allclose(shown, now.target, atol=1e-6)):
             self.target.position = now.target
         if self._push_until and time.perf_counter() > self._push_until:
             self._push_until = 0.0
@@ -243,7 +273,14 @@ class Page:
         cost = np.log10(np.maximum([s.cost for s in samples], 1e-12))
         self.errors.data = (t, np.round(1e3 * np.array([s.error for s in samples]), 2))  # less is not worth a look
         self.solves.data = (t, solve, np.full(len(t), 1e3 * self.session.settings.period))
-        self.costs.data = (t, np.nan_to_num(cost))
+        self.costs.data = (t, cost)
+
+
+def _slider(
+    gui: Any, label: str, span: tuple[float, float, float, float], changed: Callable[[float], None], hint: str | None = None
+) -> Any:
+    """A slider with span = (lowest, highest, step, first); `changed` gets values within it alone."""
+    return listen(gui.add_slider(label, *span, hint=hint), within(span[0], span[1]), changed)
 
 
 def _status(now: Snapshot, settings: Settings) -> str:
@@ -254,5 +291,5 @@ def _status(now: Snapshot, settings: Settings) -> str:
     if fallen:
         lines.append(f"fallbacks: {fallen}")
     if now.trouble:
-        lines.append(now.trouble)
+        lines.append(as_text(now.trouble))
     return "  \n".join(lines)

@@ -12,8 +12,10 @@ from rigidgrad.control.costs import Cost, Effort, Reach, State
 from rigidgrad.control.limits import Limits
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError
+from rigidgrad.model.model import WORLD
+from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.robot import Robot, load
-from rigidgrad.viewer.poses import body_poses, frame_path, posture, tip_of
+from rigidgrad.viewer.poses import body_poses, frame_path, posture
 
 NAMES = ("iiwa14", "cartpole", "quadrotor", "hyq")
 
@@ -74,12 +76,15 @@ class Scene:
         return self.home + self.sway[0] * np.sin(phase) + self.sway[1] * np.sin(2 * phase)
 
 
-def scene(robot: Any = "iiwa14") -> Scene:
-    """The scene of a robot: a bundled name, a path, URDF text or a Robot. Robots that we do not know follow the target with the end of their longest chain."""
+def scene(robot: Any = "iiwa14", frame: str | None = None) -> Scene:
+    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`)."""
     known = {"iiwa14": _arm, "cartpole": _cartpole, "quadrotor": _quadrotor, "hyq": _legs}
-    if isinstance(robot, str) and robot in known:
-        return known[robot](load(robot))
-    return _any(robot if isinstance(robot, Robot) else load(robot))
+    if isinstance(robot, str) and robot in known and (frame is None or robot in ("cartpole", "quadrotor")):
+        made = known[robot](load(robot))
+        if frame not in (None, made.frame):
+            raise InputError(f"what follows in the scene of {robot!r} is its {made.frame}; leave the frame out")
+        return made
+    return _any(robot if isinstance(robot, Robot) else load(robot), frame)
 
 
 def _same(targets: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -178,7 +183,7 @@ def _cartpole(robot: Robot) -> Scene:
 
     return Scene(
         robot=robot,
-        system=RobotSystem(robot, actuation=[[1.0], [0.0]]),
+        system=RobotSystem(robot),
         start=np.zeros(4),
         frame="cart",
         home=np.zeros(3),
@@ -202,8 +207,6 @@ def _cartpole(robot: Robot) -> Scene:
 
 def _quadrotor(robot: Robot) -> Scene:
     """Four thrusts, each up to twice what hovering takes."""
-    arm, yaw = 0.175, 0.0245
-    actuation = [[0, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, arm, 0, -arm], [-arm, 0, arm, 0], [yaw, -yaw, yaw, -yaw]]
     hover = 0.5 * 9.81 / 4
 
     def costs(w: Weights) -> list[Cost]:
@@ -219,7 +222,7 @@ def _quadrotor(robot: Robot) -> Scene:
     start = np.r_[home, 0.0, 0.0, 0.0, 1.0, np.zeros(6)]
     return Scene(
         robot=robot,
-        system=RobotSystem(robot, actuation=actuation),
+        system=RobotSystem(robot),
         start=start,
         frame="body",
         home=home,
@@ -228,7 +231,7 @@ def _quadrotor(robot: Robot) -> Scene:
         goal=goal,
         knot=0.03,
         horizon=0.9,
-        limits=Limits(torque=(0.0, 2 * hover)),
+        limits=Limits(torque=True),
         sway=np.array([[0.4, 0.35, 0.0], [0.0, 0.0, 0.2]]),
         sway_period=6.0,
         push=(10.0, 0.1),
@@ -239,8 +242,8 @@ def _quadrotor(robot: Robot) -> Scene:
     )
 
 
-def _any(robot: Robot) -> Scene:
-    """A robot fixed to the ground, whose tip follows the target."""
+def _any(robot: Robot, frame: str | None) -> Scene:
+    """A robot fixed to the ground, a frame of which follows the target."""
     model = robot.model
     if not model.joints:
         raise InputError(f"{robot.name!r} has no joints, so nothing to play with")
@@ -248,7 +251,11 @@ def _any(robot: Robot) -> Scene:
         raise InputError(
             f"{robot.name!r} flies freely and no contacts are simulated; load it with a fixed base, or play with {', '.join(NAMES)}"
         )
-    q, frame = posture(model), tip_of(model)
+    q, frame = posture(model), tool_frame(model) if frame is None else frame
+    if model.frame(frame).body == WORLD:
+        raise InputError(
+            f"frame {frame!r} does not move, so it cannot follow a target; the tool of {robot.name!r} is {tool_frame(model)!r}"
+        )
     # away from the neutral position, which is often singular
     bend = robot.integrate(q, np.resize([0.3, 0.5, -0.4], robot.nv))
     q = np.clip(bend, model.limits.lower, model.limits.upper)

@@ -24,6 +24,7 @@ SOLVERS = ("PDDP", "Direct, Riccati", "Direct, PCG")
 PLANT_STEP = 0.002  # seconds for which a control is held
 _SAMPLE = 0.05  # seconds from one point of the plots to the next
 _KEPT = 200  # points
+_FASTEST = 1e3  # rad/s or m/s: a robot that is faster has run away
 _BEHIND = 0.1  # seconds behind the clock after which time itself is slowed
 
 
@@ -64,7 +65,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is to be shown: time, state, target and its distance; the states of the newest plan; how many times real time it goes."""
+    """What is to be shown: time, state, target and its distance; the states of the newest plan, as far as they are finite; how many times real time it goes."""
 
     t: float
     x: np.ndarray
@@ -146,6 +147,11 @@ class Session:
         return self._snapshot
 
     @property
+    def problem(self) -> Problem:
+        """What the controller solves."""
+        return self._mpc.problem
+
+    @property
     def samples(self) -> list[Sample]:
         with self._lock:
             return list(self._samples)
@@ -206,10 +212,17 @@ class Session:
             x = None if sample is None else sample.x
             self._aim(x)
             self.plant.advance(self._mpc.step(x, self.plant.time))
+            self._check_speed()
             self._note(before)
         except Exception as error:
             self._trouble = f"begun again after: {error}"
             self._begin_again()
+
+    def _check_speed(self) -> None:
+        """The plant itself only stops where numbers end."""
+        speed = float(np.abs(self.plant.x[self.scene.robot.nq :]).max())
+        if speed > _FASTEST:
+            raise RigidgradError(f"the robot ran away, a joint at {speed:.2g} rad/s or m/s; is the payload too heavy for what carries it?")
 
     def _heed(self) -> None:
         with self._lock:
@@ -272,6 +285,8 @@ class Session:
         last = self._samples[-1].t if self._samples else -math.inf
         if t - last >= _SAMPLE - 1e-9:
             cost = float(log.solve_cost[-1]) if log.solves else math.nan
+            if not math.isfinite(cost):  # of a solve that failed: the plan of before is still in use
+                cost = self._samples[-1].cost if self._samples else 0.0
             with self._lock:
                 self._samples.append(Sample(t, self._error(), cost, self._slowest, self._late))
             self._slowest, self._late = 0.0, 0
@@ -282,12 +297,13 @@ class Session:
 
     def _publish(self) -> None:
         mpc, x = self._mpc, self.plant.x
+        plan = mpc._latest.x.copy() if mpc.log.solves else x[None]
         self._snapshot = Snapshot(
             t=self.plant.time,
             x=x,
             target=np.array(self._target(self.plant.time)),
             error=self._error(),
-            plan=mpc._latest.x.copy() if mpc.log.solves else x[None],
+            plan=plan[np.cumprod(np.isfinite(plan).all(axis=1)).astype(bool)],
             rate=self._rate,
             counts=dict(mpc.counts),
             late=sum(s.late for s in self._samples),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rigidgrad.reproduce import seed_002, seed_003, seed_004_control, seed_004_direct, seed_004_dynamics
+from rigidgrad.reproduce import lynghus_2026, plancher_2021, plancher_2022_control, plancher_2022_direct, plancher_2022_dynamics
 from rigidgrad.reproduce.entry import Entry
 from rigidgrad.reproduce.measurements import MEASUREMENTS
 
+# how entries call a work: its authors, year and title
 WORKS = {
-    "003": "Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi 2021: accelerating robot dynamics gradients on a CPU, GPU and FPGA",
-    "004": "Plancher 2022: GPU acceleration for real-time, whole-body, nonlinear model predictive control (dissertation)",
-    "002": "Lynghus 2026: data-parallel rigid body dynamics (thesis)",
+    "Plancher 2021": "Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi 2021: accelerating robot dynamics gradients on a CPU, GPU and FPGA",
+    "Plancher 2022": "Plancher 2022: GPU acceleration for real-time, whole-body, nonlinear model predictive control (dissertation)",
+    "Lynghus 2026": "Lynghus 2026: data-parallel rigid body dynamics (thesis)",
 }
 
 
@@ -22,9 +23,9 @@ def _order(entry: Entry) -> tuple[int, int]:
 
 
 ENTRIES: tuple[Entry, ...] = (
-    *seed_003.ENTRIES,
-    *sorted((*seed_004_control.ENTRIES, *seed_004_direct.ENTRIES, *seed_004_dynamics.ENTRIES), key=_order),
-    *seed_002.ENTRIES,
+    *plancher_2021.ENTRIES,
+    *sorted((*plancher_2022_control.ENTRIES, *plancher_2022_direct.ENTRIES, *plancher_2022_dynamics.ENTRIES), key=_order),
+    *lynghus_2026.ENTRIES,
 )
 
 

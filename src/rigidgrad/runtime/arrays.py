@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ Back = Callable[[np.ndarray], Any]
 # DLPack device types that the CPU can read: CPU, CUDA host-pinned, ROCm host-pinned
 _HOST_DEVICES = (1, 3, 11)
 _LINE = 64  # bytes of a cache line
+_MOST_WORK = 100_000  # candidates that are tried to find out whether arrays with odd strides overlap
 _BEGIN = 16  # where in its first line a large block of the C library begins
 
 
@@ -101,7 +102,8 @@ def to_numpy(name: str, value: Any) -> tuple[np.ndarray, Back | None]:
     if array.dtype.kind == "c":
         raise InputError(f"{name} is complex; only real numbers are accepted")
     if array.dtype.kind not in "fiub":
-        raise InputError(f"{name} holds {array.dtype}, not numbers")
+        hint = "; in a function that is recorded, write robot.at(x) for the robot's functions" if array.dtype.kind == "O" else ""
+        raise InputError(f"{name} holds {array.dtype}, not numbers{hint}")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
     return array, back
@@ -149,10 +151,12 @@ def allocate(batch: Batch, outputs: Mapping[str, Shape], out: Any) -> dict[str, 
     """Arrays for the results, batch axes first: fresh, or those that the user gave."""
     if out is None:
         return {name: fresh(batch.shape + shape, batch.dtype) for name, shape in outputs.items()}
+    if len(outputs) > 1 and not isinstance(out, tuple | list):
+        raise InputError(f"out is {type(out).__name__}; it must be a tuple of {len(outputs)} arrays, for {', '.join(outputs)}")
     given: Sequence[Any] = (out,) if len(outputs) == 1 else out
-    if len(outputs) > 1 and (isinstance(out, np.ndarray) or not isinstance(out, Sequence) or len(out) != len(outputs)):
-        raise InputError(f"out needs {len(outputs)} arrays, for {', '.join(outputs)}")
-    arrays = {}
+    if len(given) != len(outputs):
+        raise InputError(f"out has {len(given)} arrays; it needs {len(outputs)}, for {', '.join(outputs)}")
+    arrays: dict[str, np.ndarray] = {}
     for (name, shape), array in zip(outputs.items(), given, strict=True):
         if not isinstance(array, np.ndarray):
             raise InputError(f"out for {name} is {type(array).__name__}; it must be a NumPy array")
@@ -160,8 +164,23 @@ def allocate(batch: Batch, outputs: Mapping[str, Shape], out: Any) -> dict[str, 
             raise InputError(f"out for {name} is {array.dtype}{array.shape}; it must be {batch.dtype}{batch.shape + shape}")
         if not array.flags.writeable:
             raise InputError(f"out for {name} is read-only")
+        if any(stride == 0 and n > 1 for n, stride in zip(array.shape, array.strides, strict=True)):
+            raise InputError(
+                f"out for {name} has the same memory for several of its entries; give it memory of its own, as numpy.empty does"
+            )
+        for other, earlier in arrays.items():
+            if _share(earlier, array):
+                raise InputError(f"out for {other} and out for {name} share memory; each needs its own")
         arrays[name] = array
     return arrays
+
+
+def _share(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have an entry in common; those for which that is too hard to tell count as if they had."""
+    try:
+        return np.shares_memory(a, b, max_work=cast(Any, _MOST_WORK))  # NumPy's own types know two numbers only
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _shape_text(shape: Shape) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.runtime import arrays, entry, native
-from rigidgrad.runtime.lanes import Job, LaneKernel, Recording, lane_kernel
+from rigidgrad.runtime import arrays, native
+from rigidgrad.runtime.lanes import OPTIMISATION, Job, LaneKernel, Recording, lane_kernel
 from rigidgrad.runtime.threads import Crew, default_crew, thread_count
 from rigidgrad.targets import llvm_stream
 
@@ -87,8 +87,8 @@ class Compiled:
 
     @property
     def assembly(self) -> str:
-        """The code of this CPU."""
-        return native.assembly(self._job.ir())
+        """The code of this CPU, as batches run it."""
+        return native.assembly(self._job.ir(), opt=OPTIMISATION)
 
     def _kernel(self, dtype: str, kind: Kind) -> LaneKernel:
         return self._prepared(dtype, kind)[1]
@@ -101,7 +101,7 @@ class Compiled:
             job = dataclasses.replace(self._job, dtype=dtype, width=1 if single else self._job.width, streaming=streaming)
             kernel = lane_kernel(job)
             crew = None if single else self._team()
-            found = (kernel.entry(crew) if entry.available() else _never, kernel)
+            found = (kernel.entry(crew), kernel)
             self._input_size = max(1, math.prod(next(iter(kernel.inputs.values()))))
             self._input_dims = len(next(iter(kernel.inputs.values())))
             self._entries[dtype, kind] = found
@@ -130,15 +130,18 @@ class Compiled:
                 single = first.size == self._input_size
                 kind = "single" if single else "batch"
                 native_entry, kernel = self._entries.get((dtype, kind)) or self._prepared(dtype, kind)
+                large = first.size >= kernel.large_numbers
+                if large and first.size >= kernel.piece_numbers:  # in pieces
+                    return self._general(inputs, out, check)
                 if out is None:
                     batch = first.shape[: first.ndim - self._input_dims]
-                    make = np.empty if first.size < kernel.stream_numbers else arrays.fresh
+                    make = arrays.fresh if large else np.empty
                     outs: Any = [make(batch + shape, first.dtype) for shape in kernel.outputs.values()]
                 elif len(kernel.outputs) == 1:
                     outs = (out,)
                 else:
                     outs = out if isinstance(out, tuple | list) else ()
-                if first.size >= kernel.stream_numbers and (streaming := self._streaming(dtype, outs)):
+                if large and (streaming := self._streaming(dtype, outs)):
                     native_entry, kernel = self._prepared(dtype, streaming)
                 if self._crew is not None and not single and first.size >= kernel.least_numbers:
                     self._crew.ensure_awake()
@@ -181,10 +184,6 @@ class Compiled:
             return out
         outputs = [batch.back(a) if batch.back else a for a in results.values()]
         return outputs[0] if len(outputs) == 1 else self._wrapped(outputs)
-
-
-def _never(*_: Any) -> bool:
-    return False
 
 
 def _rows(array: np.ndarray) -> np.ndarray:

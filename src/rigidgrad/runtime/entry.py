@@ -1,39 +1,45 @@
 """A Python function in native code: arrays in through the buffer protocol, a kernel's rows evaluated, True returned if all was as expected.
 
 The general way (`runtime.arrays`) converts, broadcasts and explains; it takes microseconds. This one only accepts arrays that need none of that:
-C-contiguous, of the kernel's dtype, all with the same batch axes, no output overlapping an input. Otherwise it returns False and has done nothing.
+C-contiguous, of the kernel's dtype, all with the same batch axes, no output overlapping another array. Otherwise it returns False and has done nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import sys
 from collections.abc import Sequence
-from functools import cache as once
 from typing import Any, NamedTuple
 
 from rigidgrad.runtime import cache, native
+from rigidgrad.runtime.shared import Shared
 
 # CPython's Py_buffer on 64-bit machines: buf 0, obj 8, len 16, itemsize 24, readonly 32, ndim 36, format 40, shape 48, strides 56, …
 _VIEW = 80
-_MOST_ARRAYS = 24
+_ROOM, _MOST_ROOM = 24, 768  # arrays that an entry's buffers hold, at least and at most: each takes 104 bytes of the stack
 _READ, _WRITE = 0x38 | 0x4, 0x38 | 0x4 | 0x1  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT (| PyBUF_WRITABLE)
 # below this many rows the GIL is kept: releasing it would cost more than the work
 _KEEP_GIL = 16
 
 _FUNCTIONS = ("PyObject_GetBuffer", "PyBuffer_Release", "PyBool_FromLong", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")
-_PYTHON = 11  # the word of the first of these
+_LINKED = 6  # functions that the kernel calls by address: their words begin at 8
+_PYTHON = 8 + _LINKED  # the word of the first function of Python
 _ARRAYS = _PYTHON + len(_FUNCTIONS)  # the word of the first array
 _BYTES_HEAD = bytes.__basicsize__ - 1  # where the contents of a bytes object begin
 
-_IR = f"""
-; self: bytes with words rows, inputs, arrays, format, crew, crew_run, grain, least, three of the C library, six of Python; then per array its dimensions, d0, d1, size
+
+def _ir(room: int) -> str:
+    """The entry of functions of up to `room` arrays."""
+    return f"""
+; self: bytes with words rows, inputs, arrays, format, crew, crew_run, grain, least, the kernel's functions, six of Python;
+; then per array the size of a row, its number of axes and the word at which their lengths begin; then these lengths
 define ptr @entry(ptr %self, ptr %args, i64 %nargs) {{
 entry:
-  %views = alloca [{_MOST_ARRAYS * _VIEW} x i8], align 16
-  %context = alloca [{2 * _MOST_ARRAYS + 4} x i64], align 16
-  %ends = alloca [{_MOST_ARRAYS} x ptr], align 16
+  %views = alloca [{room * _VIEW} x i8], align 16
+  %context = alloca [{2 * room + _LINKED} x i64], align 16
+  %ends = alloca [{room} x ptr], align 16
   %spec = getelementptr i8, ptr %self, i64 {_BYTES_HEAD}
   %PyObject_GetBuffer.at = getelementptr ptr, ptr %spec, i64 {_PYTHON + 0}
   %PyObject_GetBuffer = load ptr, ptr %PyObject_GetBuffer.at
@@ -78,16 +84,15 @@ inspect:
   %ndim.at = getelementptr i8, ptr %view, i64 36
   %ndim32 = load i32, ptr %ndim.at
   %ndim = sext i32 %ndim32 to i64
-  %spec.place = mul i64 %a, 4
+  %spec.place = mul i64 %a, 3
   %spec.index = add i64 %spec.place, {_ARRAYS}
   %own = getelementptr i64, ptr %spec, i64 %spec.index
-  %dims = load i64, ptr %own
-  %d0.at = getelementptr i64, ptr %own, i64 1
-  %d0 = load i64, ptr %d0.at
-  %d1.at = getelementptr i64, ptr %own, i64 2
-  %d1 = load i64, ptr %d1.at
-  %size.at = getelementptr i64, ptr %own, i64 3
-  %size = load i64, ptr %size.at
+  %size = load i64, ptr %own
+  %dims.at = getelementptr i64, ptr %own, i64 1
+  %dims = load i64, ptr %dims.at
+  %lengths.at = getelementptr i64, ptr %own, i64 2
+  %lengths = load i64, ptr %lengths.at
+  %expected = getelementptr i64, ptr %spec, i64 %lengths
   %leading = sub i64 %ndim, %dims
   %deep = icmp sge i64 %leading, 0
   %plausible = and i1 %same.format, %deep
@@ -96,29 +101,29 @@ inspect:
 trailing:
   %shape.at = getelementptr i8, ptr %view, i64 48
   %shape = load ptr, ptr %shape.at
-  %has1 = icmp sge i64 %dims, 1
-  br i1 %has1, label %first, label %trailing.done
-first:
-  %s0.at = getelementptr i64, ptr %shape, i64 %leading
-  %s0 = load i64, ptr %s0.at
-  %fits0 = icmp eq i64 %s0, %d0
-  %has2 = icmp sge i64 %dims, 2
-  br i1 %fits0, label %second.ask, label %mismatch
-second.ask:
-  br i1 %has2, label %second, label %trailing.done
-second:
-  %leading1 = add i64 %leading, 1
-  %s1.at = getelementptr i64, ptr %shape, i64 %leading1
-  %s1 = load i64, ptr %s1.at
-  %fits1 = icmp eq i64 %s1, %d1
-  br i1 %fits1, label %trailing.done, label %mismatch
+  %last = getelementptr i64, ptr %shape, i64 %leading
+  br label %row.axis
+row.axis:
+  %d = phi i64 [ 0, %trailing ], [ %d.next, %row.axis.ok ]
+  %more.row.axes = icmp slt i64 %d, %dims
+  br i1 %more.row.axes, label %row.axis.check, label %trailing.done
+row.axis.check:
+  %m.at = getelementptr i64, ptr %last, i64 %d
+  %m = load i64, ptr %m.at
+  %m.expected.at = getelementptr i64, ptr %expected, i64 %d
+  %m.expected = load i64, ptr %m.expected.at
+  %same.m = icmp eq i64 %m, %m.expected
+  br i1 %same.m, label %row.axis.ok, label %mismatch
+row.axis.ok:
+  %d.next = add i64 %d, 1
+  br label %row.axis
 
 trailing.done:
   %is.first = icmp eq i64 %a, 0
   %lead0.at = getelementptr i8, ptr %views, i64 36
   %ndim0.32 = load i32, ptr %lead0.at
   %ndim0 = sext i32 %ndim0.32 to i64
-  %dims0.at = getelementptr i64, ptr %spec, i64 {_ARRAYS}
+  %dims0.at = getelementptr i64, ptr %spec, i64 {_ARRAYS + 1}
   %dims0 = load i64, ptr %dims0.at
   %leading0 = sub i64 %ndim0, %dims0
   %same.leading = icmp eq i64 %leading, %leading0
@@ -160,8 +165,8 @@ array.fits:
 
 overlap:
   %j = phi i64 [ 0, %array.fits ], [ %j.next, %overlap.next ]
-  %more.inputs = icmp slt i64 %j, %inputs
-  br i1 %more.inputs, label %overlap.check, label %array.ok
+  %more.others = icmp slt i64 %j, %a
+  br i1 %more.others, label %overlap.check, label %array.ok
 overlap.check:
   %j.word = mul i64 %j, 2
   %j.at = getelementptr i64, ptr %context, i64 %j.word
@@ -184,10 +189,10 @@ array.ok:
 work:
   %function = load ptr, ptr %spec
   %last.word = mul i64 %arrays, 2
-  %libm.to = getelementptr i64, ptr %context, i64 %last.word
-  %libm.from = getelementptr i64, ptr %spec, i64 8
-  %libm = load <3 x i64>, ptr %libm.from, align 8
-  store <3 x i64> %libm, ptr %libm.to, align 8
+  %linked.to = getelementptr i64, ptr %context, i64 %last.word
+  %linked.from = getelementptr i64, ptr %spec, i64 8
+  %linked = load <{_LINKED} x i64>, ptr %linked.from, align 8
+  store <{_LINKED} x i64> %linked, ptr %linked.to, align 8
   %many = icmp sge i64 %count.next, {_KEEP_GIL}
   br i1 %many, label %released, label %kept
 kept:
@@ -254,14 +259,23 @@ class _MethodDef(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
 
 
-@once
-def _native_entry() -> native.Loaded:
-    key = cache.key({"entry": _IR})
+_definitions: Shared[tuple[_MethodDef, native.Loaded]] = Shared(forever=True)
+
+
+def _definition(room: int) -> tuple[_MethodDef, native.Loaded]:
+    """How Python calls the entry of functions of up to `room` arrays, and its code; one for all of them."""
+    ir = _ir(room)
+    key = cache.key({"entry": ir})
     entry = cache.read(key)
     if entry is None:
-        entry = cache.Entry({"function": "entry", "robot": ""}, native.compile_ir(_IR))
+        entry = cache.Entry({"function": "entry", "robot": ""}, native.compile_ir(ir))
         cache.write(key, entry)
-    return native.load_object(entry.code)
+    loaded = native.load_object(entry.code)
+    definition = _MethodDef(b"rows", loaded.address("entry"), 0x80, None)  # METH_FASTCALL
+    # CPython reads a definition and calls its code until the last function is gone, which may be after all modules are: they are never given back
+    for kept in (definition, loaded):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    return definition, loaded
 
 
 class Team(NamedTuple):
@@ -278,24 +292,26 @@ def available() -> bool:
     return sys.implementation.name == "cpython" and struct.calcsize("P") == 8
 
 
-def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, libm: Sequence[int], team: Team | None) -> Any:
+def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, linked: Sequence[int], team: Team | None) -> Any:
     """A Python function of `inputs` input and further output arrays. `rows` is the kernel's address; keep its code alive beside this."""
-    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0)), *libm]
+    room = _ROOM
+    while room < len(shapes):
+        room *= 2
+    if room > _MOST_ROOM or not available():
+        return _decline
+    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0)), *linked]
     words += [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS]
+    begin = _ARRAYS + 3 * len(shapes)
     for shape in shapes:
-        size = 1
-        for n in shape:
-            size *= n
-        words += [len(shape), *(shape + (0, 0))[:2], size]
+        words += [math.prod(shape), len(shape), begin]
+        begin += len(shape)
+    words += [n for shape in shapes for n in shape]
     spec = struct.pack(f"{len(words)}q", *words)
-    definition = _MethodDef(b"rows", _native_entry().address("entry"), 0x80, None)  # METH_FASTCALL
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, (ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.py_object)
-    function = new(ctypes.byref(definition), spec, None)
-    _keep_definition(definition)
-    return function
+    definition, _ = _definitions.get(str(room), lambda: _definition(room))
+    return new(ctypes.byref(definition), spec, None)
 
 
-def _keep_definition(definition: _MethodDef) -> None:
-    """CPython reads a method's definition until the function is gone, which may be after all modules are: it is never given back."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
+def _decline(*_: Any) -> bool:
+    return False

@@ -39,13 +39,13 @@ def newton_euler_gravity(model: Model, q: Vector) -> Vector:
 
 def solved_dynamics(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
     """Forward dynamics by CRBA and LᵀDL, the bias by Newton and Euler."""
-    factor = ltl.factorize(crba(model, q), supports(model))
+    factor = ltl.factorize(crba(model, q), supports(model), model.joints)
     c = newton_euler_bias(model, q, v, external)
     return ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
 
 
 def factored_minv(model: Model, q: Vector) -> Matrix:
-    return ltl.inverse(ltl.factorize(crba(model, q), supports(model)))
+    return ltl.inverse(ltl.factorize(crba(model, q), supports(model), model.joints))
 
 
 _GRADIENTS: dict[str, Way] = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from rigidgrad.runtime import cache, native
+from rigidgrad.runtime.shared import Shared
 from rigidgrad.runtime.threads import Crew
 
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -119,8 +119,14 @@ done:
 """
 
 
-@functools.cache  # for as long as the process lives
+_loaded: Shared[native.Loaded] = Shared(forever=True)
+
+
 def _code() -> native.Loaded:
+    return _loaded.get("", _load)
+
+
+def _load() -> native.Loaded:
     key = cache.key({"groups": ""})
     stored = cache.read(key)
     if stored is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -20,15 +19,18 @@ from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, entry, native
 from rigidgrad.runtime.formulation import program_of
+from rigidgrad.runtime.shared import Shared
 from rigidgrad.runtime.threads import Crew
-from rigidgrad.targets import llvm, llvm_math, llvm_stream
+from rigidgrad.targets import llvm, llvm_math, llvm_rows, llvm_stream
 
 Shape = tuple[int, ...]
 _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+OPTIMISATION = 1  # LLVM's level for kernels
 # rough work of one core, to judge whether threads pay: flops a nanosecond, and nanoseconds of work worth a thread's chunk and a call's share
 _FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
 _CHUNK_NS = 4000
 _WORTH_NS = 12000
+_PIECE_NS = 50_000_000  # nanoseconds of work after which Python may look for Ctrl-C
 # bytes of results from which on a streaming kernel sends them past the caches, which would not keep them, and rows that are worth to compile it for
 STREAM_BYTES = 6_000_000
 STREAM_ROWS = 512
@@ -145,10 +147,13 @@ class LaneKernel:
         self.loaded = native.load_object(stored.code)
         self.address = self.loaded.address("rows")
         self._rows = _ROWS(self.address)
-        self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
+        self.linked = [
+            native.symbol(name) for name in (*llvm_math.c_names(job.dtype), *llvm_rows.MEMORY)
+        ]  # functions that the code calls by address
         self._sizes = [math.prod(s) for s in (*self.inputs.values(), *self.outputs.values())]
         self.least_numbers = self.least() * self._sizes[0]  # of the first input
-        self.stream_numbers = self.stream_rows() * self._sizes[0]
+        self.piece_numbers = self.piece() * self._sizes[0]
+        self.large_numbers = min(self.piece_numbers, self.stream_rows() * self._sizes[0])  # from here on, calls are worth a second look
 
     def grain(self) -> int:
         """Rows of a thread's chunk. A streaming kernel begins and ends a chunk without computing meanwhile, so its chunks are longer."""
@@ -163,6 +168,11 @@ class LaneKernel:
         """From how many rows on threads pay."""
         return max(2 * self.job.lanes, math.ceil(_WORTH_NS / self.nanoseconds()))
 
+    def piece(self) -> int:
+        """Rows of a native call; between two of them Python can be interrupted. Whole chunks, and each begins in its cache line where the first does."""
+        whole = math.lcm(self.grain(), 64)
+        return max(1, math.ceil(_PIECE_NS / self.nanoseconds() / whole)) * whole
+
     def stream_rows(self) -> float:
         """From how many rows on a streaming kernel is the faster one."""
         job, sizes, each = self.job, self._sizes[len(self.inputs) :], 8 if self.job.dtype == "float64" else 4
@@ -173,16 +183,21 @@ class LaneKernel:
 
     def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
         """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
-        context = np.empty(2 * len(arrays) + len(self.libm), np.int64)
+        context = np.empty(2 * len(arrays) + len(self.linked), np.int64)
         last = 2 * len(arrays)
         context[0:last:2] = [a.ctypes.data for a in arrays]
         context[1:last:2] = strides
-        context[last:] = self.libm
+        context[last:] = self.linked
         address = context.ctypes.data
-        if crew is not None and crew.threads > 1 and count >= self.least():
-            crew.run(self.address, address, count, self.grain())
-        else:
-            self._rows(address, 0, count)
+        advance = np.array([a.itemsize * stride for a, stride in zip(arrays, strides, strict=True)], np.int64)
+        piece = self.piece()
+        for start in range(0, count, piece):
+            rows = min(piece, count - start)
+            if crew is not None and crew.threads > 1 and rows >= self.least():
+                crew.run(self.address, address, rows, self.grain())
+            else:
+                self._rows(address, 0, rows)
+            context[0:last:2] += piece * advance
 
     def entry(self, crew: Crew | None) -> Any:
         """A native Python function of all input and output arrays; see `runtime.entry`."""
@@ -190,12 +205,12 @@ class LaneKernel:
         if crew is not None and crew.threads > 1:
             team = entry.Team(crew.address, crew.run_address, self.grain(), self.least())
         shapes = [*self.inputs.values(), *self.outputs.values()]
-        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.libm, team)
+        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.linked, team)
 
 
 def _compile(job: Job | Recording) -> cache.Entry:
     program = job.program()
-    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming), opt=1)
+    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming), opt=OPTIMISATION)
     meta = {
         "function": job.name,
         "robot": job.owner,
@@ -216,16 +231,9 @@ def _unpack(text: str, shape: Shape) -> np.ndarray:
     return bits.astype(bool).reshape(shape)
 
 
-_kernels: dict[str, LaneKernel] = {}
-_lock = threading.Lock()
+_kernels: Shared[LaneKernel] = Shared()
 
 
 def lane_kernel(job: Job | Recording) -> LaneKernel:
-    """The kernel of a job; models that are equal share one."""
-    key = job.key()
-    kernel = _kernels.get(key)
-    if kernel is None:
-        kernel = LaneKernel(job)
-        with _lock:
-            kernel = _kernels.setdefault(key, kernel)
-    return kernel
+    """The kernel of a job; models that are equal share one, and its code goes with the last function that uses it."""
+    return _kernels.get(job.key(), lambda: LaneKernel(job))

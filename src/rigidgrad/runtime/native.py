@@ -9,10 +9,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rigidgrad.errors import RigidgradError
+from rigidgrad.runtime import emit
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
+# characters of IR from which on it is compiled in a process of its own: it takes a second or more, and starting one a tenth of that
+_LONG = 800_000
+_emitted = [0]
 _MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # ELF, and Mach-O on macOS
 
 
@@ -54,14 +58,20 @@ def version() -> str:
 def compile_ir(ir: str, *, opt: int = 2, misched: bool = False) -> bytes:
     """Object code for this CPU from text IR: verified, and emitted as it stands, without passes over the IR.
 
-    `opt` is the code generator's level, 0 to 3. `misched` lets LLVM reorder instructions; without it they keep the order of the IR.
+    What takes long is compiled in a process of its own, so that Ctrl-C stops it. `opt` is the code generator's level, 0 to 3. `misched` lets LLVM reorder instructions; without it they keep the order of the IR.
     """
-    return _emit(ir, opt, misched, "emit_object")
+    _emitted[0] += 1
+    return _emit(ir, opt, misched, "object")
+
+
+def compiled_count() -> int:
+    """How often this process compiled something, and did not find it in the cache."""
+    return _emitted[0]
 
 
 def assembly(ir: str, *, opt: int = 2, misched: bool = False) -> str:
     """The assembly text of what `compile_ir` would emit."""
-    return _emit(ir, opt, misched, "emit_assembly")
+    return _emit(ir, opt, misched, "assembly").decode()
 
 
 class Loaded:
@@ -89,7 +99,7 @@ def load_object(obj: bytes) -> Loaded:
         raise RigidgradError("this is not object code")
     llvm = _llvm()
     with _lock():
-        machine = _machine(2)
+        machine = emit.machine(llvm, _triple(), host().cpu, host().features, 2)
         module = llvm.parse_assembly("")
         module.triple = machine.triple
         # llvmlite's memory manager puts code and constants into one block, within reach of the relative addresses of the small code model
@@ -107,56 +117,30 @@ def symbol(name: str) -> int:
     return int(found)
 
 
-def _emit(ir: str, opt: int, misched: bool, method: str) -> Any:
-    llvm = _llvm()
-    # a context of its own: constants and types go with it, instead of staying in the process for ever
-    context = llvm.create_context()
-    with _lock():
-        try:
-            machine = _machine(opt)
-            with llvm.parse_assembly(ir, context) as module:
-                module.triple = machine.triple
-                module.data_layout = str(machine.target_data)
-                module.verify()
-                _check_symbols(module)
-                try:
-                    if not misched:
-                        llvm.set_option("rigidgrad", "-enable-misched=false")
-                    return getattr(machine, method)(module)
-                finally:
-                    if not misched:
-                        llvm.set_option("rigidgrad", "-enable-misched=true")
-        except RuntimeError as error:
-            raise RigidgradError(f"LLVM does not accept the generated code: {error}") from None
-
-
-def _check_symbols(module: Any) -> None:
-    """Raises for a function that the process lacks; MCJIT would end the process."""
-    declared = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
-    if declared:
-        missing = [name for name in declared if not _process_symbols().address_of_symbol(name)]
-        if missing:
-            raise RigidgradError(f"the generated code calls functions that this process does not have: {', '.join(missing)}")
+def _emit(ir: str, opt: int, misched: bool, form: str) -> bytes:
+    llvm, triple, cpu, features = _llvm(), _triple(), host().cpu, host().features
+    request = emit.Request(ir, triple, cpu, features, opt, misched, form)
+    try:
+        code = emit.emit_apart(llvm, request) if len(ir) > _LONG else None
+        if code is None:
+            with _lock():
+                code = emit.emit(llvm, request)
+    except RuntimeError as error:
+        raise RigidgradError(f"LLVM does not accept the generated code: {error}") from None
+    return code
 
 
 @cache
 def _process_symbols() -> Any:
-    """llvmlite, after a first engine: creating one opens the process's own symbols to LLVM's search."""
+    """llvmlite, after the process's own symbols were opened to LLVM's search."""
     llvm = _llvm()
-    llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(0), use_lmm=True)
+    emit.open_process(llvm, _triple(), host().cpu, host().features)
     return llvm
 
 
-def _machine(opt: int) -> Any:
-    """A target machine for the host: small code model, so that constants are one relative address away.
-
-    One is made for each use, as an engine owns its own.
-    """
-    llvm = _llvm()
+def _triple() -> str:
     # MCJIT loads ELF on Windows, not COFF
-    triple = host().triple + ("-elf" if os.name == "nt" else "")
-    target = llvm.Target.from_triple(triple)
-    return target.create_target_machine(cpu=host().cpu, features=host().features, opt=opt, reloc="pic", codemodel="small", jit=True)
+    return host().triple + ("-elf" if os.name == "nt" else "")
 
 
 @cache

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 import numpy as np
 
+from rigidgrad.errors import InputError
 from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.groups import Groups
+from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import llvm_riccati
 from rigidgrad.targets.riccati_layout import Layout
 
@@ -28,13 +29,16 @@ class Riccati:
         self.address = self._loaded.address("riccati")
 
     @staticmethod
-    @functools.cache
     def of(layout: Layout) -> Riccati:
         """The code of a layout, which all problems of its sizes share."""
-        return Riccati(layout)
+        return _shared.get(repr(layout), lambda: Riccati(layout))
 
     def bind(self, arrays: Mapping[str, np.ndarray]) -> Groups:
         """Buffers by the names of `llvm_riccati.CONTEXT`; those of features that the layout does not have may be left out. A group is a block of knots."""
-        assert all(a.flags.c_contiguous for a in arrays.values())
+        if apart := [name for name, a in arrays.items() if not a.flags.c_contiguous]:
+            raise InputError(f"buffers of a backward pass are contiguous; these are not: {', '.join(apart)}")
         words = [arrays[n].ctypes.data if n in arrays else 0 for n in llvm_riccati.CONTEXT]
         return Groups(self.address, words, len(arrays["ranges"]), (self, dict(arrays)))
+
+
+_shared: Shared[Riccati] = Shared()

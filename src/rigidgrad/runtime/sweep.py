@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rigidgrad.errors import InputError
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, native
@@ -65,11 +66,17 @@ class Sweep:
                 shared = given is inputs and name in self.job.shared
                 numbers = (size,) if shared else (size, self.lanes)
                 strides = (array.itemsize,) if shared else (array.itemsize * self.lanes, array.itemsize)
-                assert array.dtype == self.dtype and array.shape[2:] == numbers, (name, array.dtype, array.shape, numbers)
-                assert size <= 1 or array.strides[2:] == strides, (name, array.strides)
+                # wherever native code will read or write: never an assert, which `python -O` leaves out
+                if array.dtype != self.dtype or array.shape[2:] != numbers:
+                    wanted = f"{self.dtype}(groups, knots, {', '.join(map(str, numbers))})"
+                    raise InputError(f"buffer {name} of {self.job.name} is {array.dtype}{array.shape}; it must be {wanted}")
+                if any(n > 1 and own != right for n, own, right in zip(numbers, array.strides[2:], strides, strict=True)):
+                    raise InputError(f"buffer {name} of {self.job.name} has strides {array.strides}; the last ones must be {strides}")
                 arrays.append(array)
         groups, knots = arrays[0].shape[:2]
-        assert all(a.shape[:2] == (groups, knots) for a in arrays)
+        if any(a.shape[:2] != (groups, knots) for a in arrays):
+            shapes = {name: given[name].shape for given in (inputs, outputs) for name in given}
+            raise InputError(f"buffers of {self.job.name} differ in groups and knots: {shapes}")
         return Swept(self, knots, groups, arrays)
 
 

@@ -42,12 +42,12 @@ def _ir(batch: LaneKernel, single: LaneKernel) -> str:
             f"  %size{k} = getelementptr i64, ptr %context, i64 {2 * k + 1}",
             f"  store i64 {size}, ptr %size{k}",
         ]
-    for k, address in enumerate(batch.libm):
-        lines += [f"  %libm{k} = getelementptr i64, ptr %context, i64 {2 * arrays + k}", f"  store i64 {address}, ptr %libm{k}"]
+    for k, address in enumerate(batch.linked):
+        lines += [f"  %linked{k} = getelementptr i64, ptr %context, i64 {2 * arrays + k}", f"  store i64 {address}, ptr %linked{k}"]
     return f"""
 define ptr @handler(ptr %frame) {{
 entry:
-  %context = alloca [{2 * arrays + len(batch.libm)} x i64], align 16
+  %context = alloca [{2 * arrays + len(batch.linked)} x i64], align 16
   %extension.at = getelementptr i8, ptr %frame, i64 {_EXTENSION}
   %extension = load ptr, ptr %extension.at
   %plain = icmp eq ptr %extension, null

@@ -18,6 +18,7 @@ from typing import Any
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.program.program import LEAVES, Program, Shape
 from rigidgrad.targets import c_example, c_types
+from rigidgrad.targets.names import comment, identifier, identifiers
 
 PART = 300  # statements; both the time to compile and to run have a flat minimum around it
 DTYPES = ("float64", "float32")
@@ -41,20 +42,6 @@ _STATEMENTS = {
     "max": "MAX({}, {})",
     "select": "SELECT({}, {}, {}, {})",
 }
-_C = """auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return short
-    signed sizeof static struct switch typedef union unsigned void volatile while asm typeof NAN INFINITY main"""
-_CPP = """and bool catch class delete explicit export false friend mutable namespace new not operator or private protected public template this
-    throw true try typename using virtual xor"""
-_OURS = "work row rows n i k compare repeat failures LANES"
-_TAKEN = frozenset(f"{_C} {_CPP} {_OURS}".split()).union(c_types.MACROS)
-
-
-def identifier(name: str) -> str:
-    """The name with what C does not allow in one replaced."""
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
-    if not plain or plain[0].isdigit():
-        plain = f"robot_{plain}".strip("_")
-    return plain + "_" if plain in _TAKEN or re.fullmatch(r"t\d+", plain) else plain
 
 
 @dataclass(frozen=True)
@@ -112,25 +99,13 @@ def render(
 
 
 def _named(programs: Mapping[str, Program]) -> dict[str, Function]:
+    names = identifiers(programs, suffixes=("", "_batch", "_f32", "_batch_f32"))
     functions: dict[str, Function] = {}
-    taken: set[str] = set()
     for key, program in programs.items():
-        name = _unused(identifier(key), taken, ("", "_batch", "_f32", "_batch_f32"))
-        arguments: set[str] = set()
-        inputs = {k: _unused(identifier(k), arguments) for k in program.inputs}
-        outputs = {
-            k: _unused(identifier(k) if identifier(k) not in arguments else identifier(k) + "_out", arguments) for k in program.outputs
-        }
-        functions[key] = Function(name, program, inputs, outputs)
+        inputs = identifiers(program.inputs)
+        outputs = identifiers(program.outputs, taken=inputs.values(), otherwise="_out")
+        functions[key] = Function(names[key], program, inputs, outputs)
     return functions
-
-
-def _unused(name: str, taken: set[str], suffixes: Sequence[str] = ("",)) -> str:
-    candidate, count = name, 2
-    while any(candidate + suffix in taken for suffix in suffixes):
-        candidate, count = f"{name}_{count}", count + 1
-    taken.update(candidate + suffix for suffix in suffixes)
-    return candidate
 
 
 # --- the header ----------------------------------------------------------------------------------------------------------------------
@@ -139,7 +114,7 @@ def _unused(name: str, taken: set[str], suffixes: Sequence[str] = ("",)) -> str:
 def _header(prefix: str, name: str, functions: Mapping[str, Function], dtypes: Sequence[str], notes: Mapping[str, str]) -> str:
     guard = f"{prefix.upper()}_H"
     lines = [
-        f"/* {_comment(name)}: {MARK}; do not edit.",
+        f"/* {comment(name)}: {MARK}; do not edit.",
         " *",
         " * Arrays are row-major. Inputs and outputs must not overlap. Nothing is allocated and nothing is kept between calls, so every function",
         " * may run in several threads at once. A batch of n rows has n times as many numbers in each array, one row after the other.",
@@ -161,7 +136,7 @@ def _header(prefix: str, name: str, functions: Mapping[str, Function], dtypes: S
     for key, f in functions.items():
         shapes = [(f.inputs[k], s) for k, s in f.program.inputs.items()], [(f.outputs[k], s) for k, s in f.program.outputs.items()]
         signature = " -> ".join(", ".join(f"{k} {_shape(s)}" for k, s in part) for part in shapes)
-        lines += ["", f"/* {_comment(notes[key])}", f" * {signature} */"] if notes.get(key) else ["", f"/* {signature} */"]
+        lines += ["", f"/* {comment(notes[key])}", f" * {signature} */"] if notes.get(key) else ["", f"/* {signature} */"]
         for dtype in dtypes:
             real, suffix = c_types.SCALARS[dtype]
             lines.append(f"void {prefix}_{f.name}{suffix}({f.parameters(real)});")
@@ -173,10 +148,6 @@ def _shape(shape: Shape) -> str:
     return f"({', '.join(map(str, shape))})" if shape else "(1)"
 
 
-def _comment(text: str) -> str:
-    return " ".join(text.split()).replace("*/", "* /").replace("/*", "/ *").replace("\\", "/")
-
-
 # --- the source ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -185,7 +156,7 @@ def _source(prefix: str, name: str, functions: Mapping[str, Function], dtypes: S
     kinds = {node[0] for f in functions.values() for node in f.program.nodes}
     include = f'#define {once}\n#include "{prefix}.c"\n#undef {once}'
     parts = [
-        f"/* {_comment(name)}: {MARK}; do not edit. This file includes itself once for each type of number. */",
+        f"/* {comment(name)}: {MARK}; do not edit. This file includes itself once for each type of number. */",
         f"#ifndef {once}",
         f'#include "{prefix}.h"',
         "#include <math.h>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigidgrad.errors import RigidgradError
 from rigidgrad.targets.llvm_matrix import Matrix, MatrixCode
 from rigidgrad.targets.riccati_layout import Layout
 
@@ -19,7 +20,8 @@ class Controls(MatrixCode):
     def __init__(self, layout: Layout, registers: int):
         super().__init__(layout.dtype, layout.width)
         self.layout, self.registers, self.problems = layout, registers, layout.problems
-        assert layout.problems == 1 or layout.width == 1
+        if layout.problems > 1 and layout.width > 1:
+            raise RigidgradError(f"lanes hold problems or columns, not both: {layout}")
         o = layout
         self.state_vectors = o.state_columns // o.width
         self.vectors = o.columns // o.width
@@ -52,7 +54,8 @@ class Controls(MatrixCode):
         else:
             self.T, self.N = matrix(o.half, c), matrix(o.half, c)
             self.W, self.Z = matrix(o.half, s), matrix(o.half, s)
-        assert used <= o.scratch_size
+        if used > o.scratch_size:
+            raise RigidgradError(f"the backward pass needs {used} numbers of scratch memory; its layout has {o.scratch_size}")
 
     def real(self, pointer: str, k: int) -> str:
         """A float64 of memory in the code's own type."""

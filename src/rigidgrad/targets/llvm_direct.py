@@ -72,9 +72,9 @@ class _DirectWalk(Walk):
     """W rows at a time; those that do not follow each other, and fewer than W, are copied from a buffer."""
 
     def buffers(self) -> None:
-        self.input_buffers()
-        for k, layout in enumerate(self.outputs):
-            self.do(f"%obuf{k} = alloca [{max(len(layout.columns), 1)} x {self.vector}], align 64")
+        vector = self.bytes * self.width
+        self.reserve(self.input_sizes() | {f"obuf{k}": len(layout.columns) * vector for k, layout in enumerate(self.outputs)})
+        self.steps("i", "is", len(self.inputs))
 
     def call_direct(self, targets: list[str]) -> None:
         pointers = [*(f"%ibuf{k}" for k in range(len(self.inputs))), *targets]

@@ -1,7 +1,7 @@
 """The walk over users' arrays, as LLVM IR: W rows at a time, transposed in registers into and out of lanes.
 
 `rows(context, start, stop)` evaluates rows start to stop. The context is an array of 64-bit words: for each input, then for each output, an
-address and a stride between rows in numbers (0 repeats one row); then the addresses of `llvm_math.C_FUNCTIONS`. Nothing outside the rows named is read or written: the last, partial block
+address and a stride between rows in numbers (0 repeats one row); then the addresses of `llvm_math.C_FUNCTIONS` and of `MEMORY`. Nothing outside the rows named is read or written: the last, partial block
 goes through the lane buffers number by number.
 """
 
@@ -10,8 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rigidgrad.targets.llvm_math import C_FUNCTIONS
+
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import OutputLayout
+
+_LINE = 64  # bytes of a cache line
+MEMORY = (
+    "PyMem_RawMalloc",
+    "PyMem_RawFree",
+    "Py_FatalError",
+)  # functions of Python that need no GIL; called by address, as those of the C library are
+_MOST_STACK = 256 * 1024  # bytes of lane buffers above which they are on the heap: a thread's stack may be as small as a megabyte
+_NO_MEMORY = "rigidgrad: no memory for the lane buffers of a compiled function"
 
 
 def transpose(emit: Callable[[str], str], scalar: str, vectors: list[str], w: int) -> list[str]:
@@ -48,6 +59,7 @@ class Walk:
         self.lines: list[str] = []
         self.tables: list[str] = []
         self.count = 0
+        self.heap = False  # whether lane buffers are there, and not on the stack
 
     # --- writing -----------------------------------------------------------------------------------------------------------------
 
@@ -183,6 +195,8 @@ class Walk:
         self.do("%rest = sub i64 %stop, %t")
         self.when(self.emit("icmp sgt i64 %rest, 0"), self.partial_block)
         self.leave()
+        if self.heap:
+            self.do(f"call void {self.memory_function('PyMem_RawFree')}(ptr %heap)")
         self.do("ret void")
         return self.function()
 
@@ -199,29 +213,57 @@ class Walk:
         """After all rows."""
 
     def buffers(self) -> None:
-        """Lane buffers on the stack; structural zeros of outputs are set once and never touched by the kernel."""
-        self.input_buffers()
+        """Lane buffers; structural zeros of outputs are set once and never touched by the kernel."""
+        vector = self.bytes * self.width
+        sizes = self.input_sizes()
+        sizes |= {f"obuf{k}": self.halves * self.slots(k) * vector for k in range(len(self.outputs))}
+        self.reserve(sizes | self.spare_sizes())
+        self.steps("i", "is", len(self.inputs))
         self.steps("o", "os", len(self.outputs))
         for k, layout in enumerate(self.outputs):
-            n = self.halves * self.slots(k)
-            self.do(f"%obuf{k} = alloca [{n} x {self.vector}], align 64")
-            self.spare(k, layout)
+            self.spare(k)
             if None in layout.columns:
-                self.zero(f"%obuf{k}", self.vector, n)
+                self.zero(f"%obuf{k}", self.vector, self.halves * self.slots(k))
 
-    def spare(self, k: int, layout: OutputLayout) -> None:
+    def reserve(self, sizes: dict[str, int]) -> None:
+        """Buffers of some bytes, each from the start of a cache line on: on the stack or, where they are large, on the heap of this call."""
+        rounded = {name: -(-max(size, 1) // _LINE) * _LINE for name, size in sizes.items()}
+        self.heap = sum(rounded.values()) > _MOST_STACK
+        if not self.heap:
+            for name, size in rounded.items():
+                self.do(f"%{name} = alloca [{size} x i8], align {_LINE}")
+            return
+        self.do(f"%heap = call ptr {self.memory_function('PyMem_RawMalloc')}(i64 {sum(rounded.values()) + _LINE})")
+        self.tables.append(f'@no_memory = private unnamed_addr constant [{len(_NO_MEMORY) + 1} x i8] c"{_NO_MEMORY}\\00"')
+
+        def stop() -> None:
+            """There is no way to report it, and numbers that were never computed must not be returned."""
+            self.do(f"call void {self.memory_function('Py_FatalError')}(ptr @no_memory)")
+
+        self.when(self.emit("icmp eq ptr %heap, null"), stop)
+        begin = self.emit(f"and i64 {self.emit('ptrtoint ptr %heap to i64')}, {_LINE - 1}")
+        place = self.emit(f"getelementptr i8, ptr %heap, i64 {self.emit(f'sub i64 {_LINE}, {begin}')}")
+        for name, size in rounded.items():
+            self.do(f"%{name} = getelementptr i8, ptr {place}, i64 0")
+            place = self.emit(f"getelementptr i8, ptr {place}, i64 {size}")
+
+    def memory_function(self, name: str) -> str:
+        place = self.emit(f"getelementptr ptr, ptr %libm, i64 {len(C_FUNCTIONS) + MEMORY.index(name)}")
+        return self.emit(f"load ptr, ptr {place}")
+
+    def input_sizes(self) -> dict[str, int]:
+        return {f"ibuf{k}": size * self.bytes * self.width for k, size in enumerate(self.inputs)}
+
+    def spare_sizes(self) -> dict[str, int]:
         """%spare0, …: rows for what the kernel writes meanwhile and is not to be seen."""
-        if layout.sparse:
-            self.do(f"%spare{k} = alloca [{len(layout.columns)} x {self.vector}], align 64")
+        return {f"spare{k}": len(o.columns) * self.bytes * self.width for k, o in enumerate(self.outputs) if o.sparse}
+
+    def spare(self, k: int) -> None:
+        """Prepares the spare rows of an output."""
 
     def slots(self, k: int) -> int:
         """Vectors of a block's results."""
         return max(self.outputs[k].slots, default=0) + 1
-
-    def input_buffers(self) -> None:
-        for k, size in enumerate(self.inputs):
-            self.do(f"%ibuf{k} = alloca [{max(size, 1)} x {self.vector}], align 64")
-        self.steps("i", "is", len(self.inputs))
 
     def steps(self, kind: str, stride: str, count: int) -> None:
         """%i0x2, %i0x3, …: the distance of further lanes' rows from the first one's."""

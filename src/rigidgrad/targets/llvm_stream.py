@@ -131,9 +131,11 @@ class StreamWalk(Walk):
 
     halves = 2
 
-    def spare(self, k: int, layout: OutputLayout) -> None:
+    def spare_sizes(self) -> dict[str, int]:
+        return {f"room{k}": len(o.columns) * self.width * self.bytes + _LINE for k, o in enumerate(self.outputs)}
+
+    def spare(self, k: int) -> None:
         """As aligned as the output."""
-        self.do(f"%room{k} = alloca [{len(layout.columns) * self.width * self.bytes + _LINE} x i8], align {_LINE}")
         begin = self.emit(f"and i64 {self.emit(f'ptrtoint ptr %out{k} to i64')}, {_LINE - 1}")
         self.do(f"%spare{k} = getelementptr i8, ptr %room{k}, i64 {begin}")
 

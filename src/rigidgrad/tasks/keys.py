@@ -6,6 +6,7 @@ from rigidgrad.tasks.schema import (
     Key,
     Keys,
     array_of,
+    file,
     flag,
     matrix,
     number,
@@ -22,7 +23,9 @@ from rigidgrad.tasks.schema import (
     word,
 )
 
-_SECONDS = number(above=0)
+_SECONDS = number(above=0, most=1e6)
+_STEPS = 100_000  # knots of a problem: each takes memory
+_LANES = 1024  # blocks, step sizes and threads
 _POINT = numbers(3)
 _WEIGHT = number(least=0) | numbers(least=0)
 _STATE_WEIGHT = _WEIGHT | table({"position": Key(_WEIGHT, 0.0), "velocity": Key(_WEIGHT, 0.0)})
@@ -60,32 +63,32 @@ _ANY_SOLVER: Keys = {
     "iterations": Key(whole(0)),
     "tolerance": Key(number(least=0)),
     "violation": Key(number(above=0)),
-    "accept": Key(numbers(2)),
-    "regularization": Key(numbers(2)),
+    "accept": Key(numbers(2, least=0)),
+    "regularization": Key(numbers(2, least=0)),
     "dtype": Key(word("float64", "float32")),
     "device": Key(word("opencl", "cuda")),
 }
 SOLVERS: dict[str, Keys] = {
     "pddp": {
         **_ANY_SOLVER,
-        "blocks": Key(whole(1)),
-        "forward_blocks": Key(whole(1)),
-        "backward_blocks": Key(whole(1)),
-        "alphas": Key(whole(1) | numbers()),
+        "blocks": Key(whole(1, _LANES)),
+        "forward_blocks": Key(whole(1, _LANES)),
+        "backward_blocks": Key(whole(1, _LANES)),
+        "alphas": Key(whole(1, _LANES) | numbers(least=0)),
         "choose": Key(word("largest", "best", "balanced")),
         "defect": Key(number(above=0)),
         "second_order": Key(flag),
-        "threads": Key(whole(1)),
+        "threads": Key(whole(1, _LANES)),
     },
     "direct": {
         **_ANY_SOLVER,
         "linear_solver": Key(text),
         "preconditioner": Key(text),
-        "polynomial": Key(whole(0)),
-        "reductions": Key(whole(0)),
+        "polynomial": Key(whole(0, 100)),
+        "reductions": Key(whole(0, 100)),
         "linear_tolerance": Key(number(above=0)),
         "linear_iterations": Key(whole(1)),
-        "alphas": Key(whole(1)),
+        "alphas": Key(whole(1, _LANES)),
         "choose": Key(word("largest", "best")),
     },
 }
@@ -141,6 +144,8 @@ MPC: Keys = {
     "budget": Key(_SECONDS),
     "observer": Key(flag | number(above=0), False),
     "integral": Key(flag | number(above=0), False),
+    "on_violation": Key(word("slow", "hold", "report")),
+    "violation": Key(number(least=0), 1e-3),
     "realtime": Key(flag, False),
     "within": Key(number(above=0)),
     "target": Key(variant("target", PATHS)),
@@ -149,19 +154,21 @@ MPC: Keys = {
     ),
 }
 
-OUTPUT: Keys = {"solution": Key(text), "log": Key(text), "report": Key(text)}
+OUTPUT: Keys = {"solution": Key(file(".npz")), "log": Key(file(".npz")), "report": Key(file(".html"))}
 
 TASK: Keys = {
     "robot": required(text),
     "floating_base": Key(flag, False),
     "strict": Key(flag, True),
-    "gravity": Key(_POINT, [0.0, 0.0, -9.81]),
-    "actuation": Key(matrix()),
+    "gravity": Key(only("model") | _POINT, "model"),
+    "lock": Key(table_of(number() | numbers()), {}),
+    "actuation": Key(word("joints", "all") | matrix() | array_of(text) | table_of(table_of(number() | numbers())), "joints"),
     "start": Key(_POSTURE, "neutral"),
-    "steps": required(whole(1)),
+    "steps": required(whole(1, _STEPS)),
     "dt": Key(_SECONDS),
     "duration": Key(_SECONDS),
     "integrator": Key(word("euler", "semi_implicit_euler", "midpoint", "rk3", "rk4"), "semi_implicit_euler"),
+    "guess": Key(word("hold", "line", "reach"), "hold"),
     "costs": required(array_of(variant("cost", COSTS))),
     "limits": Key(table(LIMITS)),
     "solver": Key(variant("solver", SOLVERS, "pddp"), {"type": "pddp"}),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rigidgrad.errors import UsageError, unknown_name
+from rigidgrad.model.xml import LARGEST
 
 _SHOWN = 60  # characters of a wrong value
 
@@ -101,15 +102,28 @@ def shown(value: Any) -> str:
         return f"a table with {', '.join(map(repr, value)) or 'nothing in it'}"
     if isinstance(value, datetime.date | datetime.time):
         return f"the date or time {value}"
-    text = f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, int) and abs(value) > 10**_SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    text = f'"{value}"' if isinstance(value, str) else str(value) if not isinstance(value, list) else _shown_array(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def _shown_array(value: list[Any]) -> str:
+    """Its beginning: an array may be long, and nested."""
+    some = ", ".join("[…]" if isinstance(x, list) else shown(x) for x in value[:_SHOWN])
+    return f"[{some}]"
 
 
 # --- kinds of values -----------------------------------------------------------------------------------------------------------------
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(where: Where, value: Any) -> bool:
+    """Finite, and of a size that can be computed with: a whole number in TOML may have any."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        return False
+    if abs(value) > LARGEST:
+        raise where.error(f"this is {shown(value)}; numbers go up to {LARGEST:g}")
+    return True
 
 
 def number(*, least: float | None = None, above: float | None = None, most: float | None = None) -> Kind:
@@ -118,7 +132,10 @@ def number(*, least: float | None = None, above: float | None = None, most: floa
 
     def read(where: Where, value: Any) -> float:
         fits = (
-            _is_number(value) and (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
+            _is_number(where, value)
+            and (least is None or value >= least)
+            and (above is None or value > above)
+            and (most is None or value <= most)
         )
         if not fits:
             raise Mismatch
@@ -127,13 +144,13 @@ def number(*, least: float | None = None, above: float | None = None, most: floa
     return Kind(" ".join(["a number", " and ".join(bounds)]).strip(), read)
 
 
-def whole(least: int) -> Kind:
+def whole(least: int, most: int = 1_000_000_000) -> Kind:
     def read(where: Where, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise Mismatch
         return value
 
-    return Kind(f"a whole number of at least {least}", read)
+    return Kind(f"a whole number of at least {least} and at most {most:,}", read)
 
 
 def _read_flag(where: Where, value: Any) -> bool:
@@ -172,6 +189,17 @@ def word(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(map(repr, choices))}" if len(choices) > 1 else repr(choices[0]), read)
 
 
+def file(suffix: str) -> Kind:
+    """A file to write, of one kind only: a task must not name a start-up file of the shell's, say, as its report."""
+
+    def read(where: Where, value: Any) -> str:
+        if not isinstance(value, str) or not value.endswith(suffix) or "\0" in value:
+            raise Mismatch
+        return value
+
+    return Kind(f"a file's name in quotes that ends in {suffix}", read)
+
+
 def only(choice: str) -> Kind:
     """A single word, beside other kinds."""
 
@@ -192,7 +220,7 @@ def numbers(count: int | None = None, *, least: float | None = None) -> Kind:
     def read(where: Where, value: Any) -> list[float]:
         if not isinstance(value, list) or not value or (count is not None and len(value) != count):
             raise Mismatch
-        if not all(_is_number(x) and (least is None or x >= least) for x in value):
+        if not all(_is_number(where, x) and (least is None or x >= least) for x in value):
             raise Mismatch
         return [float(x) for x in value]
 
@@ -208,7 +236,7 @@ def matrix(rows: int | None = None, columns: int | None = None) -> Kind:
             raise Mismatch
         if (rows and len(value) != rows) or len({len(row) for row in value}) != 1 or (columns and len(value[0]) != columns):
             raise Mismatch
-        if not all(_is_number(x) for row in value for x in row):
+        if not all(_is_number(where, x) for row in value for x in row):
             raise Mismatch
         return [[float(x) for x in row] for row in value]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,33 +21,44 @@ from rigidgrad.control.mpc import MPC
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
-from rigidgrad.errors import InputError, RigidgradError, unknown_name
+from rigidgrad.errors import InputError, RigidgradError, printable, unknown_name
+from rigidgrad.files import Unreadable, file_name, read_regular
 from rigidgrad.model.source import bundled
 from rigidgrad.robot import Robot, load
 from rigidgrad.tasks import keys
 from rigidgrad.tasks.paths import path_of
-from rigidgrad.tasks.schema import TaskError, Where, read_table
+from rigidgrad.tasks.schema import TaskError, Where, read_table, shown
+from rigidgrad.tasks.words import in_words_of_tasks
 
-_MOST = 10_000_000  # bytes of a task file
+_MOST = 1 << 20  # bytes of a task file
+_MOST_STEPS = 10_000_000  # of a controller or a plant: each takes memory
+# A dotted key of more parts than any task has: the time that tomllib takes for one grows with the square of its parts.
+_PART = r"""(?:[\w-]{1,200}+|"(?:[^"\\\n]|\\.){0,200}+"|'[^'\n]{0,200}+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{32}}")
 
 
-def load_task(path: str | os.PathLike[str]) -> Task:
-    """Reads and checks a file; what is wrong in it is a TaskError that names the key."""
-    file = Path(path)
-    where = Where(str(path))
+def load_task(path: str | os.PathLike[str], *, allow_outside: bool = False) -> Task:
+    """Reads and checks a file; what is wrong in it is a TaskError that names the key. Files of [output] lie in its folder, unless `allow_outside`."""
+    where = Where(printable(file_name(path)))
     try:
-        if file.stat().st_size > _MOST:
-            raise where.error(f"this has more than {_MOST // 1_000_000} MB; a task is a small text")
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise where.error("there is no such file; `rigidgrad init ROBOT` writes one to begin with") from None
-    except OSError as error:
-        raise where.error(f"cannot be read: {error.strerror}") from None
+        text = read_regular(path, _MOST).decode("utf-8")
+        if key := _LONG_KEY.search(text):
+            raise where.error(f"line {text.count(chr(10), 0, key.start()) + 1} has a key of more than 32 parts; a task has none")
+        data = tomllib.loads(text)
+    except Unreadable as error:
+        missing = "no such file" in str(error)
+        raise where.error("there is no such file; `rigidgrad init ROBOT` writes one to begin with" if missing else error) from None
     except UnicodeDecodeError:
         raise where.error("this is not a text in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise where.error(f"this is not TOML: {error}") from None
-    return Task(data, where, file.parent)
+    except RecursionError:
+        raise where.error("arrays or tables are nested too deeply in it; a task needs few levels") from None
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, TaskError):
+            raise
+        raise where.error("a number in it is out of range") from None
+    return Task(data, where, Path(path).parent, allow_outside=allow_outside)
 
 
 @contextlib.contextmanager
@@ -57,18 +69,23 @@ def _blaming(where: Where) -> Iterator[None]:
     except TaskError:
         raise
     except RigidgradError as error:
-        raise where.error(error) from None
+        raise where.error(in_words_of_tasks(str(error))) from None
 
 
 class Task:
     """What a task file says. All of it is checked at once; `problem`, `solver`, `controller` and `plant` are made when they are asked for."""
 
-    def __init__(self, data: Mapping[str, Any], where: Where | None = None, folder: Path | None = None):
+    def __init__(self, data: Mapping[str, Any], where: Where | None = None, folder: Path | None = None, *, allow_outside: bool = False):
         self.where = where or Where("task")
         self.folder = folder or Path()
+        self.allow_outside = allow_outside
         self.data = d = read_table(self.where, data, keys.TASK)
+        for name in keys.OUTPUT:
+            self.output(name)  # complains before anything is computed
         with _blaming(self.where / "robot"):
             self.robot = self._load(d["robot"])
+        with _blaming(self.where / "lock"):
+            self.robot = self.robot.reduced(lock=d["lock"]) if d["lock"] else self.robot
         with _blaming(self.where / "actuation"):
             self.system = RobotSystem(self.robot, d["actuation"])
         self.start = self._state("start", d["start"])
@@ -93,7 +110,14 @@ class Task:
         """Recorded and compiled."""
         with _blaming(self.where):
             return Problem(
-                self.system, self.start, self.steps, self.dt, integrator=self.data["integrator"], costs=self.costs, limits=self.limits
+                self.system,
+                self.start,
+                self.steps,
+                self.dt,
+                integrator=self.data["integrator"],
+                costs=self.costs,
+                limits=self.limits,
+                guess=self.data["guess"],
             )
 
     @property
@@ -105,7 +129,7 @@ class Task:
         """The controller of [mpc]: the solver's options, with the iterations of [mpc]."""
         m, where = self._need_mpc(), self.where / "mpc"
         with _blaming(where):
-            options = {k: m[k] for k in ("period", "latency", "budget", "observer", "integral")}
+            options = {k: m[k] for k in ("period", "latency", "budget", "observer", "integral", "on_violation", "violation")}
             return MPC(self.problem, self._solver(self.data["solver"], iterations=m["iterations"]), target=self.target, **options)
 
     def plant(self) -> Any:
@@ -150,15 +174,24 @@ class Task:
         return None
 
     def output(self, name: str) -> Path | None:
-        """A path of [output], relative to the task's file."""
+        """A path of [output], relative to the task's file and in its folder, links followed, unless that is not asked for."""
         value = self.data["output"][name]
-        return None if value is None else self.folder / value
+        if value is None:
+            return None
+        path, where = self.folder / value, self.where / "output" / name
+        try:
+            inside = path.resolve().is_relative_to(self.folder.resolve())
+        except (OSError, RuntimeError) as error:  # a loop of links, a name that is too long
+            raise where.error(f"{shown(value)} cannot be found ({type(error).__name__})") from None
+        if not (inside or self.allow_outside):
+            raise where.error(f"{shown(value)} is outside of the task's folder; name a file in it, or pass --allow-outside")
+        return path
 
     # --- how they are read -----------------------------------------------------------------------------------------------------------
 
     def _load(self, source: str) -> Robot:
         own = self.folder / source
-        is_path = source not in bundled() and ("/" in source or "." in source or own.exists())
+        is_path = source not in bundled() and ("/" in source or "." in source or "\0" in source or (len(source) < 200 and own.exists()))
         d = self.data
         return load(own if is_path else source, floating_base=d["floating_base"], gravity=d["gravity"], strict=d["strict"])
 
@@ -240,6 +273,8 @@ class Task:
 
     def _check_mpc(self) -> None:
         where, target = self.where / "mpc", self.target
+        if self.mpc["duration"] > _MOST_STEPS * min(self.mpc["period"], self.mpc["plant"]["dt"]):
+            raise where.error(f"this is a run of more than {_MOST_STEPS:,} steps; make duration shorter, or period and plant.dt longer")
         if target is not None and callable(target) != any(isinstance(c, costs.Reach) for c in self.costs):
             raise (where / "target").error(
                 "a path is for a cost of type 'reach', a target of type 'state' for one of type 'state', and the first of these is meant"

@@ -98,3 +98,8 @@ def _times(solution: Any, count: int, dt: float | None) -> tuple[np.ndarray, tup
     if isinstance(step, bool) or not isinstance(step, int | float | np.number) or not 0 < step < math.inf:
         raise InputError(f"dt is a positive number of seconds, not {step!r}")
     return float(step) * np.arange(count), notes
+
+
+def row_time(solution: Any, dt: float | None) -> float:
+    """Seconds from one row of the surroundings to the next."""
+    return float(dt or getattr(solution, "dt", None) or 1.0)

@@ -15,10 +15,12 @@ import numpy as np
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import Model
 from rigidgrad.model.pose import Pose
+from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.robot import Robot
+from rigidgrad.viewer.around import Ball, around, surroundings_of
 from rigidgrad.viewer.dials import dials
-from rigidgrad.viewer.motion import Motion, as_motion
-from rigidgrad.viewer.poses import body_poses, posture, tip_of
+from rigidgrad.viewer.motion import Motion, as_motion, row_time
+from rigidgrad.viewer.poses import body_poses, posture
 from rigidgrad.viewer.shapes import Drawing, draw
 
 _SCRIPTS = ("joints", "motion", "solids", "picture", "camera", "figure", "mount")
@@ -35,8 +37,10 @@ def fragment(
     dt: float | None = None,
     q: Any = None,
     frame: str | None = None,
+    offset: Any = (0.0, 0.0, 0.0),
     paths: Mapping[str, Any] | None = None,
     points: Mapping[str, Any] | None = None,
+    problem: Any = None,
     title: str = "",
     height: str = "420px",
     theme: str | None = None,
@@ -45,10 +49,10 @@ def fragment(
 ) -> str:
     """HTML to put into a page: the robot with joint sliders, or the motion with playback.
 
-    `solution`: what `view` takes. `frame`: whose path is drawn. `paths` {"name": (n, 3)} and `points` {"name": (3,)} are drawn too, in the world. `theme`: "light" or
-    "dark" (default: as the reader's system). Several fragments on one page need the script once: script=False leaves it out, but for the last.
+    `solution`: what `view` takes. `frame`: whose path is drawn, or that of the point at `offset` in it. `paths` {"name": (n, 3)} and `points` {"name": (3,)} are drawn too, in the world;
+    `problem`: as in `view`. `theme`: "light" or "dark" (default: as the reader's system). Several fragments on one page need the script once: script=False leaves it out, but for the last.
     """
-    data = content(robot, solution, dt=dt, q=q, frame=frame, paths=paths, points=points)
+    data = content(robot, solution, dt=dt, q=q, frame=frame, offset=offset, paths=paths, points=points, problem=problem)
     if theme not in (None, "light", "dark"):
         raise InputError(f'theme is "light" or "dark", not {theme!r}')
     data |= {"title": title, "height": height, "theme": theme, "autoplay": autoplay, "page": False}
@@ -90,8 +94,10 @@ def content(
     dt: float | None = None,
     q: Any = None,
     frame: str | None = None,
+    offset: Any = (0.0, 0.0, 0.0),
     paths: Mapping[str, Any] | None = None,
     points: Mapping[str, Any] | None = None,
+    problem: Any = None,
 ) -> dict[str, Any]:
     """All that the player needs to know, ready for JSON."""
     model, drawing = robot.model, draw(robot.model)
@@ -100,20 +106,28 @@ def content(
     poses = body_poses(model, start[None] if motion is None else motion.q)
     low, high = drawing.bounds(poses)
     lines, spots = _paths(paths or {}), _points(points or {})
-    for shown in (*(np.asarray(p).reshape(-1, 3) for p in (paths or {}).values()), *(np.reshape(s["at"], (1, 3)) for s in spots)):
-        low, high = np.minimum(low, shown.min(axis=0)), np.maximum(high, shown.max(axis=0))
+    what = surroundings_of(solution, problem)
+    size = float(np.linalg.norm(high - low))
+    drawn = around(model, what, row_time(solution, dt), size)
+    more = drawn.points(size)
+    for shown in (*(np.asarray(p).reshape(-1, 3) for p in (paths or {}).values()), *(np.reshape(s["at"], (1, 3)) for s in spots), more):
+        if len(shown):
+            low, high = np.minimum(low, shown.min(axis=0)), np.maximum(high, shown.max(axis=0))
+    if frame is None and what.targets:  # the path that matters is that of the point with a target
+        frame, offset = what.targets[0].frame, what.targets[0].offset
     return {
         "name": robot.name,
         "title": "",
-        "notes": [*drawing.notes, *(motion.notes if motion else ())],
+        "notes": [*drawing.notes, *(motion.notes if motion else ()), *drawn.notes],
         "nq": robot.nq,
         "joints": _joints(model),
         "shapes": _shapes(drawing),
         "dials": [{"label": d.label, "low": d.low, "high": d.high, "joint": d.joint} for d in dials(model, start)],
         "start": start.tolist(),
         "motion": _motion(motion),
-        "trace": _trace(model, frame),
-        "paths": lines,
+        "trace": _trace(model, frame, offset),
+        "paths": lines + [{"label": "", "points": _packed(line), "color": color} for line, color in drawn.lines],
+        "balls": [_ball(ball) for ball in drawn.balls],
         "points": spots,
         "low": _rounded(low),
         "high": _rounded(high),
@@ -152,9 +166,20 @@ def _motion(motion: Motion | None) -> dict[str, str] | None:
     return None if motion is None else {"t": _packed(motion.t - motion.t[0]), "q": _packed(motion.q)}
 
 
-def _trace(model: Model, frame: str | None) -> dict[str, Any]:
-    found = model.frame(tip_of(model) if frame is None else frame)
-    return {"label": found.name, "body": found.body, "point": _rounded(found.placement.p)}
+def _trace(model: Model, frame: str | None, offset: Any) -> dict[str, Any]:
+    found = model.frame(tool_frame(model) if frame is None else frame)
+    point = found.placement.matrix() @ np.append(np.asarray(offset, dtype=float), 1.0)
+    return {"label": found.name, "body": found.body, "point": _rounded(point[:3])}
+
+
+def _ball(ball: Ball) -> dict[str, Any]:
+    return {
+        "body": ball.body,
+        "t": _packed(ball.t),
+        "at": _packed(ball.at),
+        "radius": _packed(ball.radius),
+        "color": ball.color,
+    }
 
 
 def _paths(paths: Mapping[str, Any]) -> list[dict[str, Any]]:

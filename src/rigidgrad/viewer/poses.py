@@ -34,18 +34,6 @@ def frame_path(model: Model, poses: np.ndarray, frame: str, offset: Any = (0.0, 
     return (poses[..., found.body, :, :] @ point)[..., :3]
 
 
-def tip_of(model: Model) -> str:
-    """The frame whose path says most: the free-flying base, else the link at the end of the longest chain of moving joints."""
-    if not model.joints:
-        return next(iter(model.frames))
-    if model.joints[0].type == "floating":
-        return model.body_names[0]
-    depth = [len(ancestors) for ancestors in model.ancestors]
-    last = max(model.bodies, key=lambda i: depth[i])
-    # of the links fixed to that body, the one named last in the description's order is the furthest out
-    return [f.name for f in model.frames.values() if f.body == last and f.kind == "link"][-1]
-
-
 def posture(model: Model, q: Any = None) -> np.ndarray:
     """A position (nq,) to show: as given, or neutral, moved into the limits."""
     from rigidgrad.algorithms.manifold import neutral

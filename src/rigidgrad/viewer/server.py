@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.robot import Robot
+from rigidgrad.viewer.around import around, surroundings_of
 from rigidgrad.viewer.dials import Dial, dials, position
-from rigidgrad.viewer.motion import Motion, as_motion
-from rigidgrad.viewer.poses import body_poses, frame_path, posture, tip_of
+from rigidgrad.viewer.inputs import listen, one_of, within
+from rigidgrad.viewer.motion import Motion, as_motion, row_time
+from rigidgrad.viewer.poses import body_poses, frame_path, posture
 from rigidgrad.viewer.stage import Stage
 
 _RATE = 40.0  # frames a second
@@ -30,6 +33,7 @@ def serve(
     frame: str | None,
     paths: Mapping[str, Any] | None,
     points: Mapping[str, Any] | None,
+    problem: Any,
     title: str,
     port: int,
     host: str,
@@ -40,21 +44,27 @@ def serve(
     model = robot.model
     motion = None if solution is None else as_motion(model, solution, dt)
     start = posture(model, q) if motion is None else motion.q[0]
-    tip = model.frame(tip_of(model) if frame is None else frame).name
+    what = surroundings_of(solution, problem)
+    aimed = what.targets[0] if what.targets and frame is None else None
+    tip = aimed.frame if aimed else model.frame(tool_frame(model) if frame is None else frame).name
     stage = Stage(robot, start, host=host, port=port, title=title)
     try:
         poses = body_poses(model, start[None] if motion is None else motion.thinned().q)
-        stage.look(*stage.drawing.bounds(poses))
-        for note in (*stage.drawing.notes, *(motion.notes if motion else ())):
-            stage.server.gui.add_markdown(note)
+        low, high = stage.drawing.bounds(poses)
+        size = float(np.linalg.norm(high - low))
+        drawn = around(model, what, row_time(solution, dt), size)
+        seen = np.concatenate([low[None], high[None], drawn.points(size)])
+        stage.look(seen.min(axis=0), seen.max(axis=0))
+        for note in (*stage.drawing.notes, *(motion.notes if motion else ()), *drawn.notes):
+            stage.note(note)
+        stage.surround(drawn)
         _add_extras(stage, paths or {}, points or {})
         if motion is None:
             _Sliders(stage, start)
         else:
-            stage.line("trace", frame_path(model, poses, tip), _PATH)
+            stage.line("trace", frame_path(model, poses, tip, aimed.offset if aimed else (0.0, 0.0, 0.0)), _PATH)
             _Playback(stage, motion, tip)
-        axes = stage.server.gui.add_checkbox("Joint axes", False)
-        axes.on_update(lambda _: stage.show_axes(axes.value))
+        listen(stage.server.gui.add_checkbox("Joint axes", False), bool, stage.show_axes)
         if announce:
             stage.announce()
     except BaseException:
@@ -70,9 +80,9 @@ def serve(
 def _add_extras(stage: Stage, paths: Mapping[str, Any], points: Mapping[str, Any]) -> None:
     from rigidgrad.viewer.page import _paths, _points  # the same checks and colours as on a saved page
 
-    for path, drawn in zip(paths.values(), _paths(paths), strict=True):
+    for k, (path, drawn) in enumerate(zip(paths.values(), _paths(paths), strict=True)):
         r, g, b, _ = drawn["color"]
-        stage.line(drawn["label"], np.asarray(path, dtype=float), (round(255 * r), round(255 * g), round(255 * b)), 3.0)
+        stage.line(f"path_{k}", np.asarray(path, dtype=float), (round(255 * r), round(255 * g), round(255 * b)), 3.0)
     for k, spot in enumerate(_points(points)):
         color = tuple(round(255 * c) for c in spot["color"][:3])
         stage.server.scene.add_icosphere(f"/points/{k}", radius=0.015, color=color, position=tuple(spot["at"]))
@@ -86,30 +96,32 @@ class _Sliders:
         self.lock = threading.Lock()
         gui, model = stage.server.gui, stage.robot.model
         self.dials = dials(model, start)
+        self.values = [dial.start for dial in self.dials]
         with gui.add_folder("Joints"):
-            self.inputs = [self._slider(dial) for dial in self.dials]
+            self.inputs = [self._slider(k, dial) for k, dial in enumerate(self.dials)]
             reset = gui.add_button("Back to the start")
         reset.on_click(self._reset)
 
-    def _slider(self, dial: Dial) -> Any:
+    def _slider(self, k: int, dial: Dial) -> Any:
         span = dial.high - dial.low
         if span <= 0:
             return None
         step = 10.0 ** math.floor(math.log10(span)) / 1000
         slider = self.stage.server.gui.add_slider(dial.label, dial.low, dial.high, step, dial.start)
-        slider.on_update(lambda _: self._moved())
-        return slider
+        return listen(slider, within(dial.low, dial.high), lambda value: self._moved(k, value))
 
-    def _moved(self) -> None:
+    def _moved(self, k: int, value: float) -> None:
         with self.lock:  # viser calls from many threads: the last to come must be the last to be drawn
-            values = [dial.start if slider is None else float(slider.value) for dial, slider in zip(self.dials, self.inputs, strict=True)]
-            self.stage.pose(position(self.stage.robot.model, values))
+            self.values[k] = value
+            self.stage.pose(position(self.stage.robot.model, self.values))
 
     def _reset(self, _: Any) -> None:
         for dial, slider in zip(self.dials, self.inputs, strict=True):
             if slider is not None:
                 slider.value = dial.start
-        self._moved()
+        with self.lock:
+            self.values = [dial.start for dial in self.dials]
+            self.stage.pose(position(self.stage.robot.model, self.values))
 
 
 class _Playback:
@@ -126,9 +138,9 @@ class _Playback:
             self.speeds = gui.add_dropdown("Speed", _SPEEDS, initial_value="1×")
             self.path = gui.add_checkbox(f"Path of {tip}", True)
         self.button.on_click(lambda _: self._toggle())
-        self.slider.on_update(self._scrub)
-        self.speeds.on_update(lambda _: self._set_speed())
-        self.path.on_update(lambda _: stage.show_line("trace", self.path.value))
+        listen(self.slider, within(0.0, duration), self._scrub)
+        listen(self.speeds, one_of(_SPEEDS), self._set_speed)
+        listen(self.path, bool, lambda shown: stage.show_line("trace", shown))
         stage.run("playback", self._run)
 
     def _toggle(self) -> None:
@@ -136,17 +148,19 @@ class _Playback:
             self.playing = not self.playing
             self.button.label = "Pause" if self.playing else "Play"
 
-    def _set_speed(self) -> None:
+    def _set_speed(self, speed: str) -> None:
         with self.lock:
-            self.speed = float(self.speeds.value.rstrip("×"))
+            self.speed = float(speed.rstrip("×"))
 
-    def _scrub(self, event: Any) -> None:
-        if event.client is None:
-            return  # our own hand moved it
+    def _scrub(self, seconds: float) -> None:
         with self.lock:
-            self.time, self.playing = float(self.slider.value), False
+            self.time, self.playing = seconds, False
             self.button.label = "Play"
-            self.stage.pose(self.motion.at(self.time, self.stage.robot.model))
+            self._show(self.time)
+
+    def _show(self, seconds: float) -> None:
+        self.stage.pose(self.motion.at(seconds, self.stage.robot.model))
+        self.stage.surround_at(seconds)
 
     def _run(self) -> None:
         last = time.perf_counter()
@@ -159,6 +173,6 @@ class _Playback:
                     if self.time > self.motion.duration + 0.6 * self.speed:  # rests a moment at the end
                         self.time = 0.0
                     shown = min(self.time, self.motion.duration)
-                    self.stage.pose(self.motion.at(shown, self.stage.robot.model))
+                    self._show(shown)
                     self.slider.value = shown
             last = now

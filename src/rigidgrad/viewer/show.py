@@ -22,6 +22,7 @@ def view(
     frame: str | None = None,
     paths: Mapping[str, Any] | None = None,
     points: Mapping[str, Any] | None = None,
+    problem: Any = None,
     title: str = "",
     html: str | os.PathLike[str] | None = None,
     port: int = 8080,
@@ -32,8 +33,8 @@ def view(
     """Shows a robot with a slider a joint, or plays a motion of it, in a browser.
 
     `solution` is a Solution, a controller's log, or an array of positions (frames, nq) or states (frames, nq + nv), `dt` seconds apart (default: as the solution says).
-    `q` is the position shown without a motion, `frame` the one whose path is drawn (default: the end of the longest chain). `paths` {"name": (n, 3)} and `points`
-    {"name": (3,)} are drawn too, in the world.
+    `q` is the position shown without a motion, `frame` the one whose path is drawn (default: the robot's tool). `paths` {"name": (n, 3)} and `points`
+    {"name": (3,)} are drawn too, in the world. Obstacles, link spheres and targets are those of the solution; with an array or a log, those of `problem`, a Problem or an MPC.
 
     With `html`, writes a page that needs nothing but a browser, and gives its path. Otherwise serves one at host:port (needs the [view] extra), prints its address unless
     announce=False, and waits for Ctrl-C; with block=False it gives a `Stage` at once: `.url`, `.stop()`.
@@ -41,7 +42,7 @@ def view(
     if not isinstance(robot, Robot):
         raise InputError(f"view shows a Robot, not {type(robot).__name__}; rg.load makes one")
     if html is not None:
-        text = page(content(robot, solution, dt=dt, q=q, frame=frame, paths=paths, points=points) | {"title": title})
+        text = page(content(robot, solution, dt=dt, q=q, frame=frame, paths=paths, points=points, problem=problem) | {"title": title})
         return _write(Path(html), text)
     from rigidgrad.viewer.server import serve
 
@@ -53,6 +54,7 @@ def view(
         frame=frame,
         paths=paths,
         points=points,
+        problem=problem,
         title=title,
         port=port,
         host=host,

@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.errors import InputError, RigidgradError
+from rigidgrad.errors import InputError, RigidgradError, printable
 from rigidgrad.robot import Robot
+from rigidgrad.viewer.around import Around, Ball
+from rigidgrad.viewer.guard import guarded, own_names
+from rigidgrad.viewer.inputs import as_text
 from rigidgrad.viewer.poses import body_poses, quaternions
 from rigidgrad.viewer.shapes import Drawing, Shape, draw
 
 _AXIS_COLOR = (190, 25, 140)
+_FURTHEST = 1e6  # metres: what is further out cannot be drawn
 _BRAND = (26, 102, 217)
 
 
@@ -35,6 +39,7 @@ class Stage:
         self._bodies = self._add_shapes(self.drawing)
         self._axes = self._add_axes()
         self._lines: dict[str, Any] = {}
+        self._moving: list[tuple[Any, Ball]] = []
         self.alive = True
         self._threads: list[threading.Thread] = []
         self.pose(q)
@@ -46,7 +51,7 @@ class Stage:
 
     def announce(self) -> None:
         """Where the page is, also from another machine."""
-        print(f"{self.robot.name} is at {self.url} (Ctrl-C ends)")
+        print(f"{printable(self.robot.name)} is at {self.url} (Ctrl-C ends)")
         if self.host in ("127.0.0.1", "::1"):
             print(
                 f"from another machine: ssh -L {self.port}:localhost:{self.port} {socket.gethostname()}, then open the same address there"
@@ -81,8 +86,10 @@ class Stage:
             line.visible = shown
 
     def pose(self, q: np.ndarray) -> None:
-        """Moves the robot to a position (nq,)."""
-        poses = body_poses(self.robot.model, np.asarray(q, dtype=float))
+        """Moves the robot to a position (nq,). Where that is not finite, it stays where it is: a browser is never sent NaN."""
+        q = np.asarray(q, dtype=float)
+        if not np.all(np.isfinite(q)) or not np.all(np.abs(poses := body_poses(self.robot.model, q)) < _FURTHEST):
+            return
         turns = quaternions(poses[:, :3, :3])
         with self.server.atomic():
             for body, node in self._bodies.items():
@@ -114,10 +121,11 @@ class Stage:
         )
 
     def line(self, name: str, points: np.ndarray, color: tuple[int, int, int], width: float = 4.0) -> None:
-        """Draws a path through points (n, 3), or moves the one of that name. A single point is no path."""
+        """Draws a path through points (n, 3), or moves the one of that name. A single point is no path, and one that is not finite is left out."""
+        points = np.asarray(points, dtype=float)
+        points = points[np.all(np.abs(points) < _FURTHEST, axis=1)].astype(np.float32)
         if len(points) < 2:
             return
-        points = np.asarray(points, dtype=np.float32)
         segments = np.stack([points[:-1], points[1:]], axis=1)
         known = self._lines.get(name)
         if known is None:
@@ -125,6 +133,29 @@ class Stage:
             self._lines[name] = self.server.scene.add_line_segments(f"/lines/{name}", segments, color, **line)
         else:
             known.points = segments
+
+    def surround(self, drawn: Around) -> None:
+        """Draws obstacles, link spheres and targets."""
+        for k, (line, color) in enumerate(drawn.lines):
+            self.line(f"around_{k}", line, _bytes(color), 3.0)
+        for k, ball in enumerate(drawn.balls):
+            at, radius = ball.when(0.0)
+            above = _node(ball.body) if ball.body >= 0 else "/around"
+            opacity = None if ball.color[3] >= 1 else ball.color[3]
+            made = self.server.scene.add_icosphere(
+                f"{above}/ball_{k}", radius=1.0, scale=radius, color=_bytes(ball.color), opacity=opacity, position=at
+            )
+            if len(ball.t) > 1:
+                self._moving.append((made, ball))
+
+    def surround_at(self, seconds: float) -> None:
+        """Moves what moves around the robot to where it is at a time."""
+        for made, ball in self._moving:
+            made.position, made.scale = ball.when(seconds)
+
+    def note(self, text: str) -> None:
+        """A line of text on the panel, shown as it is."""
+        self.server.gui.add_markdown(as_text(text))
 
     def show_line(self, name: str, shown: bool) -> None:
         if name in self._lines:
@@ -168,9 +199,14 @@ def _node(body: int) -> str:
     return f"/robot/body_{body}" if body >= 0 else "/robot/world"
 
 
+def _bytes(color: tuple[float, float, float, float]) -> tuple[int, int, int]:
+    r, g, b = (round(255 * c) for c in color[:3])
+    return r, g, b
+
+
 def _add_shape(scene: Any, name: str, shape: Shape) -> None:
     look = {
-        "color": tuple(round(255 * c) for c in shape.color[:3]),
+        "color": _bytes(shape.color),
         "opacity": None if shape.color[3] >= 1 else shape.color[3],
         "position": shape.placement.p,
         "wxyz": quaternions(np.array(shape.placement.R)),
@@ -210,5 +246,5 @@ def _open(host: str, port: int, label: str) -> Any:
             probe.bind((host, 0))
     except (OSError, TypeError, OverflowError, UnicodeError):
         raise InputError(f"{host!r} is no address of this machine; 127.0.0.1 serves this machine alone, 0.0.0.0 everyone") from None
-    with _quiet():
+    with _quiet(), guarded(own_names(host)):
         return viser.ViserServer(host=host, port=port, label=label, verbose=False)

@@ -9,12 +9,13 @@ from typing import Any
 
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.program.program import Program
-from rigidgrad.targets.c import MARK, identifier
+from rigidgrad.targets.c import MARK
 from rigidgrad.targets.gpu import block_code, cuda_example, thread
 from rigidgrad.targets.gpu.block import BlockFunction
 from rigidgrad.targets.gpu.kernel import DTYPES, REAL, Kernel
 from rigidgrad.targets.gpu.text import argument_names
 from rigidgrad.targets.gpu.thread import ThreadFunction
+from rigidgrad.targets.names import comment, identifier, identifiers
 
 SPACE = {"float64": "f64", "float32": "f32"}
 SPLIT = ("velocities", "accelerations", "forces", "momenta")  # what the host computes for the split partitioning
@@ -23,10 +24,10 @@ SPLIT = ("velocities", "accelerations", "forces", "momenta")  # what the host co
 class Entry:
     """A function with its kernels, by shape, and its names in C."""
 
-    def __init__(self, key: str, program: Program, blocked: BlockFunction | None):
-        self.name = identifier(key)
+    def __init__(self, name: str, program: Program, blocked: BlockFunction | None):
+        self.name = name
         self.program = program
-        self.thread = Kernel(self.name, ThreadFunction(key, program))
+        self.thread = Kernel(self.name, ThreadFunction(name, program))
         self.block = Kernel(self.name, blocked) if blocked else None
         self.ins, self.outs = argument_names(program.inputs, program.outputs)
 
@@ -52,7 +53,8 @@ class Entry:
 def entries_of(programs: Mapping[str, Program], blocks: Mapping[str, BlockFunction | None]) -> dict[str, Entry]:
     if not programs:
         raise InputError("there is nothing to generate: name at least one function")
-    return {key: Entry(key, program, blocks.get(key)) for key, program in programs.items()}
+    names = identifiers(programs, suffixes=("", "_launch", "_state", "_block", "_thread_kernel", "_block_kernel"))
+    return {key: Entry(names[key], program, blocks.get(key)) for key, program in programs.items()}
 
 
 def render(
@@ -88,7 +90,7 @@ def render(
 
 def _kernels(name: str, entries: Mapping[str, Entry], splits: Mapping[str, Kernel], sweep: Program | None) -> str:
     """Included once a type of number, within a namespace of its own."""
-    parts = [f"/* {name}: {MARK}; do not edit. Included by the header, once for each type of number. */"]
+    parts = [f"/* {comment(name)}: {MARK}; do not edit. Included by the header, once for each type of number. */"]
     blocked = [e.block for e in entries.values() if e.block] + list(splits.values())
     if blocked:
         model = blocked[0].function.model  # type: ignore[union-attr]
@@ -110,7 +112,7 @@ def _header(
 ) -> str:
     listed = "\n".join(_summary(e, notes.get(key, "")) for key, e in entries.items())
     text = [
-        _TOP.substitute(name=prefix, title=_comment(name), mark=MARK, listed=listed, prelude=_prelude()),
+        _TOP.substitute(name=prefix, title=comment(name), mark=MARK, listed=listed, prelude=_prelude()),
         f"namespace {prefix} {{",
     ]
     for dtype in dtypes:
@@ -129,14 +131,10 @@ def _prelude() -> str:
     return (block_code.CODE / "prelude_cuda.h").read_text(encoding="utf-8")
 
 
-def _comment(text: str) -> str:
-    return " ".join(text.split()).replace("*/", "* /")
-
-
 def _summary(e: Entry, note: str) -> str:
     ins, outs = e.sizes()
     shapes = " -> ".join(", ".join(f"{k} ({n})" for k, n in part) for part in (ins, outs))
-    return f" *   {e.name}: {shapes}{f'. {_comment(note)}' if note else ''}"
+    return f" *   {e.name}: {shapes}{f'. {comment(note)}' if note else ''}"
 
 
 def _host_functions(e: Entry, dtype: str) -> str:

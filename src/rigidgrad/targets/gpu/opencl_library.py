@@ -10,11 +10,12 @@ from typing import Any
 from rigidgrad.errors import unknown_name
 from rigidgrad.program.nesting import flatten
 from rigidgrad.program.program import Program
-from rigidgrad.targets.c import MARK, identifier
+from rigidgrad.targets.c import MARK
 from rigidgrad.targets.gpu import block_code
 from rigidgrad.targets.gpu.block import BlockFunction
 from rigidgrad.targets.gpu.cuda_library import Entry, entries_of
 from rigidgrad.targets.gpu.kernel import DTYPES, REAL
+from rigidgrad.targets.names import comment, identifier
 
 
 def render(
@@ -47,7 +48,7 @@ def render(
 
 def _kernels(name: str, entries: Mapping[str, Entry]) -> str:
     parts = [
-        f"/* {name}: {MARK}; do not edit. Build with -DREAL64=1 for double, -DREAL64=0 for float. */",
+        f"/* {comment(name)}: {MARK}; do not edit. Build with -DREAL64=1 for double, -DREAL64=0 for float. */",
         "#ifndef REAL64\n#define REAL64 0\n#endif",
         (block_code.CODE / "prelude_opencl.h").read_text(encoding="utf-8"),
     ]
@@ -63,7 +64,7 @@ def _header(prefix: str, name: str, entries: Mapping[str, Entry], dtypes: Sequen
     for key, e in entries.items():
         ins, outs = e.sizes()
         rows = f"{{{', '.join(f'{{{k}, {s}}}' for k, s in ins)}}}, {{{', '.join(f'{{{k}, {s}}}' for k, s in outs)}}}"
-        functions.append(f"/* {' '.join(notes.get(key, '').split())} */" if notes.get(key) else "")
+        functions.append(f"/* {comment(notes[key])} */" if notes.get(key) else "")
         for dtype in dtypes:
             real = REAL[dtype]
             many = f'rigidgrad::Launch{{"{e.thread.entry}", {e.thread.threads}, {e.thread.states}}}'
@@ -72,7 +73,7 @@ def _header(prefix: str, name: str, entries: Mapping[str, Entry], dtypes: Sequen
                 f"inline void {e.name}(rigidgrad::Device &device, int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic) {{\n"
                 f"  rigidgrad::run<{real}>(device, n, {rows}, rigidgrad::choose(shape, n) == rigidgrad::Shape::block ? {few} : {many});\n}}"
             )
-    return _TOP.substitute(name=prefix, title=" ".join(name.split()), mark=MARK, functions="\n".join(filter(None, functions)))
+    return _TOP.substitute(name=prefix, title=comment(name), mark=MARK, functions="\n".join(filter(None, functions)))
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from rigidgrad.targets.c import identifier
+from rigidgrad.targets.names import identifiers
 
 # names that kernels use for themselves
 _WORDS = """s t e g i j k m n low high inside from row rows base tile in work r c real global local constant kernel private half uint size_t
@@ -38,15 +38,5 @@ def real_table(name: str, numbers: Iterable[float]) -> str:
 
 def argument_names(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Names of arguments in C for inputs and outputs, all different."""
-    taken = set(_OURS)
-
-    def name(key: str, otherwise: str) -> str:
-        plain = identifier(key)
-        if plain in taken:
-            plain += otherwise
-        while plain in taken:
-            plain += "_"
-        taken.add(plain)
-        return plain
-
-    return {k: name(k, "_") for k in inputs}, {k: name(k, "_out") for k in outputs}
+    ins = identifiers(inputs, taken=_OURS, otherwise="_")
+    return ins, identifiers(outputs, taken=_OURS.union(ins.values()), otherwise="_out")

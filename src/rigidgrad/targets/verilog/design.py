@@ -11,7 +11,7 @@ from rigidgrad.errors import InputError
 from rigidgrad.fixed.format import Fixed
 from rigidgrad.fixed.ranges import constant_bits
 from rigidgrad.program.program import Program
-from rigidgrad.targets.c import identifier
+from rigidgrad.targets.names import comment, identifiers
 from rigidgrad.targets.verilog import render as text
 from rigidgrad.targets.verilog.circuit import Circuit, assemble
 from rigidgrad.targets.verilog.lower import Delays, critical_path, lower, operation_counts
@@ -88,18 +88,18 @@ class Design:
     def files(self) -> dict[str, str]:
         """The circuit, its harness for Verilator, and a description."""
         d = self.describe()
-        comment = "\n".join(
+        about = "\n".join(
             [
-                f"{self.function}, {self.format}, {d['multipliers']} multipliers, {d['adders']} adders: {d['cycles']} cycles, a state every {d['interval']}.",
+                f"{comment(self.function)}, {self.format}, {d['multipliers']} multipliers, {d['adders']} adders: {d['cycles']} cycles, a state every {d['interval']}.",
                 "Stream in:  "
-                + ", ".join(f"{k} {tuple(s)}" for k, s in d["inputs"].items())
+                + ", ".join(f"{comment(k)} {tuple(s)}" for k, s in d["inputs"].items())
                 + f", {d['words_per_beat']} words a beat, row-major.",
-                "Stream out: " + ", ".join(f"{k} {tuple(s)}" for k, s in d["outputs"].items()) + ".",
+                "Stream out: " + ", ".join(f"{comment(k)} {tuple(s)}" for k, s in d["outputs"].items()) + ".",
                 "out_flags: bit 0, a number of this state saturated; bit 1, an input was no number of the format.",
             ]
         )
         return {
-            f"{self.name}.v": text.verilog(self.circuit, self.name, floats=self.floats, comment=comment),
+            f"{self.name}.v": text.verilog(self.circuit, self.name, floats=self.floats, comment=about),
             f"{self.name}_harness.cpp": harness(self.circuit, self.name),
             f"{self.name}.json": json.dumps({"about": MARK} | d, indent=1) + "\n",
         }
@@ -165,6 +165,7 @@ def render(
     """The files of a circuit for each program; options as for `design`."""
     del notes, samples, dtypes
     files: dict[str, str] = {}
+    names = identifiers(f"{name}_{function}" for function in programs)
     for function, program in programs.items():
-        files |= design(program, function, identifier(f"{name}_{function}"), **options).files()
+        files |= design(program, function, names[f"{name}_{function}"], **options).files()
     return files

@@ -38,7 +38,7 @@ class Simulator:
 
     def __init__(self, design: Design, folder: Path, *, optimised: bool = False):
         verilator = tools.need("verilator")
-        self.design, self.folder = design, folder
+        self.design, self.folder = design, folder.resolve()  # the model runs there, not in the caller's folder
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in design.files().items():
             (folder / name).write_text(text, encoding="utf-8")

@@ -43,6 +43,8 @@ def run(command: Sequence[str], folder: Path, timeout: float | None = None) -> s
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         raise ToolError(f"{Path(command[0]).name} took longer than {timeout:.0f} s") from None
+    except OSError as error:
+        raise ToolError(f"{command[0]} cannot be started: {error}") from None
     if result.returncode:
         said = "\n".join((result.stderr.strip() or result.stdout.strip()).splitlines()[-12:])
         raise ToolError(f"{Path(command[0]).name} failed (exit code {result.returncode}):\n{said}")

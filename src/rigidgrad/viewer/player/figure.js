@@ -8,7 +8,7 @@ const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4];
 const ICONS = {
   play: "M4 2l10 6-10 6z", pause: "M3 2h4v12H3zM9 2h4v12H9z", home: "M8 1l7 6h-2v7H9.5v-4h-3v4H3V7H1z",
   theme: "M8 1a7 7 0 1 0 0 14zM8 1a7 7 0 0 1 0 14v-1.3A5.7 5.7 0 0 0 8 2.3z", joints: "M1 3h8v2H1zM11 2h2v4h-2zM1 11h3v2H1zM6 10h2v4H6zM10 11h5v2h-5zM14 3h1v2h-1z",
-  axes: "M7 9V1h2v8l5 4-1.2 1.5L8 10.8l-4.8 3.7L2 13z", path: "M1 14C2 4 7 4 8 8s5 4 6-6l1.5.3C14 11 8 12 6.6 8.5 5.5 6 3.5 8 2.5 14z",
+  balls: "M8 2a6 6 0 1 0 .01 0zM8 4a4 4 0 1 1-.01 0z", axes: "M7 9V1h2v8l5 4-1.2 1.5L8 10.8l-4.8 3.7L2 13z", path: "M1 14C2 4 7 4 8 8s5 4 6-6l1.5.3C14 11 8 12 6.6 8.5 5.5 6 3.5 8 2.5 14z",
 };
 
 function element(tag, attributes = {}, ...children) {
@@ -36,10 +36,11 @@ class Player {
     this.motion = data.motion ? new Motion(data.motion, data.nq, units) : null;
     this.time = 0, this.speed = 1, this.playing = false, this.visible = true;
     this.q = this.motion ? this.motion.frame(0) : data.start.slice();
-    this.showPath = true, this.showAxes = false;
+    this.showPath = true, this.showAxes = false, this.showBalls = true;
     this.camera = new Camera(data.low, data.high);
     this.floor = Math.min(0, data.low[2]) - 1e-4 * this.camera.size;
     this.paths = data.paths.map((path) => ({ ...path, points: floats(path.points) }));
+    this.balls = data.balls.map((ball) => ({ ...ball, t: floats(ball.t), at: floats(ball.at), radius: floats(ball.radius) }));
     this.trace = this.motion && data.trace ? this.traced() : null;
     this.build();
     this.picture = new Picture(this.canvas, data.shapes);
@@ -112,6 +113,7 @@ class Player {
     };
     const playback = this.motion ? [this.playButton, this.slider, this.clock, this.speeds] : [element("span", { class: "gap" })];
     const extras = this.trace || this.paths.length ? [toggle("path", "Show paths", "showPath")] : [];
+    if (this.balls.length) extras.push(toggle("balls", "Show obstacles, spheres and targets", "showBalls"));
     this.panel = element("div", { class: "joints", hidden: Boolean(this.motion) || innerWidth < 700 });
     this.buildDials();
     const dialsButton = button("joints", "Joint sliders", () => {
@@ -250,6 +252,7 @@ class Player {
     picture.drawGround([camera.middle[0], camera.middle[1], this.floor], 8 * size, cell);
     if (this.showPath) this.drawPaths();
     data.points.forEach((spot) => picture.drawBall(spot.at, spot.radius || 0.02 * size, spot.color));
+    if (this.showBalls) this.drawBalls(poses);
     if (this.showAxes) {
       const segments = this.joints.flatMap((joint, i) => {
         if (!joint.axis) return [];
@@ -270,6 +273,19 @@ class Player {
   free() {
     const wide = this.canvas.clientWidth, tall = this.canvas.clientHeight, panel = this.panel.hidden ? 0 : this.panel.offsetWidth + 8;
     return [panel < 0.5 * wide ? 1 - panel / wide : 1, Math.max(1 - (this.bar.offsetHeight + 8) / tall, 0.5)];
+  }
+
+  // Where balls are now: solid ones first, then those one can see through, from far to near.
+  drawBalls(poses) {
+    const eye = this.camera.eye(), placed = this.balls.map((ball) => {
+      const k = Math.max(ball.t.findLastIndex((t) => t <= this.time), 0), next = Math.min(k + 1, ball.t.length - 1);
+      const part = next > k ? (this.time - ball.t[k]) / (ball.t[next] - ball.t[k]) : 0, mixed = (a, b) => a + part * (b - a);
+      const own = [0, 1, 2].map((i) => mixed(ball.at[3 * k + i], ball.at[3 * next + i]));
+      const at = point(bodyPose(poses, ball.body), own), away = add(at, eye, -1);
+      return { at, radius: mixed(ball.radius[k], ball.radius[next]), color: ball.color, away: dot(away, away) };
+    });
+    placed.sort((a, b) => (b.color[3] >= 1) - (a.color[3] >= 1) || b.away - a.away);
+    placed.forEach((ball) => this.picture.drawBall(ball.at, ball.radius, ball.color));
   }
 
   drawPaths() {

@@ -175,7 +175,9 @@ class Picture {
     gl.uniformMatrix4fv(u.place, false, [radius, 0, 0, 0, 0, radius, 0, 0, 0, 0, radius, 0, ...centre, 1]);
     gl.uniform4fv(u.color, color);
     gl.bindVertexArray(this.ball.array);
+    gl.depthMask(color[3] >= 1); // what one can see through hides nothing
     gl.drawArrays(gl.TRIANGLES, 0, this.ball.count);
+    gl.depthMask(true);
   }
 
   drawGround(middle, reach, cell) {

@@ -6,7 +6,7 @@ from rigidgrad import charts
 from rigidgrad.reproduce import readings
 from rigidgrad.reproduce.entry import FPGA, GPU, Entry, Results, Row, device, fact, number, statement
 
-SEED = "003"
+SEED = "Plancher 2021"
 CPU_HARDWARE = "Intel i7-7700, 4 cores, 3.6 GHz"
 HARDWARE = (
     f"{CPU_HARDWARE}; NVIDIA GTX 2080, 1.7 GHz, PCIe 3; Xilinx VCU118, 55.6 MHz, PCIe 1; float32, on the FPGA 32-bit fixed point; iiwa14"

@@ -9,7 +9,7 @@ from rigidgrad import charts
 from rigidgrad.reproduce import readings
 from rigidgrad.reproduce.entry import Entry, Results, Row, Span, fact, number, statement
 
-SEED = "002"
+SEED = "Lynghus 2026"
 HARDWARE = "NVIDIA A100 40GB PCIe; CPU code on an AMD EPYC 7413; Futhark 0.26, float64"
 BRANCHINGS = (1.0, 1.01, 1.5, 2.0)
 BECAUSE = "The same algorithms on this machine's cores, compiled by Numba and LLVM; the vector trees of the thesis run on a GPU there."

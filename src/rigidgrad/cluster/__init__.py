@@ -1,32 +1,35 @@
 """Many problems on many processes or machines: rows shared out in chunks by dask, results kept as Parquet files, so that nothing finished is ever done again.
 
-A folder holds a manifest and one file a chunk. A worker writes a chunk's file under another name and renames it when it is whole: what is there is finished. After a
-crash, or with more workers, the same call goes on where it was.
+A folder holds a manifest and one file per chunk (`folder`). After a crash, or with more workers, the same call goes on where it was; two such calls at once share the work.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import sys
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rigidgrad.cluster.folder import Results, begin, load, parquet
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.solve import solve as solve_all
 from rigidgrad.errors import InputError, RigidgradError
 
 Task = Callable[[dict[str, np.ndarray]], Mapping[str, Any]]
-_MANIFEST = "manifest.json"
-_PATIENCE = 10  # seconds for a scheduler to answer
+__all__ = ["Results", "load", "local", "map", "solve"]
+_PATIENCE = 10  # seconds for a scheduler to answer, and for files of workers to be seen here
+_LOST = 60  # seconds without any worker, after which those of this machine will not come back
+_FINAL = ("finished", "error", "cancelled")  # states of a future; one that is "lost" is computed again
 _CHUNK = 240  # rows: enough for lanes and to hide what a task costs, few enough to share out
 # dask looks at its processes up to a hundred times a second, on the cores and under the lock that their work needs
 _SELDOM = {
@@ -34,47 +37,9 @@ _SELDOM = {
     "distributed.worker.memory.monitor-interval": "1s",
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "5s",
+    # a worker that is not back after this is given up for good, also while it starts again for the second time, or slowly
+    "distributed.deploy.lost-worker-timeout": "8760h",
 }
-
-
-@dataclass(frozen=True)
-class Results:
-    """What a folder holds. `results["cost"]` is an array over all rows, in their order; unfinished rows make it an error."""
-
-    folder: Path
-    rows: int
-    chunk: int
-
-    @property
-    def parts(self) -> list[Path]:
-        """The finished chunks' files."""
-        return sorted(self.folder.glob("part-*.parquet"))
-
-    @property
-    def finished(self) -> bool:
-        return len(self.parts) == math.ceil(self.rows / self.chunk)
-
-    @property
-    def columns(self) -> list[str]:
-        parts = self.parts
-        return [name for name in _parquet().read_schema(parts[0]).names if name != "row"] if parts else []
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if not self.finished:
-            raise RigidgradError(
-                f"{self.folder} has {len(self.parts)} of {math.ceil(self.rows / self.chunk)} chunks: run the same call again, it goes on there"
-            )
-        if name not in self.columns:
-            raise InputError(f"there is no column {name!r} in {self.folder}; there are {', '.join(self.columns)}")
-        return np.concatenate([_read(part, name) for part in self.parts])
-
-
-def load(folder: str | Path) -> Results:
-    """The results that a folder holds, finished or not."""
-    manifest = _manifest(Path(folder))
-    if manifest is None:
-        raise InputError(f"{folder} holds no results: it has no {_MANIFEST}")
-    return Results(Path(folder), manifest["rows"], manifest["chunk"])
 
 
 def map(  # noqa: A001 - it is rg.cluster.map
@@ -85,45 +50,115 @@ def map(  # noqa: A001 - it is rg.cluster.map
     chunk: int = _CHUNK,
     cluster: Any = None,
     workers: int | None = None,
+    security: Any = None,
     name: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
     """`task` of all rows, `chunk` of them at a time, into `folder`, which all workers must see.
 
     `rows` are arrays whose first axes agree; `task` gets a dict of them, cut, and returns a dict of arrays or lists with as many rows. `cluster` is None for processes
-    on this machine (`workers` of them, else one a core), the address of a dask scheduler, or a cluster or client of dask's, such as dask_jobqueue.SLURMCluster(…).
-    What `folder` has is not computed again; rows, chunk and `name` (or the task's own) must be those that it was begun with. `progress(done, all)` hears of chunks.
+    on this machine (`workers` of them, else one per core), the address of a dask scheduler, or a cluster or client of dask's, such as dask_jobqueue.SLURMCluster(…).
+    `security` is a dask.distributed.Security, for connections by TLS to that address or among processes here. What `folder` has is not computed again; rows, chunk and
+    `name` (or the task's own) must be those that it was begun with. `progress(done, all)` hears of chunks. It returns when every chunk is finished; else it raises.
     """
     given = {key: np.asarray(value) for key, value in rows.items()}
     count = _same_length(given)
     _check_whole("chunk", chunk)
     if workers is not None:
         _check_whole("workers", workers)
-    _parquet()
-    results = _begin(Path(folder), given, count, chunk, name or _name_of(task))
-    missing = [k for k in range(math.ceil(count / chunk)) if not _part(results.folder, k).exists()]
+    parquet()
+    results = begin(Path(folder), given, count, chunk, name or _name_of(task))
+    results.check()
+    missing = [k for k in range(results.chunks) if not results.part(k).exists()]
     if missing:
         report = progress or _bar
-        done = math.ceil(count / chunk) - len(missing)
-        report(done, done + len(missing))
-        failures: list[str] = []
-        with _client(cluster, min(workers or os.cpu_count() or 1, len(missing))) as client:
-            cut = {k: {key: value[k * chunk : (k + 1) * chunk] for key, value in given.items()} for k in missing}
-            shared = client.scatter(task, broadcast=True, hash=False)
-            futures = [client.submit(_work, shared, cut[k], str(results.folder.resolve()), k, k * chunk, pure=False) for k in missing]
-            from dask.distributed import as_completed
-
-            for future in as_completed(futures):
-                if future.status == "error":
-                    failures.append(str(future.exception()))
-                else:
-                    done += 1
-                    report(done, len(missing) + math.ceil(count / chunk) - len(missing))
+        report(results.chunks - len(missing), results.chunks)
+        with _client(cluster, min(workers or os.cpu_count() or 1, len(missing)), security) as client:
+            failures = _share_out(client, task, given, results, missing, report)
         if failures:
             raise RigidgradError(
                 f"{len(failures)} of {len(missing)} chunks failed; the others are kept in {folder}, and the same call tries these again. The first said: {failures[0]}"
             )
+        _wait_for_files(results)
     return results
+
+
+def _share_out(
+    client: Any, task: Task, rows: dict[str, np.ndarray], results: Results, missing: list[int], report: Callable[[int, int], None]
+) -> list[str]:
+    """What each chunk that failed said. A chunk carries the task itself: nothing that other chunks need is lost with a worker."""
+    import cloudpickle  # dask's own
+
+    sent = cloudpickle.dumps(task)
+    there = Results(results.folder.resolve(), results.rows, results.chunk, results.run)
+    futures = {}
+    for k in missing:
+        cut = {key: value[k * results.chunk : (k + 1) * results.chunk] for key, value in rows.items()}
+        futures[client.submit(_work, sent, cut, there, k, pure=False)] = k
+    done, failures = results.chunks - len(missing), []
+    for future in _ended(client, futures):
+        number = futures.pop(future)  # dask need not repeat it when its worker is lost
+        status = future.status
+        if status == "finished" or results.part(number).exists():
+            done += 1
+            report(done, results.chunks)
+        elif status == "error":
+            failures.append(str(future.exception()))
+        else:
+            failures.append(f"dask gave chunk {number} up ({status}): its workers or the scheduler were lost")
+    return failures
+
+
+def _ended(client: Any, futures: Collection[Any]) -> Iterator[Any]:
+    """Futures as they end. dask waits for workers without a word, for ever: here an error where they are of this machine, and a warning where they may still come.
+
+    Their states are read, which asks nobody: dask's own iterator belongs to the client that was opened last, and waits for ever where that is another one and closes.
+    """
+    from dask.distributed import LocalCluster
+
+    waiting = list(futures)
+    seen = asked = time.monotonic()
+    while waiting:
+        began = time.monotonic()
+        ended: list[Any] = []
+        left: list[Any] = []
+        for future in waiting:
+            (ended if future.status in _FINAL else left).append(future)
+        waiting = left
+        now = time.monotonic()
+        time.sleep(max(0.01, 10.0 * (now - began)))  # most of the time is the workers'
+        yield from ended
+        if ended:
+            seen = now
+        elif now - asked > 1:
+            asked = now
+            if _workers(client):
+                seen = now
+            elif now - seen > _LOST:
+                if isinstance(client.cluster, LocalCluster):
+                    raise RigidgradError(
+                        "no worker is left on this machine; finished chunks are kept, and the same call, with new workers, goes on there"
+                    )
+                warnings.warn(f"there has been no worker at {client.scheduler.address} for {_LOST} s: waiting for one", stacklevel=4)
+                seen = math.inf  # said once
+
+
+def _workers(client: Any) -> int:
+    try:
+        return len(client.nthreads())
+    except (OSError, TimeoutError):
+        return 0
+
+
+def _wait_for_files(results: Results) -> None:
+    """Workers have written all files; a network file system may show them late."""
+    until = time.monotonic() + _PATIENCE
+    while not results.finished:
+        if time.monotonic() > until:
+            raise RigidgradError(
+                f"workers finished all {results.chunks} chunks, but {results.folder} has {len(results.parts)} of them here: is it a folder that all machines share?"
+            )
+        time.sleep(0.1)
 
 
 def solve(
@@ -165,14 +200,25 @@ def solve(
 
 
 @contextmanager
-def local(workers: int | None = None) -> Iterator[Any]:
-    """A client of so many processes on this machine, one a core unless told: for several calls of `map` or `solve`, each with `cluster=client`."""
+def local(workers: int | None = None, *, security: Any = None, dashboard: str | None = "127.0.0.1:0") -> Iterator[Any]:
+    """A client of so many processes on this machine, one per core unless told: for several calls of `map` or `solve`, each with `cluster=client`.
+
+    Everything listens on 127.0.0.1 alone. `security` is a dask.distributed.Security: other users of this machine can then not connect. `dashboard` is where dask's web
+    page is served (None: no page); it has no password.
+    """
     if workers is not None:
         _check_whole("workers", workers)
     distributed = _distributed()
+    _check_security(security)
     from dask import config
 
-    options = {"n_workers": workers or os.cpu_count(), "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    options: dict[str, Any] = {"n_workers": workers or os.cpu_count(), "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
+    # without a page the scheduler serves its health all the same, on all interfaces unless told where
+    options |= {
+        "dashboard_address": dashboard or "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": dashboard is not None},
+        "security": security,
+    }
     with config.set(_SELDOM), distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 
@@ -216,106 +262,47 @@ class _Solve:
 # --- workers ------------------------------------------------------------------------------------------------------------------------------
 
 
-def _work(task: Task, rows: dict[str, np.ndarray], folder: str, number: int, first: int) -> int:
-    """One chunk, unless its file is there: dask repeats what a lost worker had answered."""
-    path = _part(Path(folder), number)
-    if not path.exists():
-        count = len(next(iter(rows.values())))
+def _work(sent: bytes, rows: dict[str, np.ndarray], results: Results, number: int) -> int:
+    """One chunk, unless its file is there: dask repeats what a lost worker had answered, and another call may have been quicker."""
+    if not results.part(number).exists():
+        first, count = number * results.chunk, len(next(iter(rows.values())))
         table: dict[str, Any] = {"row": np.arange(first, first + count)} | dict(rows)
-        for name, values in task(dict(rows)).items():
+        for name, values in _received(sent)(dict(rows)).items():
             if name in table:
                 raise InputError(f"the task's result {name!r} has the name of an input")
             if len(values) != count:
                 raise InputError(f"the task's result {name!r} has {len(values)} rows; it was given {count}")
             table[name] = values
-        scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            _write(scratch, table)
-            os.replace(scratch, path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        results.write(number, table)
     return number
 
 
+@lru_cache(maxsize=2)
+def _received(sent: bytes) -> Task:
+    """The task, once per worker: what it compiled stays with it."""
+    import pickle
+
+    return pickle.loads(sent)
+
+
 @contextmanager
-def _client(cluster: Any, workers: int) -> Iterator[Any]:
+def _client(cluster: Any, workers: int, security: Any) -> Iterator[Any]:
     distributed = _distributed()
+    _check_security(security)
+    if security is not None and cluster is not None and not isinstance(cluster, str):
+        raise InputError("security is for an address or for processes here: a cluster or client of dask's has its own")
     if isinstance(cluster, distributed.Client):
         yield cluster
     elif cluster is not None:
         try:
-            client = distributed.Client(cluster, timeout=_PATIENCE)
-        except (OSError, TimeoutError, ValueError) as error:
+            client = distributed.Client(cluster, timeout=_PATIENCE, **({"security": security} if security is not None else {}))
+        except (OSError, TimeoutError, ValueError, TypeError) as error:
             raise RigidgradError(f"there is no dask scheduler at {cluster!r}: {error}") from None
         with client:
             yield client
     else:
-        with local(workers) as client:
+        with local(workers, security=security) as client:
             yield client
-
-
-# --- the folder ---------------------------------------------------------------------------------------------------------------------------
-
-
-def _begin(folder: Path, rows: dict[str, np.ndarray], count: int, chunk: int, name: str) -> Results:
-    """The manifest is written, or must say the same."""
-    digest = hashlib.sha256()
-    for key in sorted(rows):
-        array = np.ascontiguousarray(rows[key])
-        digest.update(repr((key, array.shape, array.dtype.str)).encode())
-        digest.update(array.tobytes())
-    wanted = {"rows": count, "chunk": chunk, "task": name, "inputs": digest.hexdigest()}
-    found = _manifest(folder)
-    if found is None:
-        if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty and holds no results: name another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _MANIFEST).write_text(json.dumps(wanted, indent=1) + "\n")
-    elif found != wanted:
-        other = ", ".join(key for key in wanted if found.get(key) != wanted[key])
-        raise InputError(f"{folder} was begun with other {other}: name another folder, or delete this one")
-    return Results(folder, count, chunk)
-
-
-def _manifest(folder: Path) -> dict[str, Any] | None:
-    try:
-        return dict(json.loads((folder / _MANIFEST).read_text()))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        raise InputError(f"{folder / _MANIFEST} is damaged: name another folder") from None
-
-
-def _part(folder: Path, number: int) -> Path:
-    return folder / f"part-{number:06d}.parquet"
-
-
-def _write(path: Path, table: dict[str, Any]) -> None:
-    """Rows of arrays are lists of a fixed size; their shape is in the field's metadata."""
-    import pyarrow as pa
-
-    fields, columns = [], []
-    for name, values in table.items():
-        array = np.asarray(values)
-        if array.ndim <= 1:
-            column = pa.array(array if array.dtype.kind in "fiub" else [str(v) for v in values])
-            fields.append(pa.field(name, column.type))
-        else:
-            column = pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), math.prod(array.shape[1:]))
-            fields.append(pa.field(name, column.type, metadata={"shape": json.dumps(array.shape[1:])}))
-        columns.append(column)
-    # numbers hardly repeat: looking for repetition would take most of the time
-    words = [field.name for field in fields if field.type == "string"]
-    _parquet().write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), path, use_dictionary=words)
-
-
-def _read(path: Path, name: str) -> np.ndarray:
-    table = _parquet().read_table(path, columns=[name])
-    metadata = table.schema.field(name).metadata or {}
-    column = table.column(name).combine_chunks()
-    if b"shape" in metadata:
-        return np.asarray(column.flatten()).reshape(len(column), *json.loads(metadata[b"shape"]))
-    return np.array(column.to_pylist()) if column.type == "string" else np.asarray(column)
 
 
 # --- small things -------------------------------------------------------------------------------------------------------------------------
@@ -338,6 +325,11 @@ def _check_whole(name: str, value: Any) -> None:
         raise InputError(f"{name} is a whole number of at least 1, not {value!r}")
 
 
+def _check_security(security: Any) -> None:
+    if security is not None and not isinstance(security, _distributed().Security):
+        raise InputError(f"security is a dask.distributed.Security, not {type(security).__name__}")
+
+
 def _name_of(task: Any) -> str:
     return f"{getattr(task, '__module__', '')}.{getattr(task, '__qualname__', type(task).__qualname__)}"
 
@@ -348,14 +340,6 @@ def _bar(done: int, total: int) -> None:
         print(
             f"\r[{'#' * filled}{'.' * (30 - filled)}] {done}/{total} chunks", end="\n" if done == total else "", file=sys.stderr, flush=True
         )
-
-
-def _parquet() -> Any:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise RigidgradError("results are kept as Parquet files: pip install 'rigidgrad[cluster]'") from None
-    return parquet
 
 
 def _distributed() -> Any:

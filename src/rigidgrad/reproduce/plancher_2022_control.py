@@ -10,7 +10,7 @@ from rigidgrad.reproduce import readings
 from rigidgrad.reproduce.entry import Entry, Results, Row, fact, number, statement
 from rigidgrad.robot import load
 
-SEED = "004"
+SEED = "Plancher 2022"
 LAPTOP = "Intel i7-7700HQ, 4 cores, 2.8 GHz; NVIDIA GTX 1060; float32"
 DDP_BECAUSE = "One core with step sizes and blocks in SIMD lanes, float64; the dissertation had a thread a block on four cores, or a GPU. All step sizes are always simulated, as on its GPU."
 START = tuple(math.pi * x for x in (-0.5, 0.25, 0.167, -0.167, 0.125, 0.167, 0.5))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rigidgrad import charts
-from rigidgrad.reproduce import readings, seed_003
+from rigidgrad.reproduce import plancher_2021, readings
 from rigidgrad.reproduce.entry import FPGA, GPU, Entry, Results, Row, device, fact, number
 
-SEED = "004"
+SEED = "Plancher 2022"
 OLD = "Intel i7-7700, 4 cores, 3.6 GHz; NVIDIA GTX 2080, 1.7 GHz; float32"
 NEW = "Intel i7-10700K, 8 cores, 3.8 GHz, Pinocchio's generated code; NVIDIA RTX 3080, 1.44 GHz; float32"
 ROBOTS = {"iiwa14": "iiwa14", "hyq": "HyQ", "atlas": "Atlas"}
@@ -61,7 +61,7 @@ def _steps_chart(r: Results) -> list[str]:
 
 
 def _fig_5_6(r: Results) -> list[Row]:
-    return [*seed_003.cpu_batches(r), device("GPU, times faster than the CPU, N = 16 to 128", (1.2, 3.0), GPU, "x")]
+    return [*plancher_2021.cpu_batches(r), device("GPU, times faster than the CPU, N = 16 to 128", (1.2, 3.0), GPU, "x")]
 
 
 def _fig_5_7(r: Results) -> list[Row]:
@@ -169,8 +169,8 @@ def _fig_7_1(r: Results) -> list[Row]:
         device("GPU, times slower than the CPU", 2.5, GPU, "x"),
         device("FPGA, times faster than the CPU", 5.6, FPGA, "x"),
         device("ASIC (12 nm, synthesised), times faster than the FPGA", 7.2, FPGA, "x"),
-        fact("cycles of our circuit, 32 multipliers", seed_003.circuit_cycles(r)),
-        seed_003.simulated(r),
+        fact("cycles of our circuit, 32 multipliers", plancher_2021.circuit_cycles(r)),
+        plancher_2021.simulated(r),
         fact(
             "one gradient on our CPU, from q, v, a and M⁻¹", readings.part(r, "claims", "single", "iiwa14", "fused_gradient", "best"), "µs"
         ),
@@ -187,9 +187,9 @@ ENTRIES = (
         "Gradients' share of MPC",
         "several, from the literature",
         ("parallel_ddp",),
-        seed_003.gradient_share,
-        seed_003.SHARE_BECAUSE,
-        seed_003.share_chart,
+        plancher_2021.gradient_share,
+        plancher_2021.SHARE_BECAUSE,
+        plancher_2021.share_chart,
     ),
     Entry(
         SEED,
@@ -200,7 +200,7 @@ ENTRIES = (
         _fig_5_4,
         "The steps are one Program here and cannot be timed apart: their operations are counted instead.",
         _steps_chart,
-        seed_003.ON_A_GPU,
+        plancher_2021.ON_A_GPU,
     ),
     Entry(
         SEED,
@@ -208,10 +208,10 @@ ENTRIES = (
         "Split, fused and completely fused kernels",
         OLD,
         ("gpu",),
-        seed_003.partitioning,
+        plancher_2021.partitioning,
         "An estimate from flops, bytes and barriers is shown, not a measurement.",
-        seed_003.partitioning_chart,
-        seed_003.ON_A_GPU,
+        plancher_2021.partitioning_chart,
+        plancher_2021.ON_A_GPU,
     ),
     Entry(
         SEED,
@@ -221,8 +221,8 @@ ENTRIES = (
         ("claims",),
         _fig_5_6,
         "The dissertation's times stand in a picture only; its text has the ratio.",
-        seed_003.batches_chart,
-        seed_003.ON_A_GPU,
+        plancher_2021.batches_chart,
+        plancher_2021.ON_A_GPU,
     ),
     Entry(
         SEED,
@@ -233,7 +233,7 @@ ENTRIES = (
         _fig_5_7,
         f"{CPU_BECAUSE} What ours gains over it is largest for the smallest robot (Table 5.2), and so the ratio between robots grows.",
         _scaling_chart,
-        seed_003.ON_A_GPU,
+        plancher_2021.ON_A_GPU,
     ),
     Entry(
         SEED,
@@ -243,7 +243,7 @@ ENTRIES = (
         ("dynamics", "claims", "gpu"),
         _table_5_2,
         CPU_BECAUSE,
-        device=seed_003.ON_A_GPU,
+        device=plancher_2021.ON_A_GPU,
     ),
     Entry(
         SEED,
@@ -254,7 +254,7 @@ ENTRIES = (
         _fig_5_8,
         "Two threads on two cores, called from Python; there eight threads on eight cores. Starting a batch costs little here, so that time grows nearly with N, and the ratio to small batches is larger although each is faster.",
         _batch_chart,
-        seed_003.ON_A_GPU,
+        plancher_2021.ON_A_GPU,
     ),
     Entry(
         SEED,
@@ -274,7 +274,7 @@ ENTRIES = (
         _spread,
         "A virtual machine with two cores that it shares with others, and a system that was not told to leave them alone; there a workstation with its clock fixed. 1% of a"
         " batch of a few microseconds is some tens of nanoseconds.",
-        device=seed_003.ON_A_GPU,
+        device=plancher_2021.ON_A_GPU,
     ),
     Entry(
         SEED,
@@ -284,7 +284,7 @@ ENTRIES = (
         ("claims", "fpga"),
         _fig_7_1,
         "Cycles and cells are counted; no clock is claimed that was not met.",
-        device=f"{seed_003.ON_A_GPU}. {seed_003.ON_A_BOARD}.",
+        device=f"{plancher_2021.ON_A_GPU}. {plancher_2021.ON_A_BOARD}.",
     ),
     Entry(
         SEED,
@@ -292,8 +292,8 @@ ENTRIES = (
         "Number formats that solve the arm's problem",
         "simulated on a CPU",
         ("data_types",),
-        seed_003.fixed_point,
-        seed_003.FIXED_BECAUSE,
-        seed_003.fixed_point_chart,
+        plancher_2021.fixed_point,
+        plancher_2021.FIXED_BECAUSE,
+        plancher_2021.fixed_point_chart,
     ),
 )

@@ -1,0 +1,151 @@
+"""The problem of a controller: its numbers change while it runs, its start is wherever the robot is, and neither is ever an error in the loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.control.limits import Velocity
+from rigidgrad.control.parameters import merged, with_loads
+from rigidgrad.control.problem import Problem
+from rigidgrad.errors import InputError
+
+_PER_SECOND = 10.0
+_FAR = 1e12  # stands for an infinite bound
+_RECOVERY_RATE = 0.5  # units of a constraint per second (m/s, rad/s) in which a bound that the start is outside of comes back to its place
+_LONGEST_RECOVERY = 0.25  # at most in this part of the horizon
+_MARGIN_GROWTH, _MARGIN_DECAY = 0.05, 1.0  # seconds in which a margin grows by the violation, and forgets it
+_LARGEST_MARGIN, _MARGIN_PART = 0.02, 0.05  # in the constraint's unit; as a part of its range
+
+
+class LiveProblem(Problem):
+    """A problem whose `update` is read by the controller before its next step, with multipliers and penalties kept.
+
+    A start outside of its limits is no error: the bound in question begins at the start and comes back to its place at 0.5 m/s (rad/s), or within a quarter of the horizon. Bounds are drawn in by a `margin` a constraint,
+    which grows with how far executed states were outside, and fades.
+    """
+
+    stale: bool
+    time_step: float | None
+    changed: dict[str, Any]
+
+    @classmethod
+    def of(cls, problem: Problem) -> LiveProblem:
+        live = object.__new__(cls)
+        live.__dict__.update(problem.private_copy().__dict__)
+        live.guess_states, live.asked_guess = None, live.guess  # controls alone, and the same after updates
+        live.stale, live.time_step, live.changed = False, None, {}
+        live.forget_margins()
+        live.read()
+        return live
+
+    def forget_margins(self) -> None:
+        self.margin = np.zeros(len(self.programs.columns["lower"]))
+
+    def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
+        """Numbers of costs and limits, a new time step and parameters count from the next step of the controller on; start and guess are the controller's own."""
+        self.stale, self.time_step = True, dt if dt is not None else self.time_step
+        if parameters is not None:
+            self.changed = merged(self.changed or self.parameters, parameters)
+
+    def read(self) -> bool:
+        """Reads all numbers anew; whether weights or the time step changed. Where one is wrong, all stay as they were, and the error says why."""
+        columns, before = self.programs.columns, self.p.copy()
+        start, dt, wanted = self.start, self.dt, self.time_step
+        changed, known = self.changed, self.parameters
+        self.stale, self.time_step, self.changed = False, None, {}
+        try:
+            self.parameters = changed or known
+            if wanted is not None:
+                if not (isinstance(wanted, int | float) and math.isfinite(wanted) and wanted > 0):
+                    raise InputError(f"dt is a positive number of seconds, not {wanted!r}")
+                self.dt = float(wanted)
+            self.start = None  # type: ignore[assignment]  # bounds as they were asked for
+            self._read_terms()
+            free = np.full((self.steps, self.system.nu), np.inf)
+            bounds = self.limits.control_bounds(self.system, self.steps) or (-free, free)
+        except Exception:
+            self.p[:], self.dt, self.parameters = before, dt, known
+            raise
+        finally:
+            self.start = start
+        self.own_bounds = self.bounds = bounds  # of the controls, as asked for
+        self.asked = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
+        for name in ("multiplier", "penalty", "softness"):
+            self.p[:, columns[name]] = before[:, columns[name]]
+        weights = [part["weight"] for part in self.programs.slices[: len(self.costs)]]
+        return self.dt != dt or any(not np.array_equal(self.p[:, w], before[:, w]) for w in weights)
+
+    def tolerances(self, violation: float) -> np.ndarray:
+        """What is no violation of each constraint, (constraints,): of velocities what adds up to `violation` in a tenth of a second."""
+        parts = [np.full(c.size(self.system), violation * (_PER_SECOND if isinstance(c, Velocity) else 1.0)) for c in self.constraints]
+        return np.concatenate([*parts, np.zeros(0)])
+
+    # --- bounds of a plan ----------------------------------------------------------------------------------------------------------------
+
+    def fit(self, elapsed: float) -> np.ndarray:
+        """Sets the bounds of a plan from `start` on, `elapsed` seconds after the last one; how far the start is outside of each (constraints,)."""
+        columns = self.programs.columns
+        if elapsed > 0.0:
+            self.margin = math.exp(-elapsed / _MARGIN_DECAY) * self.margin
+        now = self._values(self.start)
+        lower, upper = (b[1] for b in self.asked)  # those of the start itself are open
+        outside = self.states_outside(self.start)
+        if outside.any():
+            most = np.minimum(_LARGEST_MARGIN, _MARGIN_PART * (upper - lower))
+            self.margin = np.minimum(self.margin + outside * min(elapsed / _MARGIN_GROWTH, 1.0), np.maximum(most, 0.0))
+        if not (self.margin.any() or outside.any()):
+            self.p[:, columns["lower"]], self.p[:, columns["upper"]] = self.asked
+            return outside
+        under, over = (
+            np.where(self.programs.controlled, 0.0, np.maximum(d, 0.0)) for d in (lower + self.margin - now, now - upper + self.margin)
+        )
+        passed = self.dt * np.arange(self.steps + 1)[:, None]
+        for name, asked, sign, away in (("lower", self.asked[0], 1.0, under), ("upper", self.asked[1], -1.0, over)):
+            rate = np.maximum(_RECOVERY_RATE, away / (_LONGEST_RECOVERY * self.steps * self.dt))
+            drawn = asked + sign * (self.margin - np.maximum(away - rate * passed, 0.0))
+            self.p[:, columns[name]] = np.where(np.abs(asked) < _FAR, drawn, asked)
+        return outside
+
+    def _values(self, x: np.ndarray) -> np.ndarray:
+        """Of the constraints at states (…, nx)."""
+        batch = x.shape[:-1]
+        return self.programs.constraint_values(x, np.zeros((*batch, self.system.nu)), np.broadcast_to(self.p[0], (*batch, self.p.shape[1])))
+
+    def states_outside(self, x: np.ndarray) -> np.ndarray:
+        """How far states (…, nx) are outside of the limits of now, (…, constraints); 0 for constraints that use the control."""
+        c, (lower, upper) = self._values(x), (b[1] for b in self.asked)
+        return np.where(self.programs.controlled, 0.0, np.maximum(np.maximum(lower - c, c - upper), 0.0))
+
+    def outside(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """How far a trajectory is outside of what was asked for, (knots, constraints)."""
+        c = self.programs.constraint_values(x, np.concatenate([u, u[-1:]]), self.p)
+        excess = np.maximum(np.maximum(self.asked[0] - c, c - self.asked[1]), 0.0)
+        excess[-1, self.programs.controlled] = 0.0
+        return excess
+
+
+def with_payload(problem: Problem, payload: Any) -> Problem:
+    """The problem with payloads, {frame: mass or {"mass": …, "offset": (3,)}}, among its parameters: recorded anew where there was none on such a frame."""
+    if not isinstance(payload, Mapping):
+        raise InputError(f'payload is a dict {{frame: mass, or {{"mass": …, "offset": (3,)}}}}, not {type(payload).__name__}')
+    known = problem.parameters.get("payload", {})
+    parameters = {**problem.parameters, "payload": with_loads(known, payload)}
+    if set(payload) <= set(known):
+        problem = problem.private_copy()
+        problem.update(parameters={"payload": payload})
+        return problem
+    return Problem(
+        problem.system,
+        problem.start,
+        problem.steps,
+        problem.dt,
+        integrator=problem.integrator,
+        costs=problem.costs,
+        limits=problem.limits,
+        guess=problem.asked_guess,
+        parameters=parameters,
+    )

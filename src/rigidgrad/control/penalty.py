@@ -1,0 +1,157 @@
+"""How strong penalties of constraints must be: as strong as what the costs set against them.
+
+Minimised under linear dynamics, the quadratic model of the costs resists a change δ of one constraint's value c_k at a knot by δ²/(2 s), everything else being chosen anew, where s = gᵀ S g with the
+gradient g of c_k and S the block of the inverse of the problem's Hessian that belongs to the knot. S follows from the backward pass of an LQR and a pass forward, like the covariance of a system whose
+controls have the noise Q_uu⁻¹:
+
+    P_0 = 0,   P_{k+1} = (A + B K) P_k (A + B K)ᵀ + B Q_uu⁻¹ Bᵀ,   S_k = [P, P Kᵀ; K P, K P Kᵀ + Q_uu⁻¹].
+
+A penalty μ = ratio / s leaves 1 / (1 + ratio) of a violation, and each renewal of multipliers divides it by as much again, whatever the units and weights of costs and constraints.
+
+An order of magnitude is enough: horizons are taken in a few strides that grow, over which the control is held, and s is interpolated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rigidgrad.control.costs import CustomValue
+
+if TYPE_CHECKING:
+    from rigidgrad.control.problem import Problem
+
+RATIO = 10.0  # of the penalty's curvature to the costs'
+_GROWTH = 3  # a stride is this part of the knots before it: where a horizon begins, controls reach less with every knot nearer to the start
+_WIDEST = 1e6  # largest ratio of two penalties of a constraint; beyond, controls hardly reach it
+_FLATTEST = 0.1  # of the cost, what moving a control by its own size on all knots costs at least: a cost may be flat in it, as fuel is
+_FAR = 1e12  # stands for an infinite bound
+
+
+class Strides(NamedTuple):
+    """The LQ problem of a few strides, each of some steps: dynamics A (n, n), B (n, m) and Hessians of the costs, one row per stride, with the least that counts for a control; `last` is the Hessian at the end."""
+
+    A: np.ndarray
+    B: np.ndarray
+    xx: np.ndarray
+    ux: np.ndarray
+    uu: np.ndarray
+    flattest: np.ndarray
+    last: np.ndarray
+
+
+def scaled_penalties(problem: Problem, x: np.ndarray, u: np.ndarray, ratio: float = RATIO) -> np.ndarray:
+    """Penalties (knots, constraints) for the costs around a trajectory x (N + 1, nx), u (N, nu); NaN for a constraint that no control changes."""
+    programs, steps = problem.programs, problem.steps
+    knots = _knots(steps)
+    gx, gu = programs.constraint_jacobians(x[knots], u[np.minimum(knots, steps - 1)], problem.p[knots])
+    with np.errstate(all="ignore"):  # of a trajectory that runs away, numbers overflow, and nothing is known
+        strides = _strides(problem, x, u, knots[:-1], np.diff(knots))
+        give = _interpolated(_give(strides, gx, gu, np.diff(knots)), knots)
+        give[-1, programs.controlled] = 0.0
+        least = give.max(axis=0) / _WIDEST
+        return ratio / np.where(least > 0.0, np.maximum(give, least), np.nan)
+
+
+def _knots(steps: int) -> np.ndarray:
+    """0, 1, 2, … at first, then ever farther apart, and the last knot."""
+    found = [0]
+    while found[-1] < steps:
+        found.append(min(found[-1] + max(1, found[-1] // _GROWTH), steps))
+    return np.array(found)
+
+
+def _strides(problem: Problem, x: np.ndarray, u: np.ndarray, first: np.ndarray, counts: np.ndarray) -> Strides:
+    """Expanded at the knots `first`, and repeated over the steps to the next one, whose numbers are `counts`."""
+    programs, h = problem.programs, problem.dt
+    o, columns = programs.layout, programs.columns
+    p = problem.p[np.append(first, problem.steps)]
+    for name, value in (("lower", -_FAR), ("upper", _FAR), ("multiplier", 0.0), ("penalty", 1.0), ("softness", 1e-30)):
+        p[:, columns[name]] = value  # the costs alone
+    F, _, L = programs.expansion()(x[first], u[first], np.full(len(first), h), p[:-1])
+    V = programs.final_expansion()(x[-1:], p[-1:])
+    own = np.array([o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)])
+    F, n = F[:, :, own], o.n
+    H = L[:, :, own] if L.ndim == 3 else L[:, own, None] * np.eye(n + o.m)
+    last = V[0, :n, own[:n]].T
+    if any(isinstance(cost, CustomValue) for cost in programs.costs):  # may bend downwards, and a cost-to-go of that grows without bounds
+        H, last = _upwards(H), _upwards(last)
+    if o.form != "dense":  # F has the velocity's rows
+        half = np.zeros((len(F), o.half, n + o.m)) + np.eye(o.half, n + o.m)
+        half += h * (F if o.form == "implicit" else np.eye(o.half, n + o.m, o.half))
+        F = np.concatenate([half, F], axis=1)
+    A, B = _repeated(F[:, :, :n], F[:, :, n:], counts)
+    H = H * counts[:, None, None]
+    flattest = counts[:, None] * _flattest(problem, x, u)
+    return Strides(A, B, H[:, :n, :n], H[:, n:, :n], H[:, n:, n:], flattest, last)
+
+
+def _flattest(problem: Problem, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """The least curvature of the cost that counts for each control, (nu,): its size is half of its range, or else that of the largest control of the guess, since a small one says nothing."""
+    low, high = problem.bounds
+    with np.errstate(invalid="ignore"):
+        half = np.where(np.isfinite(low) & np.isfinite(high), 0.5 * (high - low), 0.0).max(axis=0)
+    size = np.where(half > 0.0, half, np.abs(u).max(initial=0.0))
+    return np.where(size > 0.0, _FLATTEST * abs(problem.cost(x, u)) / (problem.steps * np.where(size > 0.0, size, 1.0) ** 2), 0.0)
+
+
+def _repeated(A: np.ndarray, B: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Several steps of the same dynamics with the control held: Aʳ and (1 + A + … + Aʳ⁻¹) B."""
+    A_all, B_all = np.zeros_like(A), np.zeros_like(B)
+    power, total = np.zeros_like(A) + np.eye(A.shape[1]), np.zeros_like(A)
+    for step in range(1, int(counts.max()) + 1):
+        total, power = total + power, power @ A
+        done = counts == step
+        A_all[done], B_all[done] = power[done], total[done] @ B[done]
+    return A_all, B_all
+
+
+def _give(s: Strides, gx: np.ndarray, gu: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """s of each constraint at the first knot of each stride and at the end, (strides + 1, constraints)."""
+    strides, n, m = s.B.shape
+    K, noise = np.zeros((strides, m, n)), np.zeros((strides, m, m))
+    V = s.last
+    for k in range(strides - 1, -1, -1):
+        VA, VB = V @ s.A[k], V @ s.B[k]
+        Qux = s.ux[k] + s.B[k].T @ VA
+        Quu = s.uu[k] + s.B[k].T @ VB
+        if not np.isfinite(Quu).all():
+            return np.full(gx.shape[:2], np.nan)
+        noise[k] = _inverse(Quu + np.diag(np.maximum(s.flattest[k] - np.diag(Quu), 0.0)))
+        K[k] = -noise[k] @ Qux
+        V = s.xx[k] + s.A[k].T @ VA + Qux.T @ K[k]
+        V = 0.5 * (V + V.T)
+    give = np.zeros(gx.shape[:2])
+    P = np.zeros((n, n))
+    for k in range(strides):
+        both = gx[k] + gu[k] @ K[k]  # by the state, when the control answers it
+        # the controls of a stride's steps are free one by one
+        give[k] = ((both @ P) * both).sum(axis=1) + counts[k] * ((gu[k] @ noise[k]) * gu[k]).sum(axis=1)
+        closed = s.A[k] + s.B[k] @ K[k]
+        P = closed @ P @ closed.T + s.B[k] @ noise[k] @ s.B[k].T
+    give[strides] = ((gx[strides] @ P) * gx[strides]).sum(axis=1)
+    return give
+
+
+def _interpolated(rows: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Rows at some knots, the first and the last among them, as rows at all knots."""
+    at = np.arange(knots[-1] + 1)
+    before = np.minimum(np.searchsorted(knots, at, side="right") - 1, len(knots) - 2)
+    part = ((at - knots[before]) / np.diff(knots)[before])[:, None]
+    return (1.0 - part) * rows[before] + part * rows[before + 1]
+
+
+def _upwards(Q: np.ndarray) -> np.ndarray:
+    """Symmetric matrices (…, n, n) with their eigenvalues made positive."""
+    if not np.isfinite(Q).all():
+        return Q
+    values, vectors = np.linalg.eigh(0.5 * (Q + Q.swapaxes(-1, -2)))
+    return (vectors * np.abs(values)[..., None, :]) @ vectors.swapaxes(-1, -2)
+
+
+def _inverse(Q: np.ndarray) -> np.ndarray:
+    """Of a symmetric matrix whose eigenvalues are made positive."""
+    values, vectors = np.linalg.eigh(0.5 * (Q + Q.T))
+    largest = max(float(np.abs(values).max(initial=0.0)), np.finfo(float).tiny)
+    return (vectors / np.maximum(values, 1e-12 * largest)) @ vectors.T

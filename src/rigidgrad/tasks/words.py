@@ -1,0 +1,34 @@
+"""Advice that is meant for Python, in the words of a task file: `recover=True` is `recover = true` there."""
+
+from __future__ import annotations
+
+import re
+
+# longer ones first, where one holds another
+_WORDS = {
+    "load it with strict=False": "write strict = false",
+    "load the robot with floating_base=False": "write floating_base = false",
+    "pass Limits(…, recover=True)": "write recover = true in [limits]",
+    "pass its q through robot.normalize": "make its length 1",
+    "pass q through robot.normalize": "make its length 1",
+    "lock it with robot.reduced": "lock it: lock = { joint = position }",
+    "obstacles=[Obstacle(…)] and spheres=[LinkSphere(…)]": "obstacles = [{ … }] and spheres = [{ … }]",
+    "torque=(lower, upper)": "torque = { lower = …, upper = … }",
+    "Effort(reference='gravity')": 'effort with reference = "gravity"',
+    "rg.plants.Simulator": 'a plant of type "simulator"',
+    "rg.Direct": 'type = "direct" in [solver]',
+    "rg.PDDP": 'type = "pddp" in [solver]',
+    "(device=None)": "(without device)",
+}
+_KEYWORD = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|True|False|[0-9.]+)")
+
+
+def in_words_of_tasks(text: str) -> str:
+    """A message of the library as someone who writes a task file needs it."""
+    for said, meant in _WORDS.items():
+        text = text.replace(said, meant)
+    return _KEYWORD.sub(lambda m: f"{m[1]} = {_value(m[2])}", text)
+
+
+def _value(said: str) -> str:
+    return said.lower() if said in ("True", "False") else said.replace("'", '"')
