@@ -62,7 +62,7 @@ class Solution:
     ) -> Solution:
         """Of a problem, whose numbers may change afterwards."""
         cost = math.inf if status == "diverged" else problem.cost(x, u)
-        if status == "diverged" and np.abs(x).max() < _FAR_AWAY and np.isfinite(problem.evaluate(x, u)[0]).all():
+        if status == "diverged" and np.abs(x).max() < _FAR_AWAY and np.abs(problem.evaluate(x, u)[0]).max() < _FAR_AWAY:
             status = "undefined"  # the motion is fine, its cost is not
         multipliers = penalties = None
         if problem.constraints:
