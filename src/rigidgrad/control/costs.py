@@ -1,4 +1,7 @@
-"""`rg.costs`: what a problem charges for. One cost per file in `terms/`."""
+"""`rg.costs`: what a problem charges for. One cost per file in `terms/`.
+
+The constructor of a cost says which keys it has in a task file.
+"""
 
 from rigidgrad.control.terms.center_of_mass import CenterOfMass
 from rigidgrad.control.terms.cost import Cost
@@ -11,3 +14,6 @@ from rigidgrad.control.terms.state import State
 from rigidgrad.control.terms.term import Term
 
 __all__ = ["CenterOfMass", "Cost", "Custom", "CustomValue", "Effort", "Function", "Reach", "State", "Term"]
+
+# in the order in which they are listed to users; tasks have those that a file can describe
+COSTS: tuple[type[Cost], ...] = (Reach, State, Effort, CenterOfMass, Custom, CustomValue)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from rigidgrad import schema
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.control.terms.clearance import Clearance, LinkSphere, Obstacle
@@ -18,6 +19,7 @@ from rigidgrad.control.terms.constraint import Bounds, Constraint, check_order
 from rigidgrad.control.terms.equality import Equality
 from rigidgrad.control.terms.inequality import Inequality
 from rigidgrad.control.terms.limit import is_own, is_pair, own_limits
+from rigidgrad.control.terms.notation import BOUND
 from rigidgrad.control.terms.position import Position
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.velocity import Velocity
@@ -42,16 +44,20 @@ class Limits:
 
     def __init__(
         self,
-        torque: Any = None,
-        position: Any = None,
-        velocity: Any = None,
+        torque: Annotated[
+            Any, BOUND, "of the controls: `true` for the robot's own, a number for ±, one per control, or `{ lower = …, upper = … }`"
+        ] = None,
+        position: Annotated[Any, BOUND, "of joints with one freedom, likewise; one per position"] = None,
+        velocity: Annotated[Any, BOUND, "of all joints, likewise; one per velocity"] = None,
         *,
-        obstacles: Sequence[Obstacle] = (),
-        spheres: Sequence[LinkSphere] = (),
+        obstacles: Annotated[Sequence[Obstacle], schema.objects(Obstacle), "spheres in the world to keep out of"] = (),
+        spheres: Annotated[Sequence[LinkSphere], schema.objects(LinkSphere), "spheres on links that keep out of them"] = (),
         constraints: Sequence[Constraint] = (),
-        margin: float = 0.0,
-        clearance: float = 0.0,
-        recover: bool = False,
+        margin: Annotated[float, schema.number(least=0), "the part of a range with two ends that is left unused"] = 0.0,
+        clearance: Annotated[float, schema.number(least=0), "metres between spheres and obstacles"] = 0.0,
+        recover: Annotated[
+            bool, schema.flag, "`true`: a start outside of these limits is no error; it comes back by the last knot"
+        ] = False,
     ):
         self.torque, self.position, self.velocity = torque, position, velocity
         self.obstacles, self.spheres = _all(Obstacle, "obstacles", obstacles), _all(LinkSphere, "spheres", spheres)

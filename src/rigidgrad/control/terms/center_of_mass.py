@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from rigidgrad.algorithms import momentum
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
-from rigidgrad.control.terms.cost import Cost
+from rigidgrad.control.terms.cost import Cost, Final, Weight
+from rigidgrad.control.terms.notation import POINT
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.spatial import sub3
@@ -19,7 +20,12 @@ from rigidgrad.spatial import sub3
 class CenterOfMass(Cost):
     """Bring the robot's centre of mass to a position in the world: r = c - target, with target (3,) or one per knot (knots, 3)."""
 
-    def __init__(self, target: Any, weight: Any = 0.0, final: Any = 0.0):
+    def __init__(
+        self,
+        target: Annotated[Any, POINT, "a point in the world, in metres"],
+        weight: Weight = 0.0,
+        final: Final = 0.0,
+    ):
         super().__init__(weight, final)
         self.target = target
 

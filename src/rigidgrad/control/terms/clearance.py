@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from rigidgrad import schema
 from rigidgrad.algorithms import kinematics
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
 from rigidgrad.control.terms.constraint import Bounds
 from rigidgrad.control.terms.limit import Limit
+from rigidgrad.control.terms.notation import FRAME, POINT
 from rigidgrad.control.terms.robot import point_of, robot_of
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.errors import InputError
@@ -23,23 +25,24 @@ from rigidgrad.spatial import Vector3, dot3, sub3
 
 # a distance d is smoothed to √(d² + (εR)²), R being the sum of radii, so that its gradient is finite at the centre, too; at contact it stays exact
 _SOFT = 1e-3
+_RADIUS = schema.number(above=0)
 
 
 @dataclass
 class Obstacle:
     """A sphere to keep out of, in the world: centre (3,) and radius in metres, or one of them per knot, (knots, 3) and (knots,)."""
 
-    center: Any
-    radius: Any
+    center: Annotated[Any, POINT, "in the world, in metres"]
+    radius: Annotated[Any, _RADIUS, "in metres"]
 
 
 @dataclass
 class LinkSphere:
     """A sphere on a link: around a point of a frame, in metres."""
 
-    frame: str
-    radius: float
-    offset: Any = (0.0, 0.0, 0.0)
+    frame: Annotated[str, FRAME, "the frame that it moves with"]
+    radius: Annotated[float, _RADIUS, "in metres"]
+    offset: Annotated[Any, POINT, "its centre in the frame, in metres"] = (0.0, 0.0, 0.0)
 
 
 class Clearance(Limit):

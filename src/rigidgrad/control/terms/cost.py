@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
+from rigidgrad.control.terms.notation import WEIGHT
 from rigidgrad.control.terms.term import Jacobians, Term
 from rigidgrad.errors import InputError
 from rigidgrad.scalars import Scalar, mul, total
+
+Weight = Annotated[Any, WEIGHT, "of every knot but the last: a number, or one per number of the residual"]
+Final = Annotated[Any, WEIGHT, "of the last knot, likewise"]
 
 
 class Quadratic(NamedTuple):
@@ -28,7 +32,7 @@ class Quadratic(NamedTuple):
 class Cost(Term):
     """½ Σ w r². `weight` of every knot but the last, `final` of the last: a number, one per number of the residual, or (for `weight`) one set per knot (knots - 1, size)."""
 
-    def __init__(self, weight: Any = 0.0, final: Any = 0.0):
+    def __init__(self, weight: Weight = 0.0, final: Final = 0.0):
         self.weight, self.final = weight, final
 
     def weights(self, system: System, knots: int) -> np.ndarray:

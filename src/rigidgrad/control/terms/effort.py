@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from rigidgrad import schema
 from rigidgrad.algorithms import rnea
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.rnea_derivatives import rnea_derivatives
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
-from rigidgrad.control.terms.cost import Cost
+from rigidgrad.control.terms.cost import Cost, Weight
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.errors import InputError
 from rigidgrad.scalars import mul, neg, total
+
+_REFERENCE = schema.only("gravity") | schema.number() | schema.numbers()
 
 
 class Effort(Cost):
@@ -26,7 +29,11 @@ class Effort(Cost):
 
     uses_control = True
 
-    def __init__(self, weight: Any = 0.0, reference: Any = 0.0):
+    def __init__(
+        self,
+        weight: Weight = 0.0,
+        reference: Annotated[Any, _REFERENCE, 'what costs nothing: a number, one per control, or `"gravity"`: holding still is free'] = 0.0,
+    ):
         super().__init__(weight)
         self.reference = reference
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from rigidgrad.algorithms import kinematics, tangent_maps
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers, shape_of
 from rigidgrad.control.system import System
-from rigidgrad.control.terms.cost import Cost
+from rigidgrad.control.terms.cost import Cost, Final, Weight
+from rigidgrad.control.terms.notation import FRAME, POINT, POSE
 from rigidgrad.control.terms.robot import point_of, robot_of
 from rigidgrad.control.terms.rotation import rotation_vector, rotation_vector_jacobian
 from rigidgrad.control.terms.term import Jacobians
@@ -25,7 +26,14 @@ class Reach(Cost):
     rotation vector log(R_targetᵀ R) in the target's axes. Weights of a pose are a number, a pair (position, orientation), or six numbers.
     """
 
-    def __init__(self, frame: str, target: Any, offset: Any = (0.0, 0.0, 0.0), weight: Any = 0.0, final: Any = 0.0):
+    def __init__(
+        self,
+        frame: Annotated[str, FRAME, "the frame that goes to the target"],
+        target: Annotated[Any, POINT | POSE, "a point in the world, in metres, or a 4x4 pose"],
+        offset: Annotated[Any, POINT, "the point of the frame that goes there, in its axes, in metres"] = (0.0, 0.0, 0.0),
+        weight: Weight = 0.0,
+        final: Final = 0.0,
+    ):
         super().__init__(weight, final)
         self.frame, self.target = frame, target
         self.offset = tuple(numbers("the offset of Reach", offset, (3,)).tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.control.terms.cost import Cost
+from rigidgrad.control.terms.notation import GOAL, STATE_WEIGHT
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.errors import InputError
 
@@ -18,7 +19,14 @@ from rigidgrad.errors import InputError
 class State(Cost):
     """Be at a state: r = x ⊖ goal, with goal (nx,) or one per knot (knots, nx)."""
 
-    def __init__(self, goal: Any, weight: Any = 0.0, final: Any = 0.0):
+    def __init__(
+        self,
+        goal: Annotated[Any, GOAL, '`"start"`, or a state as the task writes its `start`'],
+        weight: Annotated[
+            Any, STATE_WEIGHT, "of every knot but the last: a number, one per number of the residual, or `{ position = …, velocity = … }`"
+        ] = 0.0,
+        final: Annotated[Any, STATE_WEIGHT, "of the last knot, likewise"] = 0.0,
+    ):
         super().__init__(weight, final)
         self.goal = goal
 
