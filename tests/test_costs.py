@@ -18,10 +18,10 @@ from rigidgrad.control.costs import (
     Function,
     Reach,
     State,
-    gauss_newton,
-    rotation_vector,
 )
 from rigidgrad.control.system import CustomSystem, RobotSystem
+from rigidgrad.control.terms.cost import gauss_newton
+from rigidgrad.control.terms.rotation import rotation_vector
 from rigidgrad.errors import InputError, UnknownNameError
 from rigidgrad.program.differentiate import differentiate
 from rigidgrad.program.recorder import record

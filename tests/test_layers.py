@@ -28,7 +28,7 @@ LAYERS = [
     {"fixed"},
     {"program"},
     {"algorithms"},
-    {"spatial"},
+    {"spatial", "schema"},
     {"model"},
     {"math", "files"},
     {"errors", "scalars", "charts"},

@@ -29,6 +29,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from rigidgrad.control.costs import Reach
     from rigidgrad.model.source import bundled
     from rigidgrad.tasks import load_task
     from rigidgrad.tasks.first_motion import falling
@@ -44,14 +45,15 @@ def run(arguments: argparse.Namespace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelWarning)  # said when the robot was loaded
         task = load_task(out)
-    reach, lock, free = task.data["costs"][0], task.data["lock"], falling(task.system)
+    reach, lock, free = task.costs[0], task.data["lock"], falling(task.system)
+    assert isinstance(reach, Reach)
     data = {
         "file": out,
         "robot": robot.name,
         "driven": task.system.driven,
         "free_base": free,
-        "frame": reach["frame"],
-        "target": reach["target"],
+        "frame": reach.frame,
+        "target": reach.target,
         "locked": list(lock),
     }
     lines = {"driven": task.system.driven}
@@ -60,8 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
         lines["locked"] = f"{len(lock)} joint{'s' if len(lock) > 1 else ''} of fingers: {', '.join(some)}"
     if free:
         lines["gravity"] = "none: nothing holds the free base, so the task is planned as if falling (see the file)"
-    what = f"a point of {reach['frame']}" if any(reach["offset"]) else reach["frame"]
-    lines["goes"] = f"{what} to {reach['target']} m, in {task.steps * task.dt:g} s"
+    what = f"a point of {reach.frame}" if any(reach.offset) else reach.frame
+    lines["goes"] = f"{what} to {reach.target} m, in {task.steps * task.dt:g} s"
     lines["wrote"] = str(out)
     lines["next"] = f"rigidgrad solve {shlex.quote(str(out))} --report"
     show(arguments, data, facts(lines))

@@ -13,8 +13,9 @@ import numpy as np
 
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.newton_euler import newton_euler
-from rigidgrad.control.costs import Cost, Reach, State, rotation_vector
+from rigidgrad.control.costs import Cost, Reach, State
 from rigidgrad.control.system import RobotSystem, System
+from rigidgrad.control.terms.rotation import rotation_vector
 from rigidgrad.errors import InputError
 from rigidgrad.model.actuation import undriven
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.algorithms.rnea import External
-from rigidgrad.control.costs import numbers
+from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.recorded import loaded, wrenches_on

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.control.costs import Cost, CustomValue, Function, plain, robot_of, shape_of
+from rigidgrad.control.costs import Cost, CustomValue, Function
 from rigidgrad.control.guess import KINDS, Guess, goal_of, hold, line, reaching
 from rigidgrad.control.integrators import check_method
 from rigidgrad.control.limits import as_limits
+from rigidgrad.control.numeric_input import plain, shape_of
 from rigidgrad.control.parameters import Varied, leaves, merged, row_of
 from rigidgrad.control.penalty import RATIO, scaled_penalties
 from rigidgrad.control.pickling import check_functions
@@ -21,6 +22,7 @@ from rigidgrad.control.programs import shared_programs
 from rigidgrad.control.remaining import UNITS, Remaining
 from rigidgrad.control.solution import Solution
 from rigidgrad.control.system import CustomSystem, RobotSystem, System, as_system
+from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.errors import InputError, unknown_name
 
 FIRST_PENALTY = 10.0

@@ -18,11 +18,12 @@ import numpy as np
 
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.newton_euler import newton_euler
-from rigidgrad.control.costs import Cost, Effort, Quadratic, State, Term, gauss_newton
+from rigidgrad.control.costs import Cost, Effort, State, Term
 from rigidgrad.control.curvature import curvature
 from rigidgrad.control.integrators import is_structured, linearize, step, velocity_gradient
 from rigidgrad.control.limits import Constraint, Position, Velocity
 from rigidgrad.control.system import CustomSystem, RobotSystem, System
+from rigidgrad.control.terms.cost import Quadratic, gauss_newton
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled

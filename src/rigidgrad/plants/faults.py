@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.control.costs import numbers
+from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError, unknown_name
 
 KINDS = ("drop", "repeat", "nan")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.control.costs import numbers
+from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD, Frame, Model
 from rigidgrad.robot import Robot

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.costs import numbers
 from rigidgrad.control.limits import Limits
+from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import CustomSystem, RobotSystem
 from rigidgrad.errors import InputError, RigidgradError
 from rigidgrad.plants import mismatch

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from rigidgrad.tasks.schema import (
+import re
+
+from rigidgrad.control import costs
+from rigidgrad.control.limits import Limits
+from rigidgrad.control.terms.notation import GOAL, POINT, POSTURE
+from rigidgrad.schema import (
     Key,
     Keys,
     array_of,
     file,
     flag,
+    is_described_by_keys,
+    keys_of,
     matrix,
     number,
     numbers,
     only,
-    own,
     required,
     table,
     table_of,
@@ -26,38 +32,18 @@ from rigidgrad.tasks.schema import (
 _SECONDS = number(above=0, most=1e6)
 _STEPS = 100_000  # knots of a problem: each takes memory
 _LANES = 1024  # blocks, step sizes and threads
-_POINT = numbers(3)
-_WEIGHT = number(least=0) | numbers(least=0)
-_STATE_WEIGHT = _WEIGHT | table({"position": Key(_WEIGHT, 0.0), "velocity": Key(_WEIGHT, 0.0)})
-_POSTURE = only("neutral") | numbers() | table_of(number())
-_GOAL = only("start") | _POSTURE
 _EACH = number(least=0) | numbers(least=0)
-_BOUND = own | _EACH | table({"lower": Key(number() | numbers()), "upper": Key(number() | numbers())})
 _SHARE = number(least=0, most=1)
 
-COSTS: dict[str, Keys] = {
-    "reach": {
-        "frame": required(text),
-        "target": required(_POINT | matrix(4, 4)),
-        "offset": Key(_POINT, [0.0, 0.0, 0.0]),
-        "weight": Key(_WEIGHT, 0.0),
-        "final": Key(_WEIGHT, 0.0),
-    },
-    "state": {"goal": required(_GOAL), "weight": Key(_STATE_WEIGHT, 0.0), "final": Key(_STATE_WEIGHT, 0.0)},
-    "effort": {"weight": required(_WEIGHT), "reference": Key(only("gravity") | number() | numbers(), 0.0)},
-    "center_of_mass": {"target": required(_POINT), "weight": Key(_WEIGHT, 0.0), "final": Key(_WEIGHT, 0.0)},
-}
 
-LIMITS: Keys = {
-    "torque": Key(_BOUND),
-    "position": Key(_BOUND),
-    "velocity": Key(_BOUND),
-    "margin": Key(number(least=0), 0.0),
-    "clearance": Key(number(least=0), 0.0),
-    "recover": Key(flag, False),
-    "obstacles": Key(tables({"center": required(_POINT), "radius": required(number(above=0))}), []),
-    "spheres": Key(tables({"frame": required(text), "radius": required(number(above=0)), "offset": Key(_POINT, [0.0, 0.0, 0.0])}), []),
-}
+def _type_name(made: type) -> str:
+    """CenterOfMass is center_of_mass in a file."""
+    return re.sub("(?<=.)(?=[A-Z])", "_", made.__name__).lower()
+
+
+COST_TYPES: dict[str, type[costs.Cost]] = {_type_name(cost): cost for cost in costs.COSTS if is_described_by_keys(cost)}
+COSTS: dict[str, Keys] = {name: keys_of(cost) for name, cost in COST_TYPES.items()}
+LIMITS: Keys = keys_of(Limits)
 
 _ANY_SOLVER: Keys = {
     "iterations": Key(whole(0)),
@@ -95,11 +81,11 @@ SOLVERS: dict[str, Keys] = {
 
 _PLANE = Key(word("xy", "xz", "yz"), "yz")
 PATHS: dict[str, Keys] = {
-    "point": {"at": required(_POINT)},
-    "figure_eight": {"center": required(_POINT), "size": required(numbers(2)), "plane": _PLANE, "period": Key(_SECONDS, 10.0)},
-    "circle": {"center": required(_POINT), "radius": required(number(above=0)), "plane": _PLANE, "period": Key(_SECONDS, 10.0)},
+    "point": {"at": required(POINT)},
+    "figure_eight": {"center": required(POINT), "size": required(numbers(2)), "plane": _PLANE, "period": Key(_SECONDS, 10.0)},
+    "circle": {"center": required(POINT), "radius": required(number(above=0)), "plane": _PLANE, "period": Key(_SECONDS, 10.0)},
     "waypoints": {"points": required(matrix(columns=3)), "times": required(numbers())},
-    "state": {"goal": required(_GOAL)},
+    "state": {"goal": required(GOAL)},
 }
 
 FAULTS: Keys = {
@@ -114,7 +100,7 @@ FAULTS: Keys = {
     "quantisation_velocity": Key(_EACH, 0.0),
 }
 PUSH: Keys = {
-    "force": required(_POINT),
+    "force": required(POINT),
     "duration": required(_SECONDS),
     "frame": required(text),
     "at": Key(number(least=0), 0.0),
@@ -122,10 +108,10 @@ PUSH: Keys = {
 FRICTION: Keys = {"viscous": Key(_EACH, 0.0), "coulomb": Key(_EACH, 0.0), "smoothing": Key(number(above=0), 1e-3)}
 _ANY_PLANT: Keys = {
     "dt": Key(_SECONDS, 1e-3),
-    "start": Key(_POSTURE),
+    "start": Key(POSTURE),
     "mass_error": Key(number(above=-1) | numbers(), 0.0),
     "friction": Key(only("model") | table(FRICTION)),
-    "payload": Key(table({"mass": required(number(above=0)), "frame": required(text), "offset": Key(_POINT, [0.0, 0.0, 0.0])})),
+    "payload": Key(table({"mass": required(number(above=0)), "frame": required(text), "offset": Key(POINT, [0.0, 0.0, 0.0])})),
     "pushes": Key(tables(PUSH), []),
     "faults": Key(table(FAULTS)),
     "clamp": Key(flag, True),
@@ -160,10 +146,10 @@ TASK: Keys = {
     "robot": required(text),
     "floating_base": Key(flag, False),
     "strict": Key(flag, True),
-    "gravity": Key(only("model") | _POINT, "model"),
+    "gravity": Key(only("model") | POINT, "model"),
     "lock": Key(table_of(number() | numbers()), {}),
     "actuation": Key(word("joints", "all") | matrix() | array_of(text) | table_of(table_of(number() | numbers())), "joints"),
-    "start": Key(_POSTURE, "neutral"),
+    "start": Key(POSTURE, "neutral"),
     "steps": required(whole(1, _STEPS)),
     "dt": Key(_SECONDS),
     "duration": Key(_SECONDS),

@@ -16,18 +16,19 @@ import numpy as np
 
 from rigidgrad.control import costs
 from rigidgrad.control.direct import Direct
-from rigidgrad.control.limits import Limits, LinkSphere, Obstacle
+from rigidgrad.control.limits import Limits
 from rigidgrad.control.mpc import MPC
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
-from rigidgrad.errors import InputError, RigidgradError, printable, unknown_name
+from rigidgrad.control.terms.notation import state_of
+from rigidgrad.errors import InputError, RigidgradError, printable
 from rigidgrad.files import Unreadable, file_name, read_regular
 from rigidgrad.model.source import bundled
 from rigidgrad.robot import Robot, load
+from rigidgrad.schema import TaskError, Where, read_table, resolved, shown
 from rigidgrad.tasks import keys
 from rigidgrad.tasks.paths import path_of
-from rigidgrad.tasks.schema import TaskError, Where, read_table, shown
 from rigidgrad.tasks.words import in_words_of_tasks
 
 _MOST = 1 << 20  # bytes of a task file
@@ -88,13 +89,14 @@ class Task:
             self.robot = self.robot.reduced(lock=d["lock"]) if d["lock"] else self.robot
         with _blaming(self.where / "actuation"):
             self.system = RobotSystem(self.robot, d["actuation"])
-        self.start = self._state("start", d["start"])
+        with _blaming(self.where / "start"):
+            self.start = state_of(d["start"], self.robot, None)
         self.steps: int = d["steps"]
         if (d["dt"] is None) == (d["duration"] is None):
             raise self.where.error("give either 'dt', seconds of a step, or 'duration', seconds of all steps")
         self.dt = float(d["dt"] or d["duration"] / self.steps)
         if not d["costs"]:
-            raise (self.where / "costs").error("a task needs costs: [[costs]] tables of type reach, state, effort or center_of_mass")
+            raise (self.where / "costs").error(f"a task needs costs: [[costs]] tables of type {', '.join(keys.COSTS)}")
         self.costs = [self._cost(k, cost) for k, cost in enumerate(d["costs"])]
         with _blaming(self.where / "limits"):
             self.limits = self._limits(d["limits"])
@@ -140,7 +142,8 @@ class Task:
         where = self.where / "mpc" / "plant"
         kind = {"simulator": plants.Simulator, "mujoco": plants.MuJoCo}[options.pop("type")]
         start = options.pop("start")
-        x = self.start if start is None else self._state("mpc.plant.start", start)
+        with _blaming(where / "start"):
+            x = self.start if start is None else state_of(start, self.robot, self.start)
         with _blaming(where):
             if isinstance(options["friction"], Mapping):
                 options["friction"] = plants.Friction(**options["friction"])
@@ -157,9 +160,11 @@ class Task:
         aim = self.mpc.get("target")
         if aim is None:
             return None
+        where = self.where / "mpc" / "target"
         if aim["type"] == "state":
-            return self._state("mpc.target.goal", aim["goal"])
-        with _blaming(self.where / "mpc" / "target"):
+            with _blaming(where / "goal"):
+                return self._resolved(aim["goal"])
+        with _blaming(where):
             return path_of(aim)
 
     @cached_property
@@ -195,68 +200,27 @@ class Task:
         d = self.data
         return load(own if is_path else source, floating_base=d["floating_base"], gravity=d["gravity"], strict=d["strict"])
 
-    def _state(self, key: str, value: Any) -> np.ndarray:
-        """A state [q, v]: "start", "neutral", positions (at rest), positions and velocities, or positions by joints' names, the others neutral."""
-        robot, where = self.robot, Where(self.where.file, key)
-        if value == "start":
-            return self.start
-        x = np.r_[robot.neutral(), np.zeros(robot.nv)]
-        if isinstance(value, list):
-            if len(value) not in (robot.nq, len(x)):
-                raise where.error(
-                    f"this has {len(value)} numbers; {robot.name!r} has {robot.nq} positions, or with velocities {len(x)} numbers"
-                )
-            x[: len(value)] = value
-        elif isinstance(value, Mapping):
-            joints = {j.name: j for j in robot.model.joints if j.nq == 1 and not j.is_mimic}
-            for name, position in value.items():
-                if name not in joints:
-                    raise where.error(unknown_name("joint with one position", name, joints))
-                x[joints[name].q] = position
-        unit = robot.normalize(x[: robot.nq])
-        if not np.allclose(unit, x[: robot.nq], rtol=0, atol=1e-6):
-            raise where.error("a quaternion, or the (cos, sin) of a planar joint, has not length 1")
-        return x
+    def _resolved(self, value: Any) -> Any:
+        """What a value of the file means for this robot and start."""
+        return resolved(value, self.robot, self.start)
 
     def _cost(self, index: int, said: dict[str, Any]) -> costs.Cost:
-        where = self.where / "costs" / index
-        cost: costs.Cost
-        if said["type"] == "reach":
-            with _blaming(where / "frame"):
-                self.robot.model.frame(said["frame"])
-            cost = costs.Reach(said["frame"], said["target"], said["offset"], said["weight"], said["final"])
-        elif said["type"] == "state":
-            weights = (self._state_weight(said[key]) for key in ("weight", "final"))
-            cost = costs.State(self._state(f"{where.key}.goal", said["goal"]), *weights)
-        elif said["type"] == "effort":
-            cost = costs.Effort(said["weight"], said["reference"])
-        else:
-            cost = costs.CenterOfMass(said["target"], said["weight"], said["final"])
+        where, arguments = self.where / "costs" / index, {}
+        for name in keys.COSTS[said["type"]]:
+            with _blaming(where / name):
+                arguments[name] = self._resolved(said[name])
         with _blaming(where):  # complains now, at its place, not when the problem is made
+            cost = keys.COST_TYPES[said["type"]](**arguments)
             cost.targets(self.system, self.steps + 1)
             if not cost.weights(self.system, self.steps + 1).any():
-                raise InputError("all its weights are zero: give it 'weight', 'final', or both")
+                which = "'weight', 'final', or both" if "final" in said else "'weight'"
+                raise InputError(f"all its weights are zero: give it {which}")
         return cost
-
-    def _state_weight(self, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        n = self.robot.nv
-        return np.concatenate(
-            [np.broadcast_to(value[key], n) if np.ndim(value[key]) == 0 else value[key] for key in ("position", "velocity")]
-        )
 
     def _limits(self, said: dict[str, Any] | None) -> Limits | None:
         if said is None:
             return None
-        for sphere in said["spheres"]:
-            self.robot.model.frame(sphere["frame"])
-        limits = Limits(
-            *(_bound(said[key]) for key in ("torque", "position", "velocity")),
-            obstacles=[Obstacle(**o) for o in said["obstacles"]],
-            spheres=[LinkSphere(**s) for s in said["spheres"]],
-            **{key: said[key] for key in ("margin", "clearance", "recover")},
-        )
+        limits = Limits(**self._resolved(said))
         limits.control_bounds(self.system, self.steps)
         for constraint in limits.constraints(self.system):
             constraint.bounds(self.system, self.steps + 1, self.start)
@@ -296,8 +260,3 @@ class Tracked:
         """Metres between point and target, at times (n,) and states (n, nx)."""
         T = self.robot.forward_kinematics(np.ascontiguousarray(x[:, : self.robot.nq]))[self.frame]
         return np.linalg.norm(T[:, :3, 3] + T[:, :3, :3] @ self.offset - self.target(t), axis=1)
-
-
-def _bound(value: Any) -> Any:
-    """A limit as `rg.Limits` takes it: a pair may have one side alone."""
-    return (value["lower"], value["upper"]) if isinstance(value, Mapping) else value

@@ -11,7 +11,9 @@ from rigidgrad.model.actuation import undriven
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.model.tool_frame import fingers, tool_frame
 from rigidgrad.robot import Robot
+from rigidgrad.schema import Key
 from rigidgrad.tasks.first_motion import falling, first_motion
+from rigidgrad.tasks.keys import COSTS, LIMITS
 from rigidgrad.viewer.poses import posture
 
 
@@ -56,23 +58,23 @@ duration = {motion.duration}  # seconds of all steps
 # Costs are ½ Σ weight · residual² at every step, and at the end with the weight `final`.
 [[costs]]
 type = "reach"
-frame = {_quoted(motion.frame)}  # {len(model.frames)} frames: rigidgrad info shows them
-{_offset(motion.offset)}target = {_numbers(motion.target)}  # metres, in the world; {away:.2f} m from where it is at the start
-weight = 10.0
-final = 1000.0
+frame = {_quoted(motion.frame)}  # {_about(COSTS["reach"]["frame"])}; {len(model.frames)} frames: rigidgrad info shows them
+{_offset(motion.offset)}target = {_numbers(motion.target)}  # {_about(COSTS["reach"]["target"])}; {away:.2f} m from where it is at the start
+weight = 10.0  # {_about(COSTS["reach"]["weight"])}
+final = 1000.0  # {_about(COSTS["reach"]["final"])}
 
 [[costs]]
 type = "state"  # move gently, and arrive at rest
-goal = "start"
-weight = {{ position = 0.001, velocity = 0.01 }}
+goal = "start"  # {_about(COSTS["state"]["goal"])}
+weight = {{ position = 0.001, velocity = 0.01 }}  # {_about(COSTS["state"]["weight"])}
 final = {{ position = {_kept(system)}, velocity = 10.0 }}
 
 [[costs]]
 type = "effort"
 weight = 1e-4
-reference = "gravity"  # holding still costs nothing
+reference = "gravity"  # {_about(COSTS["effort"]["reference"])}
 
-[limits]  # true: the robot's own; or a number, one a joint, {{ lower = …, upper = … }}
+[limits]
 {_limit("torque", limited["effort"])}
 {_limit("position", limited["position"])}
 {_limit("velocity", limited["velocity"])}
@@ -154,7 +156,12 @@ def _offset(offset: np.ndarray) -> str:
 
 
 def _limit(key: str, stated: bool) -> str:
-    return f"{key} = true" if stated else f"# {key}: the robot states none for every joint"
+    about = _about(LIMITS[key])
+    return f"{key} = true  # {about}" if stated else f"# {key} ({about}): the robot states none for every joint"
+
+
+def _about(key: Key) -> str:
+    return key.about.replace("`", "")
 
 
 def _flag(value: bool) -> str:

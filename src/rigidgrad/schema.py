@@ -1,8 +1,12 @@
-"""What a task file may hold: tables of named keys, each with the kind of value that it takes. An error names the key, what came and what was needed."""
+"""What a task file may hold: tables of named keys, each with the kind of value that it takes. An error names the key, what came and what was needed.
+
+The keys of a table that stands for an object come from the constructor of its class (`keys_of`), so that files and Python have the same names and defaults.
+"""
 
 from __future__ import annotations
 
 import datetime
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,13 +57,40 @@ class Kind:
 
         return Kind(f"{self.words}, or {other.words}", read)
 
+    def then(self, convert: Callable[[Any], Any]) -> Kind:
+        """The same in a file; the value is what `convert` makes of it."""
+        return Kind(self.words, lambda where, value: convert(self.read(where, value)))
+
+    def of_robot(self, convert: Callable[[Any, Any, Any], Any]) -> Kind:
+        """The same in a file; what the value means is known once there is a robot."""
+        return self.then(lambda value: OfRobot(value, convert))
+
+
+class OfRobot(NamedTuple):
+    """A value that stands for `convert(value, robot, start)`, with the state (nx,) that a task starts from."""
+
+    value: Any
+    convert: Callable[[Any, Any, Any], Any]
+
+
+def resolved(value: Any, robot: Any, start: Any) -> Any:
+    """A value with all that depends on the robot put in."""
+    if isinstance(value, OfRobot):
+        return value.convert(resolved(value.value, robot, start), robot, start)
+    if isinstance(value, list):
+        return [resolved(x, robot, start) for x in value]
+    if isinstance(value, dict):
+        return {name: resolved(x, robot, start) for name, x in value.items()}
+    return value
+
 
 class Key(NamedTuple):
-    """A key of a table: its kind, and what it is if left out."""
+    """A key of a table: its kind, what it is if left out, and a line about it."""
 
     kind: Kind
     default: Any = None
     required: bool = False
+    about: str = ""
 
 
 Keys = Mapping[str, Key]
@@ -67,6 +98,23 @@ Keys = Mapping[str, Key]
 
 def required(kind: Kind) -> Key:
     return Key(kind, required=True)
+
+
+def keys_of(made: type) -> dict[str, Key]:
+    """The keys of a table that stands for an object: the arguments of its constructor that are annotated as `Annotated[…, kind, "a line about it"]`."""
+    keys = {}
+    for name, argument in inspect.signature(made, eval_str=True).parameters.items():
+        match getattr(argument.annotation, "__metadata__", ()):
+            case (Kind() as kind, str(about)):
+                needed = argument.default is argument.empty
+                keys[name] = Key(kind, None if needed else argument.default, needed, about)
+    return keys
+
+
+def is_described_by_keys(made: type) -> bool:
+    """Whether a table can stand for such an object: not where an argument that it needs is for Python alone."""
+    keys = keys_of(made)
+    return all(name in keys for name, a in inspect.signature(made).parameters.items() if a.default is a.empty)
 
 
 def read_table(where: Where, value: Any, keys: Keys, what: str = "") -> dict[str, Any]:
@@ -267,6 +315,11 @@ def tables(keys: Keys) -> Kind:
         return [read_table(where / k, x, keys) for k, x in enumerate(value)]
 
     return Kind("an array of tables", read)
+
+
+def objects(made: type) -> Kind:
+    """An array of tables, each of which stands for an object."""
+    return tables(keys_of(made)).of_robot(lambda rows, robot, start: [made(**row) for row in rows])
 
 
 def variant(what: str, variants: Mapping[str, Keys], default: str | None = None) -> Kind:

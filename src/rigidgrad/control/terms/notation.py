@@ -1,0 +1,61 @@
+"""How points, frames, states, weights and bounds are written in a task file. Constructors of terms are annotated with these kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.schema import Key, matrix, number, numbers, only, own, table, table_of, text
+
+if TYPE_CHECKING:
+    from rigidgrad.robot import Robot
+
+
+def frame_of(name: str, robot: Robot, start: np.ndarray) -> str:
+    """The name of a frame; an error where there is none of that name."""
+    robot.model.frame(name)
+    return name
+
+
+def state_of(value: Any, robot: Robot, start: np.ndarray | None) -> np.ndarray:
+    """A state [q, v]: "start", "neutral", positions (at rest), positions and velocities, or positions by joints' names, the others neutral."""
+    if isinstance(value, str) and value == "start":
+        assert start is not None
+        return start
+    x = np.r_[robot.neutral(), np.zeros(robot.nv)]
+    if isinstance(value, list):
+        if len(value) not in (robot.nq, len(x)):
+            raise InputError(f"this has {len(value)} numbers; {robot.name!r} has {robot.nq} positions, or with velocities {len(x)} numbers")
+        x[: len(value)] = value
+    elif isinstance(value, Mapping):
+        joints = {j.name: j for j in robot.model.joints if j.nq == 1 and not j.is_mimic}
+        for name, position in value.items():
+            if name not in joints:
+                raise unknown_name("joint with one position", name, joints)
+            x[joints[name].q] = position
+    unit = robot.normalize(x[: robot.nq])
+    if not np.allclose(unit, x[: robot.nq], rtol=0, atol=1e-6):
+        raise InputError("a quaternion, or the (cos, sin) of a planar joint, has not length 1")
+    return x
+
+
+def _of_both_halves(weight: Mapping[str, Any], robot: Robot, start: np.ndarray) -> np.ndarray:
+    """Weights of positions and of velocities, one per number of a state's tangent."""
+    halves = (weight["position"], weight["velocity"])
+    return np.concatenate([np.broadcast_to(half, robot.nv) if np.ndim(half) == 0 else half for half in halves])
+
+
+POINT = numbers(3)
+POSE = matrix(4, 4)
+FRAME = text.of_robot(frame_of)
+POSTURE = only("neutral") | numbers() | table_of(number())
+GOAL = (only("start") | POSTURE).of_robot(state_of)
+
+WEIGHT = number(least=0) | numbers(least=0)
+STATE_WEIGHT = WEIGHT | table({"position": Key(WEIGHT, 0.0), "velocity": Key(WEIGHT, 0.0)}).of_robot(_of_both_halves)
+
+_SIDE = Key(number() | numbers())
+BOUND = own | number(least=0) | numbers(least=0) | table({"lower": _SIDE, "upper": _SIDE}).then(lambda b: (b["lower"], b["upper"]))
