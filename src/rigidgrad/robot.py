@@ -6,12 +6,12 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from rigidgrad.algorithms import catalog, manifold
-from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FusedGradient
+from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FactoredGradient, FusedGradient
 from rigidgrad.algorithms.momentum import Energy
 from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
 from rigidgrad.errors import InputError, unknown_name
@@ -35,6 +35,8 @@ GRAVITY = (0.0, 0.0, -9.81)
 _RESULTS: dict[str, Any] = {
     "rnea_derivatives": RneaDerivatives,
     "aba_derivatives": AbaDerivatives,
+    "aba_state_derivatives": partial(AbaDerivatives, dtau=None),
+    "aba_derivatives_factored": FactoredGradient,
     "fused_gradient": FusedGradient,
     "energy": Energy,
 }
@@ -199,9 +201,27 @@ class Robot:
         """Gradient of rnea: `.dq`, `.dv`, `.da`, each (…, nv, nv); positions are varied in the tangent space."""
         return self._call("rnea_derivatives", (q, v, a), external=external, out=out, check=check, packed=packed)
 
-    def aba_derivatives(self, q, v, tau, *, external=None, out=None, check=False, packed=False) -> AbaDerivatives[np.ndarray]:
-        """Gradient of aba: `.dq`, `.dv`, `.dtau`, each (…, nv, nv); packed=True gives (…, nnz), laid out by `pattern`."""
-        return self._call("aba_derivatives", (q, v, tau), external=external, out=out, check=check, packed=packed)
+    @overload
+    def aba_derivatives(
+        self, q, v, tau, *, external=None, out=None, check=False, packed=False, factored: Literal[False] = False, dtau: bool = True
+    ) -> AbaDerivatives[np.ndarray]: ...
+
+    @overload
+    def aba_derivatives(
+        self, q, v, tau, *, external=None, out=None, check=False, packed=False, factored: Literal[True], dtau: bool = True
+    ) -> FactoredGradient[np.ndarray]: ...
+
+    def aba_derivatives(self, q, v, tau, *, external=None, out=None, check=False, packed=False, factored=False, dtau=True) -> Any:
+        """Gradient of aba: `.dq`, `.dv`, `.dtau`, each (…, nv, nv); packed=True gives (…, nnz), laid out by `pattern`.
+
+        `dtau=False` leaves M⁻¹ out: `.dtau` is None, and `out` has two arrays. `factored=True` returns `.W`, `.Z_dq`, `.Z_dv` instead, with dq = W @ Z_dq and dv = W @ Z_dv: less than half of the work for a
+        floating base, where the products are dense and their factors are not.
+        """
+        name = _gradient_name("aba_derivatives", factored, dtau)
+        if name == "aba_state_derivatives" and isinstance(out, tuple | list) and len(out) == 3 and out[2] is None:
+            self._call(name, (q, v, tau), external=external, out=tuple(out[:2]), check=check, packed=packed)
+            return out
+        return self._call(name, (q, v, tau), external=external, out=out, check=check, packed=packed)
 
     def fused_gradient(self, q, v, a, minv, *, external=None, out=None, check=False, packed=False) -> FusedGradient[np.ndarray]:
         """Gradient of aba, `.dq` and `.dv`, where the acceleration and the inverse mass matrix are known already."""
@@ -309,15 +329,18 @@ class Robot:
         frame: str | None = None,
         expressed_in: str = "world",
         width: int | None = None,
+        factored: bool = False,
+        dtau: bool = True,
     ) -> Compiled:
         """A low-overhead callable for one function: `fast(q, v, tau, out=…)`, with `.counts`, `.llvm`, `.assembly`.
 
         `threads`: how many to use where a batch is worth it (default: RIGIDGRAD_THREADS, or all CPUs). `parameters`: numbers of the model that become
         inputs, one set a row: "inertia" (…, bodies, 10), "gravity" (…, 3), "armature" (…, nv). `external`: links whose wrenches are inputs.
-        `width`: states evaluated at once (default: what the CPU's vectors hold).
+        `width`: states evaluated at once (default: what the CPU's vectors hold). `factored` and `dtau` are those of `aba_derivatives`.
         """
         if isinstance(function, str) and function == "forward_kinematics":
             function = "frame_placement"
+        function = _gradient_name(function, factored, dtau)
         external, parameters = _names("external", external), _names("parameters", parameters)
         try:
             catalog.bind(self.model, function, external=external, frame=frame, expressed_in=expressed_in)
@@ -406,6 +429,15 @@ class Robot:
     def _check(self) -> Callable[[arrays.Batch], None]:
         """What check=True does; it knows the model alone, so that functions do not keep their robot, nor it them, alive in a circle."""
         return partial(_check_batch, self.model)
+
+
+def _gradient_name(function: str, factored: bool, dtau: bool) -> str:
+    """The function that gives the parts of a gradient of aba that are asked for."""
+    if (not factored and dtau) or function not in ("aba_derivatives", "aba_state_derivatives", "aba_derivatives_factored"):
+        if factored or not dtau:
+            raise InputError(f"factored and dtau are options of aba_derivatives, not of {function}")
+        return function
+    return "aba_derivatives_factored" if factored else "aba_state_derivatives"
 
 
 def _batch_shape(batch: Any) -> tuple[int, ...]:

@@ -26,6 +26,14 @@ class FusedGradient(NamedTuple, Generic[Value]):
     dv: Value
 
 
+class FactoredGradient(NamedTuple, Generic[Value]):
+    """∂a/∂q = W Z_dq, ∂a/∂v = W Z_dv: W = L⁻¹ of M = LᵀDL lives on what carries each joint, Z on that and on what it carries."""
+
+    W: Value
+    Z_dq: Value
+    Z_dv: Value
+
+
 def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> AbaDerivatives[Matrix]:
     """∂a/∂q (tangent), ∂a/∂v, ∂a/∂τ = M⁻¹: each nv x nv."""
     c = bias(model, q, v, external)
@@ -43,6 +51,23 @@ def fused_gradient(
     return FusedGradient(minus_product(minv, dq), minus_product(minv, dv))
 
 
+def aba_state_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> FusedGradient[Matrix]:
+    """∂a/∂q and ∂a/∂v, without M⁻¹."""
+    d = aba_derivatives(model, q, v, tau, external)
+    return FusedGradient(d.dq, d.dv)
+
+
+def aba_derivatives_factored(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> FactoredGradient[Matrix]:
+    """The two factors of the gradient, not multiplied: W and Z = -D⁻¹ Wᵀ ∂τ."""
+    c = bias(model, q, v, external)
+    factor = ltl.factorize(crba(model, q), supports(model), model.joints)
+    a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
+    W = tuple(tuple(row.get(i, 0.0) for i in range(model.nv)) for row in ltl.inverse_triangle(factor))
+    minus = tuple(tuple(neg(mul(w, d)) for w, d in zip(row, factor.inverse_d, strict=True)) for row in W)
+    dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
+    return FactoredGradient(W, transposed_product(minus, dq), transposed_product(minus, dv))
+
+
 def _inverse_dynamics_gradient(model: Model, q: Vector, v: Vector, a: Vector, external: External | None) -> tuple[Matrix, Matrix]:
     dq, dv = gradient_columns(model, rnea_sweep(model, q, v, a, external))
     return project(model, dq), project(model, dv)
@@ -52,6 +77,12 @@ def _solved(factor: ltl.Factor, matrix: Matrix) -> Matrix:
     """-M⁻¹ X, column by column."""
     columns = [ltl.solve(factor, [neg(x) for x in column]) for column in zip(*matrix, strict=True)]
     return tuple(zip(*columns, strict=True))
+
+
+def transposed_product(a: Matrix, b: Matrix) -> Matrix:
+    """aᵀ b."""
+    columns = list(zip(*b, strict=True))
+    return tuple(tuple(total(mul(x, y) for x, y in zip(row, column, strict=True)) for column in columns) for row in zip(*a, strict=True))
 
 
 def minus_product(a: Sequence[Sequence[Scalar]], b: Matrix) -> Matrix:

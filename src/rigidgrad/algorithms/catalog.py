@@ -12,7 +12,7 @@ from typing import Any
 
 from rigidgrad.algorithms import kinematics, manifold, momentum
 from rigidgrad.algorithms.aba import aba
-from rigidgrad.algorithms.aba_derivatives import aba_derivatives, fused_gradient
+from rigidgrad.algorithms.aba_derivatives import aba_derivatives, aba_derivatives_factored, aba_state_derivatives, fused_gradient
 from rigidgrad.algorithms.coriolis import coriolis_matrix
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.joints import Vector
@@ -65,6 +65,8 @@ FUNCTIONS: dict[str, Function] = {
     "minv": Function(minv, {"q": _Q}, {"minv": _MATRIX}),
     "rnea_derivatives": Function(rnea_derivatives, _QVA, {"dq": _MATRIX, "dv": _MATRIX, "da": _MATRIX}, external=True),
     "aba_derivatives": Function(aba_derivatives, _QVT, {"dq": _MATRIX, "dv": _MATRIX, "dtau": _MATRIX}, external=True),
+    "aba_state_derivatives": Function(aba_state_derivatives, _QVT, {"dq": _MATRIX, "dv": _MATRIX}, external=True),
+    "aba_derivatives_factored": Function(aba_derivatives_factored, _QVT, {"W": _MATRIX, "Z_dq": _MATRIX, "Z_dv": _MATRIX}, external=True),
     "fused_gradient": Function(fused_gradient, {**_QVA, "minv": _MATRIX}, {"dq": _MATRIX, "dv": _MATRIX}, external=True),
     "frame_placement": Function(kinematics.frame_placement, {"q": _Q}, {"T": (4, 4)}, frame=True),
     "frame_velocity": Function(kinematics.frame_velocity, _QV, {"velocity": (6,)}, frame=True, expressed_in=True),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.sparsity import Supports
 from rigidgrad.errors import ModelError
-from rigidgrad.scalars import Scalar, add, is_constant, mul, sub
+from rigidgrad.scalars import Scalar, add, is_constant, mul, sub, total
 
 
 class Factor(NamedTuple):
@@ -52,6 +52,12 @@ def solve(factor: Factor, b: Sequence[Scalar]) -> Vector:
         for i in supports[k]:
             x[k] = sub(x[k], mul(L[k][i], x[i]))
     return tuple(x)
+
+
+def lower_times(factor: Factor, b: Sequence[Scalar]) -> Vector:
+    """L b for a vector of which only the first numbers, those in b, are not zero."""
+    b = [*b, *[0.0] * (len(factor.supports) - len(b))]
+    return tuple(total((bk, *(mul(row[i], b[i]) for i in row))) for bk, row in zip(b, factor.L, strict=True))
 
 
 def inverse_triangle(factor: Factor) -> list[dict[int, Scalar]]:

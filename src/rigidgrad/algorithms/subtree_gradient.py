@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rigidgrad.algorithms import ltl
-from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FusedGradient, minus_product
+from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FactoredGradient, FusedGradient, minus_product, transposed_product
 from rigidgrad.algorithms.coriolis import CoriolisFactor, body_factor, factor_back
 from rigidgrad.algorithms.gauge import Articulation, Gauge, articulate
 from rigidgrad.algorithms.joints import (
@@ -117,6 +117,82 @@ def forward_gradient(
             spun = sub3(columns_v[3 + k][:3], base.spin_turn(k))
             columns_v[3 + k] = (*spun, *columns_v[3 + k][3:])
     return a, AbaDerivatives(tuple(zip(*columns_q, strict=True)), tuple(zip(*columns_v, strict=True)), inverse)
+
+
+class SolveParts(NamedTuple):
+    """What the gradient of aba is made of: with M = LᵀDL and W = L⁻¹, ∂a/∂q = W (-W D⁻¹)ᵀ ∂τ/∂q.
+
+    The columns of a free base that need no recursion are zero in `dq` and `dv`, and have their results here: the base's linear acceleration.
+    """
+
+    W: Matrix
+    by_q: Matrix  # -W D⁻¹
+    by_v: Matrix  # the same, with the factor that `dv` lacks
+    dq: Matrix  # ∂τ/∂q
+    dv: Matrix
+    gravity_turn: Matrix  # for each turn of the base, (3, 3), or L times that, (nv, 3)
+    speed_turn: Matrix  # for each linear velocity
+    spin_turn: Matrix  # what is to be added for each angular velocity
+
+
+def solve_parts(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge, factored: bool = False
+) -> SolveParts:
+    """The factor of M and the gradient of inverse dynamics, not yet multiplied. `factored`: results of a free base as W takes them, L times the acceleration."""
+    tree = articulate(model, q, gauge, external)
+    factor = ltl.factorize(project(model, composite_mass_matrix(model, tree)), supports(model), model.joints)
+    c = newton_euler(model, q, v, (0.0,) * model.nv, external)
+    a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
+    n = model.nv
+    W = ltl.inverse_triangle(factor)
+    whole = tuple(tuple(row.get(i, 0.0) for i in range(n)) for row in W)
+
+    def scaled(sign: float) -> Matrix:
+        d = [mul(sign, x) for x in factor.inverse_d]
+        return tuple(tuple(mul(row[i], d[i]) if i in row else 0.0 for i in range(n)) for row in W)
+
+    if model.has_mimic:
+        d = subtree_rnea_derivatives(model, q, v, a, external, gauge=gauge)
+        return SolveParts(whole, scaled(-1.0), scaled(-1.0), d.dq, d.dv, (), (), ())
+    base = FreeBase.of(model, q, v)
+    v_used, a_used = base.at_rest(v, a) if base else (v, a)
+    columns_q: Rows = [[0.0] * n for _ in range(n)]
+    columns_v: Rows = [[0.0] * n for _ in range(n)]
+    for columns in gradient_columns(model, tree, v_used, a_used, 1.0):
+        start = model.joints[columns.joint].dof
+        for k, (cq, cv) in enumerate(zip(columns.dq, columns.dv, strict=True), start):
+            columns_q[k], columns_v[k] = cq, cv
+    turns: list[Matrix] = [(), (), ()]
+    if base:
+        columns_q[:6], columns_v[:3] = [[0.0] * n] * 6, [[0.0] * n] * 3
+        for which, turn in enumerate((base.gravity_turn, base.speed_turn, base.spin_turn)):
+            moved = [_minus3(turn(k)) for k in range(3)]
+            turns[which] = tuple(zip(*([ltl.lower_times(factor, x) for x in moved] if factored else moved), strict=True))
+    dq, dv = (tuple(zip(*columns, strict=True)) for columns in (columns_q, columns_v))
+    return SolveParts(whole, scaled(-1.0), scaled(-2.0), dq, dv, *turns)
+
+
+def subtree_factored_gradient(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+) -> FactoredGradient[Matrix]:
+    """The gradient of aba as W and Z, not multiplied."""
+    p = solve_parts(model, q, v, tau, external, gauge=gauge, factored=True)
+    Z = [[list(row) for row in transposed_product(scaled, x)] for scaled, x in ((p.by_q, p.dq), (p.by_v, p.dv))]
+    if p.gravity_turn:
+        for row in range(model.nv):
+            for k in range(3):
+                Z[0][row][3 + k] = p.gravity_turn[row][k]
+                Z[1][row][k] = p.speed_turn[row][k]
+                Z[1][row][3 + k] = add(Z[1][row][3 + k], p.spin_turn[row][k])
+    return FactoredGradient(p.W, tuple(tuple(row) for row in Z[0]), tuple(tuple(row) for row in Z[1]))
+
+
+def subtree_state_gradient(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+) -> FusedGradient[Matrix]:
+    """The gradient of aba without M⁻¹."""
+    d = forward_gradient(model, q, v, tau, external, gauge=gauge)[1]
+    return FusedGradient(d.dq, d.dv)
 
 
 def subtree_fused_gradient(

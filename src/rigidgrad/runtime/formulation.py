@@ -17,8 +17,18 @@ from rigidgrad.algorithms.minv import minv
 from rigidgrad.algorithms.newton_euler import newton_euler
 from rigidgrad.algorithms.rnea import External, rnea
 from rigidgrad.algorithms.sparsity import supports
-from rigidgrad.algorithms.subtree_gradient import subtree_aba_derivatives, subtree_fused_gradient, subtree_rnea_derivatives
+from rigidgrad.algorithms.subtree_gradient import (
+    SolveParts,
+    solve_parts,
+    subtree_aba_derivatives,
+    subtree_factored_gradient,
+    subtree_fused_gradient,
+    subtree_rnea_derivatives,
+    subtree_state_gradient,
+)
 from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.kernels import language as kernels
+from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
@@ -27,6 +37,14 @@ from rigidgrad.program.recorder import record
 from rigidgrad.scalars import sub
 
 Way = Callable[..., Any]
+
+# multiply-adds of the products at the end of a gradient of forward dynamics from which on they are tiled
+_TILED_FROM = 30_000
+_TILED: dict[str, dict[str, bool]] = {
+    "aba_derivatives": {},
+    "aba_state_derivatives": {"dtau": False},
+    "aba_derivatives_factored": {"factored": True},
+}
 
 
 def newton_euler_bias(model: Model, q: Vector, v: Vector, external: External | None = None) -> Vector:
@@ -51,6 +69,8 @@ def factored_minv(model: Model, q: Vector) -> Matrix:
 _GRADIENTS: dict[str, Way] = {
     "rnea_derivatives": subtree_rnea_derivatives,
     "aba_derivatives": subtree_aba_derivatives,
+    "aba_state_derivatives": subtree_state_gradient,
+    "aba_derivatives_factored": subtree_factored_gradient,
     "fused_gradient": subtree_fused_gradient,
 }
 _WAYS: dict[str, tuple[Way, ...]] = {
@@ -73,6 +93,26 @@ def program_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **o
     if name in _GRADIENTS or name in _WAYS:
         model = canonical(model)
     return _cheapest(model, name, lambda way: catalog.bind(model, name, way=way, **options))
+
+
+def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Program | kernels.Kernel:
+    """What lanes run: the Program, or a kernel where most of the work is products of matrices."""
+    if name in _TILED and products_pay(model):
+        if not parameters:
+            model = canonical(model)
+        way = partial(solve_parts, gauge=best_gauge(model), factored=name == "aba_derivatives_factored")
+        bound = (
+            parametrized(model, "aba_derivatives", parameters, way, **options)
+            if parameters
+            else catalog.bind(model, "aba_derivatives", way=way, **options)
+        )
+        return forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
+    return program_of(model, name, parameters=parameters, **options)
+
+
+def products_pay(model: Model) -> bool:
+    """Whether the products at the end of the gradient of forward dynamics are so many that tiles are faster than straight-line code."""
+    return multiplications(supports(model)) >= _TILED_FROM
 
 
 def _cheapest(model: Model, name: str, bound: Callable[[Way | None], Kernel]) -> Program:

@@ -14,14 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.kernels import structure as facts
+from rigidgrad.kernels.language import Kernel
 from rigidgrad.model.model import Model
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, entry, native
-from rigidgrad.runtime.formulation import program_of
+from rigidgrad.runtime.formulation import source_of
 from rigidgrad.runtime.shared import Shared
 from rigidgrad.runtime.threads import Crew
-from rigidgrad.targets import llvm, llvm_math, llvm_rows, llvm_stream
+from rigidgrad.targets import llvm, llvm_kernel, llvm_math, llvm_rows, llvm_stream
 
 Shape = tuple[int, ...]
 _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -62,8 +64,8 @@ class Job:
     def lanes(self) -> int:
         return self.width or host_lanes(self.dtype)
 
-    def program(self) -> Program:
-        program = program_of(
+    def source(self) -> Program | Kernel:
+        return source_of(
             self.model,
             self.name,
             external=self.external,
@@ -71,10 +73,9 @@ class Job:
             expressed_in=self.expressed_in,
             parameters=self.parameters,
         )
-        return best_order(program, native.host().registers)
 
     def ir(self) -> str:
-        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed, streaming=self.streaming)
+        return render(self, ordered(self.source()))
 
     def key(self) -> str:
         options = {f.name: repr(getattr(self, f.name)) for f in fields(self) if f.name not in ("model", "width")}
@@ -98,15 +99,31 @@ class Recording:
     def lanes(self) -> int:
         return self.width or host_lanes(self.dtype)
 
-    def program(self) -> Program:
-        return best_order(self.build(), native.host().registers)
+    def source(self) -> Program | Kernel:
+        return self.build()
 
     def ir(self) -> str:
-        return llvm.render(self.program(), self.dtype, self.lanes, packed=self.packed, streaming=self.streaming)
+        return render(self, ordered(self.source()))
 
     def key(self) -> str:
         parts = {"recording": self.name, "owner": self.owner, "identity": self.identity, "packed": str(self.packed), "dtype": self.dtype}
         return cache.key(parts | {"lanes": str(self.lanes), "streaming": str(self.streaming)})
+
+
+def ordered(source: Program | Kernel) -> Program | Kernel:
+    """With the operations of Programs in an order for this CPU's registers."""
+    registers = native.host().registers
+    if isinstance(source, Program):
+        return best_order(source, registers)
+    return source.with_programs(lambda program: best_order(program, registers))
+
+
+def render(job: Job | Recording, source: Program | Kernel) -> str:
+    """The IR of what a job compiles."""
+    if isinstance(source, Program):
+        return llvm.render(source, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming)
+    registers = native.host().registers
+    return llvm_kernel.render(source, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming, registers=registers)
 
 
 def host_lanes(dtype: str) -> int:
@@ -209,15 +226,15 @@ class LaneKernel:
 
 
 def _compile(job: Job | Recording) -> cache.Entry:
-    program = job.program()
-    code = native.compile_ir(llvm.render(program, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming), opt=OPTIMISATION)
+    source = ordered(job.source())
+    code = native.compile_ir(render(job, source), opt=OPTIMISATION)
     meta = {
         "function": job.name,
         "robot": job.owner,
-        "inputs": program.inputs,
-        "outputs": program.outputs,
-        "masks": {name: _pack(mask) for name, mask in program.pattern().items()},
-        "counts": dict(program.counts()),
+        "inputs": source.inputs,
+        "outputs": source.outputs,
+        "masks": {name: _pack(mask) for name, mask in facts.pattern(source).items()},
+        "counts": dict(facts.counts(source)),
     }
     return cache.Entry(meta, code)
 

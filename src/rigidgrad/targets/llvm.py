@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -162,7 +162,7 @@ def render(program: Program, dtype: str, width: int, *, packed: bool = False, st
         kernel = kernel_function(lanes, program, llvm_direct.Windows(lanes, outputs))
         rows = llvm_direct.rows(dtype, width, inputs, outputs)
     else:
-        kernel = kernel_function(lanes, program, Buffers(lanes, outputs, "p", _written_ahead(lanes, outputs)))
+        kernel = kernel_function(lanes, program, Buffers(lanes, outputs, "p", written_ahead(lanes, outputs)))
         rows = llvm_rows.rows(dtype, width, inputs, outputs)
     return "\n".join([llvm_math.functions(lanes, program), kernel, rows, declarations(lanes)])
 
@@ -187,6 +187,16 @@ class OutputLayout:
         filled = iter(range(len(self.columns)))
         last = len(self.columns) - self.columns.count(None)
         return [last if c is None else next(filled) for c in self.columns]
+
+    @property
+    def gathered(self) -> bool:
+        """Whether columns are elsewhere in the lane buffer than in the row."""
+        return self.sparse
+
+    @property
+    def vectors(self) -> int:
+        """The size of the lane buffer."""
+        return max(self.slots, default=0) + 1
 
 
 def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
@@ -230,10 +240,16 @@ class Buffers:
             self.taken += 1
 
 
-def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_direct.Windows, shared: frozenset[str] = frozenset()) -> str:
+def kernel_function(
+    lanes: Lanes,
+    program: Program,
+    results: Buffers | llvm_direct.Windows,
+    shared: frozenset[str] = frozenset(),
+    places: Mapping[str, Sequence[int]] | None = None,
+) -> str:
     """Straight-line code from the input vectors to where `results` takes them, each as soon as it is known.
 
-    Of the inputs named `shared` all lanes have the same numbers, one after the other in memory.
+    Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `places`: where in memory the numbers of each input are, unless they follow each other.
     """
     names = list(program.inputs)
     stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
@@ -265,6 +281,8 @@ def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_dire
         if leaf[0] == "const":
             return lanes.fetched(leaf[1])
         _, name, k = leaf
+        if places is not None:
+            k = places[name][k]
         if name in shared and lanes.width > 1:
             place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
             return lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}"))
@@ -298,13 +316,13 @@ def kernel_function(lanes: Lanes, program: Program, results: Buffers | llvm_dire
     aligned = f"alignstack({min(lanes.bytes * lanes.width, 64)})" if lanes.width > 1 else ""
     return (
         lanes.constants()
-        + f"define internal void @kernel({arguments}) nounwind {aligned} {{\n"
+        + f"define internal void @{lanes.name}({arguments}) nounwind {aligned} {{\n"
         + "\n".join(lanes.lines)
         + "\n  ret void\n}\n"
     )
 
 
-def _written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[Callable[[], None]]:
+def written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[Callable[[], None]]:
     """Users' rows from %p0, %p1, … on are prepared for results that will be copied there: zeros are written, or cache lines fetched."""
     if lanes.width == 1:
         return []

@@ -77,8 +77,7 @@ class _DirectWalk(Walk):
         self.steps("i", "is", len(self.inputs))
 
     def call_direct(self, targets: list[str]) -> None:
-        pointers = [*(f"%ibuf{k}" for k in range(len(self.inputs))), *targets]
-        self.do(f"call void @kernel(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+        self.call([*(f"%ibuf{k}" for k in range(len(self.inputs))), *targets])
 
     def full_block(self) -> None:
         targets, apart = [], []

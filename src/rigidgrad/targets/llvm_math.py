@@ -87,10 +87,11 @@ def sincos(b: Lanes, angles: list[str]) -> list[tuple[str, str]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
-def functions(lanes: Lanes, program: Program) -> str:
-    """The functions that a program's operations need."""
-    parts = [_sincos(lanes.another(f"sincos{count}"), count) for count in sorted({len(group) for group in angle_groups(program)})]
-    if any(node[0] == "atan2" for node in program.nodes):
+def functions(lanes: Lanes, *programs: Program) -> str:
+    """The functions that the operations of programs need."""
+    sizes = {len(group) for program in programs for group in angle_groups(program)}
+    parts = [_sincos(lanes.another(f"sincos{count}"), count) for count in sorted(sizes)]
+    if any(node[0] == "atan2" for program in programs for node in program.nodes):
         parts.append(_atan2(lanes.another("atan2")))
     return "\n".join(parts)
 

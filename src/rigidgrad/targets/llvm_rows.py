@@ -7,7 +7,7 @@ goes through the lane buffers number by number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rigidgrad.targets.llvm_math import C_FUNCTIONS
@@ -50,7 +50,9 @@ def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout])
 class Walk:
     halves = 1  # blocks whose results are kept
 
-    def __init__(self, dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]):
+    def __init__(self, dtype: str, width: int, inputs: list[int], outputs: Sequence[OutputLayout], scratch: int | None = None):
+        """`scratch`: numbers of a state that the kernel keeps between its parts, if it has a parameter for them."""
+        self.scratch = scratch
         self.scalar_type = "double" if dtype == "float64" else "float"
         self.bytes = 8 if dtype == "float64" else 4
         self.width = width
@@ -145,19 +147,31 @@ class Walk:
         """The kernel reads and writes the user's rows themselves."""
         self.label("entry")
         self.load_context()
+        apart = {k: o for k, o in enumerate(self.outputs) if o.gathered and not o.sparse}  # results that are no row yet
+        self.reserve({f"obuf{k}": o.vectors * self.bytes for k, o in apart.items()} | self.scratch_sizes())
+        self.clear_scratch()
+        for k, layout in apart.items():
+            self.zero(f"%obuf{k}", self.scalar_type, layout.vectors)
+        self.do("br label %begin")
+        self.label("begin")
         any_rows = self.emit("icmp slt i64 %start, %stop")
         self.do(f"br i1 {any_rows}, label %row, label %end")
         self.label("row")
-        self.do("%r = phi i64 [ %start, %entry ], [ %next, %row_end ]")
+        self.do("%r = phi i64 [ %start, %begin ], [ %next, %row_end ]")
         pointers = []
         for kind, stride, items in (("in", "is", self.inputs), ("out", "os", self.outputs)):
             for k, _ in enumerate(items):
                 pointers.append(self.at(f"%{kind}{k}", self.emit(f"mul i64 %r, %{stride}{k}")))
+        rows = pointers[len(self.inputs) :]
         for k, layout in enumerate(self.outputs):
-            if None in layout.columns:
-                self.zero(pointers[len(self.inputs) + k], self.scalar_type, len(layout.columns))
-        pointers += pointers[len(self.inputs) :]
-        self.do(f"call void @kernel(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+            if k in apart:
+                pointers[len(self.inputs) + k] = f"%obuf{k}"
+            elif None in layout.columns:
+                self.zero(rows[k], self.scalar_type, len(layout.columns))
+        self.call([*pointers, *pointers[len(self.inputs) :]])
+        for k, layout in apart.items():
+            if layout.columns:
+                self.gather(k, layout, rows[k])
         self.do("br label %row_end")
         self.label("row_end")
         self.do("%next = add i64 %r, 1")
@@ -166,6 +180,28 @@ class Walk:
         self.label("end")
         self.do("ret void")
         return self.function()
+
+    def gather(self, k: int, layout: OutputLayout, row: str) -> None:
+        """Copies the columns of one state from their places in the buffer."""
+        slots = self.table(f"slots{k}", layout.slots)
+
+        def one(j: str) -> None:
+            x = self.emit(f"load {self.scalar_type}, ptr {self.at(f'%obuf{k}', self.look_up(slots, j))}, align {self.bytes}")
+            self.do(f"store {self.scalar_type} {x}, ptr {self.at(row, j)}, align {self.bytes}")
+
+        self.loop(len(layout.columns), one, "gather")
+
+    def call(self, pointers: list[str]) -> None:
+        """The kernel, with its scratch behind all other pointers."""
+        pointers = [*pointers, "%work"] if self.scratch is not None else pointers
+        self.do(f"call void @kernel(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+
+    def scratch_sizes(self) -> dict[str, int]:
+        return {} if self.scratch is None else {"work": self.scratch * self.bytes * self.width}
+
+    def clear_scratch(self) -> None:
+        if self.scratch:
+            self.zero("%work", self.scalar_type if self.width == 1 else self.vector, self.scratch)
 
     # --- W states at a time ------------------------------------------------------------------------------------------------------
 
@@ -217,7 +253,8 @@ class Walk:
         vector = self.bytes * self.width
         sizes = self.input_sizes()
         sizes |= {f"obuf{k}": self.halves * self.slots(k) * vector for k in range(len(self.outputs))}
-        self.reserve(sizes | self.spare_sizes())
+        self.reserve(sizes | self.spare_sizes() | self.scratch_sizes())
+        self.clear_scratch()
         self.steps("i", "is", len(self.inputs))
         self.steps("o", "os", len(self.outputs))
         for k, layout in enumerate(self.outputs):
@@ -263,7 +300,7 @@ class Walk:
 
     def slots(self, k: int) -> int:
         """Vectors of a block's results."""
-        return max(self.outputs[k].slots, default=0) + 1
+        return self.outputs[k].vectors
 
     def steps(self, kind: str, stride: str, count: int) -> None:
         """%i0x2, %i0x3, …: the distance of further lanes' rows from the first one's."""
@@ -272,9 +309,7 @@ class Walk:
                 self.do(f"%{kind}{k}x{lane} = mul i64 %{stride}{k}, {lane}")
 
     def call_kernel(self, ahead: list[str]) -> None:
-        buffers = [f"ptr %ibuf{k}" for k in range(len(self.inputs))] + [f"ptr %obuf{k}" for k in range(len(self.outputs))]
-        buffers += [f"ptr {x}" for x in ahead]
-        self.do(f"call void @kernel(ptr %libm, {', '.join(buffers)})")
+        self.call([f"%ibuf{k}" for k in range(len(self.inputs))] + [f"%obuf{k}" for k in range(len(self.outputs))] + ahead)
 
     def lane_rows(self, kind: str, k: int, first: str) -> list[str]:
         """The addresses of W consecutive rows, the first one being row `first`."""
@@ -325,10 +360,10 @@ class Walk:
         size, w = len(layout.columns), self.width
         if not size:
             return
-        if not layout.sparse:
+        if not layout.gathered:
             self.write_columns(source, row, size)
             return
-        # the zeros are there already
+        # the zeros, if there are any, are there already
         p = min(self.block(size), 4)
         starts = self.windows(layout)
         places = [x for j in starts for x in (j, *(layout.slots[j + c] * w for c in range(p)))]
@@ -474,7 +509,7 @@ class Walk:
             if not size:
                 continue
 
-            slots = self.table(f"slots{k}", layout.slots) if layout.sparse else None
+            slots = self.table(f"slots{k}", layout.slots) if layout.gathered else None
 
             def write_lane(lane: str, k=k, size=size, slots=slots) -> None:
                 row = self.at(f"%out{k}", self.emit(f"mul i64 {self.emit(f'add i64 %t, {lane}')}, %os{k}"))

@@ -147,7 +147,7 @@ class StreamWalk(Walk):
         each, other = range(len(self.outputs)), self.emit(f"sub i64 1, {half}")
         pointers = [f"%ibuf{k}" for k in range(len(self.inputs))]
         pointers += [self.results(k, half) for k in each] + [self.results(k, other) for k in each] + targets
-        self.do(f"call void @kernel(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+        self.call(pointers)
 
     def half(self, row: str) -> str:
         """Where the results of the block from `row` on are."""

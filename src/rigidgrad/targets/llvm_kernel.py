@@ -1,0 +1,315 @@
+"""Kernels as LLVM IR, one state per lane: Programs are functions, loops stay loops, and products of matrices keep small tiles of their results in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rigidgrad.kernels.language import Array, Call, Choose, Index, Kernel, Lookup, Loop, Product, Statement, Table, Variable, View
+from rigidgrad.kernels.structure import pattern, steps
+from rigidgrad.targets import llvm_math, llvm_rows, llvm_stream
+from rigidgrad.targets.llvm import Buffers, Lanes, OutputLayout, declarations, kernel_function, written_ahead
+from rigidgrad.targets.llvm_tiles import Group, Tiles, function, tile_size, tiles
+
+
+@dataclass(frozen=True)
+class PlacedLayout(OutputLayout):
+    """Where the numbers of an output are in its lane buffer: those of a dense row, at their own places."""
+
+    places: tuple[int, ...]
+    size: int
+
+    @property
+    def sparse(self) -> bool:
+        return False
+
+    @property
+    def slots(self) -> list[int]:
+        return list(self.places)
+
+    @property
+    def gathered(self) -> bool:
+        return self.places != tuple(range(len(self.places)))
+
+    @property
+    def vectors(self) -> int:
+        return max(self.size, 1)
+
+
+def output_layout(kernel: Kernel, packed: bool) -> list[OutputLayout]:
+    layouts: list[OutputLayout] = []
+    for marks in pattern(kernel).values():
+        places = tuple(k for k, mark in enumerate(marks) if mark or not packed)
+        layouts.append(PlacedLayout(tuple(k if marks[k] else None for k in places), places, len(marks)))
+    return layouts
+
+
+def render(
+    kernel: Kernel, dtype: str, width: int, *, packed: bool = False, streaming: Sequence[int] | None = None, registers: int = 16
+) -> str:
+    """The module's text, as `llvm.render` for a Program; `registers` of the CPU for vectors."""
+    outputs = output_layout(kernel, packed)
+    lanes = Lanes(dtype, width)
+    inputs, scratch = [a.size for a in kernel.of("input")], sum(a.size for a in kernel.of("scratch"))
+    if streaming is not None:
+        code = _Code(lanes, kernel, "sp", lambda inner: llvm_stream.steps(inner, outputs, streaming))
+        rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs, scratch).lanes()
+    else:
+        code = _Code(lanes, kernel, "p", lambda inner: written_ahead(inner, outputs))
+        walk = llvm_rows.Walk(dtype, width, inputs, outputs, scratch)
+        rows = walk.scalar() if width == 1 else walk.lanes()
+    code.tile_size = tile_size(registers)
+    programs = {id(call.program): call.program for call, _ in steps(kernel.body) if isinstance(call, Call)}
+    return "\n".join([llvm_math.functions(lanes, *programs.values()), code.text(), rows, declarations(lanes)])
+
+
+class _Placed(Buffers):
+    """Results of a called Program, at places of views."""
+
+    def __init__(
+        self, lanes: Lanes, outputs: list[OutputLayout], places: list[list[int]], further: list[str], steps: list[Callable[[], None]]
+    ):
+        super().__init__(lanes, outputs, steps=steps)
+        self.places = places
+        self.parameters = [f"ptr %to{k}" for k in range(len(outputs))] + [f"ptr {x}" for x in further]
+
+    def store(self, value: str, output: int, column: int) -> None:
+        place = self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr %to{output}, i64 {self.places[output][column]}")
+        self.lanes.do(f"store {self.lanes.vector} {value}, ptr {place}, align {self.align}")
+
+
+@dataclass
+class _Code:
+    lanes: Lanes
+    kernel: Kernel
+    pointers: str
+    meanwhile: Callable[[Lanes], list[Callable[[], None]]]
+    functions: list[str] = field(default_factory=list)
+    tables: dict[Table, str] = field(default_factory=dict)
+    variables: dict[Variable, str] = field(default_factory=dict)
+    bases: dict[Array, str] = field(default_factory=dict)
+    parts: dict[tuple, str] = field(default_factory=dict)
+    labels: int = 0
+    tile_size: tuple[int, int] = (3, 4)
+    tile_functions: dict[Tiles, str] = field(default_factory=dict)
+    busiest: Call | None = None
+    alone: set[Array] = field(default_factory=set)
+
+    def text(self) -> str:
+        lanes, kernel = self.lanes, self.kernel
+        offset = 0
+        for role, letter in (("input", "i"), ("output", "o")):
+            self.bases |= {a: f"%{letter}{k}" for k, a in enumerate(kernel.of(role))}  # type: ignore[arg-type]
+        constants = []
+        for k, a in enumerate(kernel.of("constant")):
+            self.bases[a] = f"@kernel_array{k}"
+            numbers = ", ".join(f"{lanes.scalar} {lanes.number(x)}" for x in a.values)
+            constants.append(f"@kernel_array{k} = internal constant [{a.size} x {lanes.scalar}] [{numbers}], align 64")
+        for a in kernel.of("scratch"):
+            self.bases[a] = lanes.emit(f"getelementptr {lanes.vector}, ptr %work, i64 {offset}")
+            offset += a.size
+        self.busiest = max(_calls(kernel.body), key=lambda call: len(call.program.nodes), default=None)
+        self.alone = _written_once(kernel.body)
+        self.statements(kernel.body)
+        results = [f"%o{k}" for k in range(len(kernel.outputs))]
+        buffers = [f"ptr noalias {x}" for x in (*(f"%i{k}" for k in range(len(kernel.inputs))), *results)]
+        arguments = ["ptr %libm", *buffers, *(f"ptr {x}" for x in self.further()), "ptr noalias %work"]
+        body = "\n".join(lanes.lines)
+        tables = [
+            f"@{name} = internal constant [{len(t.numbers)} x i32] [{', '.join(f'i32 {x}' for x in t.numbers)}]"
+            for t, name in self.tables.items()
+        ]
+        own = f"define internal void @kernel({', '.join(arguments)}) nounwind {{\nentry:\n{body}\n  ret void\n}}\n"
+        return "\n".join([*constants, *tables, *self.functions, own])
+
+    def further(self) -> list[str]:
+        """Parameters that the steps taken meanwhile use."""
+        return [f"%{x}{k}" for x in self.pointers for k in range(len(self.kernel.outputs))]
+
+    # --- statements ----------------------------------------------------------------------------------------------------------------
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            match statement:
+                case Call():
+                    self.call(statement)
+                case Product():
+                    self.product(statement)
+                case Loop():
+                    self.loop(statement)
+                case Choose():
+                    self.choose(statement)
+
+    def call(self, call: Call) -> None:
+        program = call.program
+        busiest = call is self.busiest  # what is done meanwhile is spread over the longest Program
+        places = tuple(tuple(view.places()) for view in (*call.inputs.values(), *call.outputs.values()))
+        zeros = tuple(view.array in self.alone for view in call.outputs.values())
+        shared = frozenset(name for name, view in call.inputs.items() if view.array.role == "constant")
+        key = (id(program), places, zeros, shared, busiest)
+        if key not in self.parts:
+            name = self.parts[key] = f"part{len(self.parts)}"
+            inner = self.lanes.another(name)
+            layouts, start = [], 0
+            for view, silent in zip(call.outputs.values(), zeros, strict=True):
+                columns = range(start, start + view.shape[0] * view.shape[1])
+                layouts.append(OutputLayout(tuple(None if silent and _zero(program.results[k]) else k for k in columns)))
+                start = columns.stop
+            n = len(program.inputs)
+            further, ahead = (self.further(), self.meanwhile(inner)) if busiest else ([], [])
+            placed = _Placed(inner, layouts, [list(p) for p in places[n:]], further, ahead)
+            inputs = dict(zip(program.inputs, places[:n], strict=True))
+            self.functions.append(kernel_function(inner, program, placed, shared, inputs))
+        pointers = [self.pointer(view) for view in (*call.inputs.values(), *call.outputs.values())]
+        if busiest:
+            pointers += self.further()
+        self.lanes.do(f"call void @{self.parts[key]}(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+
+    def loop(self, loop: Loop) -> None:
+        count = self.index(loop.count)
+
+        def body(i: str) -> None:
+            if loop.reverse:
+                i = self.lanes.emit(f"sub i64 {self.lanes.emit(f'sub i64 {count}, 1')}, {i}")
+            self.variables[loop.variable] = i
+            self.statements(loop.body)
+
+        self.rounds(count, body)
+
+    def rounds(self, count: str | int, body: Callable[[str], None]) -> None:
+        """for i in 0 … count - 1: body(i)."""
+        if str(count) == "0":
+            return
+        if str(count) == "1":
+            body("0")
+            return
+        lanes, name = self.lanes, self.label("loop")
+        entry, done = f"{name}_entry", f"{name}_done"
+        lanes.do(f"br label %{entry}")
+        lanes.label(entry)
+        if not str(count).isdigit():
+            some = lanes.emit(f"icmp sgt i64 {count}, 0")
+            lanes.do(f"br i1 {some}, label %{name}, label %{done}")
+        else:
+            lanes.do(f"br label %{name}")
+        lanes.label(name)
+        index = lanes.emit(f"phi i64 [ 0, %{entry} ], [ %{name}_next, %{name}_end ]")
+        body(index)
+        lanes.do(f"br label %{name}_end")
+        lanes.label(f"{name}_end")
+        lanes.do(f"%{name}_next = add i64 {index}, 1")
+        more = lanes.emit(f"icmp slt i64 %{name}_next, {count}")
+        lanes.do(f"br i1 {more}, label %{name}, label %{done}")
+        lanes.label(done)
+
+    def choose(self, choose: Choose) -> None:
+        lanes, name = self.lanes, self.label("choose")
+        targets = " ".join(f"i64 {k}, label %{name}_{k}" for k in range(len(choose.bodies)))
+        lanes.do(f"switch i64 {self.index(choose.index)}, label %{name}_done [ {targets} ]")
+        for k, body in enumerate(choose.bodies):
+            lanes.label(f"{name}_{k}")
+            self.statements(body)
+            lanes.do(f"br label %{name}_done")
+        lanes.label(f"{name}_done")
+
+    # --- products ------------------------------------------------------------------------------------------------------------------
+
+    def product(self, product: Product) -> None:
+        rows, columns = product.target.shape
+        if product.symmetric:
+            groups = tiles(rows, min(self.tile_size))
+            for a, down in enumerate(groups):
+                for across in groups[:a]:
+                    self.call_tiles(product, down, across)
+                self.call_tiles(product, down, down, triangle=True)
+            return
+        for down in tiles(rows, self.tile_size[0]):
+            for across in tiles(columns, self.tile_size[1]):
+                self.call_tiles(product, down, across)
+
+    def call_tiles(self, product: Product, down: Group, across: Group, triangle: bool = False) -> None:
+        """All tiles of a size. Products that differ in where and how large their matrices are alone share a function."""
+        views = product.target.strides, product.left.strides, product.right.strides
+        t = Tiles(*views, product.factor, product.accumulate, product.symmetric, down.size, across.size, triangle)
+        if t not in self.tile_functions:
+            name = self.tile_functions[t] = f"tiles{len(self.tile_functions)}"
+            self.functions.append(function(self.lanes.another(name), t))
+        target, left, right = (self.pointer(v) for v in (product.target, product.left, product.right))
+        start, other = down.start, across.start
+        pointers = [
+            self.at(target, start * t.target[0] + other * t.target[1]),
+            self.at(left, start * t.left[0]),
+            self.at(right, other * t.right[1]),
+        ]
+        if product.symmetric:
+            pointers.append(self.at(target, start * t.target[1] + other * t.target[0]))
+        numbers = [product.left.shape[1], down.count, across.count]
+        arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in numbers)]
+        self.lanes.do(f"call void @{self.tile_functions[t]}({', '.join(arguments)})")
+
+    # --- places --------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def align(self) -> int:
+        return self.lanes.bytes * self.lanes.width
+
+    def kind(self, array: Array) -> str:
+        """What a number of an array is in memory: constants are the same in all lanes."""
+        return self.lanes.scalar if array.role == "constant" else self.lanes.vector
+
+    def pointer(self, view: View) -> str:
+        place = self.index(view.offset)
+        base = self.bases[view.array]
+        return base if place == "0" else self.lanes.emit(f"getelementptr {self.kind(view.array)}, ptr {base}, i64 {place}")
+
+    def at(self, base: str, place: int | str) -> str:
+        return base if place == 0 else self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr {base}, i64 {place}")
+
+    def index(self, index: Index) -> str:
+        lanes, total = self.lanes, str(index.constant)
+        for atom, coefficient in index.terms:
+            x = self.look_up(atom) if isinstance(atom, Lookup) else self.variables[atom]
+            if coefficient != 1:
+                x = lanes.emit(f"mul i64 {x}, {coefficient}")
+            total = x if total == "0" else lanes.emit(f"add i64 {total}, {x}")
+        return total
+
+    def look_up(self, lookup: Lookup) -> str:
+        name = self.tables.setdefault(lookup.table, f"table{len(self.tables)}")
+        place = self.lanes.emit(f"getelementptr i32, ptr @{name}, i64 {self.index(lookup.index)}")
+        return self.lanes.emit(f"sext i32 {self.lanes.emit(f'load i32, ptr {place}')} to i64")
+
+    def label(self, name: str) -> str:
+        self.labels += 1
+        return f"{name}{self.labels}"
+
+
+def _zero(result: object) -> bool:
+    return isinstance(result, float) and result == 0.0
+
+
+def _calls(body: Sequence[Statement]) -> list[Call]:
+    """Calls that are made once; what a kernel does meanwhile cannot be in a loop."""
+    return [s for s in body if isinstance(s, Call)]
+
+
+def _written_once(body: Sequence[Statement]) -> set[Array]:
+    """Arrays that one call outside of loops writes and nothing else: what it leaves zero is zero already."""
+    writers: dict[Array, int] = {}
+
+    def visit(statements: Sequence[Statement], times: int) -> None:
+        for s in statements:
+            match s:
+                case Call():
+                    for array in {view.array for view in s.outputs.values()}:
+                        writers[array] = writers.get(array, 0) + times
+                case Product():
+                    writers[s.target.array] = writers.get(s.target.array, 0) + 2
+                case Loop():
+                    visit(s.body, 2)
+                case Choose():
+                    for inner in s.bodies:
+                        visit(inner, 2)
+
+    visit(body, 1)
+    return {array for array, count in writers.items() if count == 1}

@@ -1,0 +1,221 @@
+"""Kernels: loops, choices and products of matrices mean the same to the interpreter and to lanes, whatever the width, and gradients made of them are those of others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_trees import random_tree
+
+import rigidgrad as rg
+from rigidgrad.errors import InputError
+from rigidgrad.kernels.forward_gradient import segments
+from rigidgrad.kernels.interpret import interpret
+from rigidgrad.kernels.language import Kernel, Table
+from rigidgrad.kernels.structure import counts, pattern
+from rigidgrad.program.recorder import record
+from rigidgrad.robot import Robot
+from rigidgrad.runtime import formulation
+from rigidgrad.runtime.compiled import Compiled
+from rigidgrad.runtime.lanes import Recording
+
+TOLERANCE = {"float64": 1e-13, "float32": 1e-5}  # relative to the largest number: sums of up to 20 products
+
+
+def run(
+    kernel: Kernel, inputs: dict[str, np.ndarray], name: str, *, dtype: str = "float64", width: int = 0, packed: bool = False
+) -> list[np.ndarray]:
+    """By lanes."""
+    job = Recording(f"test_{name}", "test", name, lambda: kernel, packed=packed, width=width)
+    found = Compiled(job, dtype=dtype, threads=1)(*(inputs[a].astype(dtype).reshape(-1, *shape) for a, shape in kernel.inputs.items()))
+    return [found] if isinstance(found, np.ndarray) else list(found)
+
+
+def everything(rows: int, columns: int, terms: int) -> Kernel:
+    """A kernel with every statement of the language."""
+    k = Kernel()
+    A, B = k.input("A", rows, terms), k.input("B", terms, columns)
+    S = k.scratch("S", rows, terms)
+    factors = k.constant("factors", [0.5 + r for r in range(rows)])
+    sort, order = Table("sort", tuple(r % 3 for r in range(rows))), Table("order", tuple(reversed(range(rows))))
+    programs = [
+        record({"x": (terms,), "f": (1,)}, {"y": (terms,)}, lambda v, s=s: (tuple(x * v["f"][0] + s for x in v["x"]),)) for s in (0.0, 1.0)
+    ]
+    with k.along(rows, reverse=True) as i, k.choose(sort[i]) as choice:
+        for program in programs:
+            with choice.case():
+                k.call(program, {"x": A.at(terms * order[i], terms), "f": factors.at(i, 1)}, {"y": S.at(terms * order[i], terms)})
+        with choice.case():
+            nothing = record({"x": (terms,)}, {"y": (terms,)}, lambda v: ((0.0, *v["x"][1:]),))
+            k.call(nothing, {"x": A.at(terms * order[i], terms)}, {"y": S.at(terms * order[i], terms)})
+    left, right = S.matrix(rows, terms), B.matrix(terms, columns)
+    plain, scaled, square = k.output("plain", rows, columns), k.output("scaled", rows, columns), k.output("square", rows, rows)
+    k.product(plain.matrix(rows, columns), left, right)
+    k.product(scaled.matrix(rows, columns), left, right, 2.5)
+    k.product(scaled.matrix(rows, columns), left, right, -1.0, accumulate=True)
+    k.product(scaled.matrix(rows, columns), left, right, 0.25, accumulate=True)
+    k.product(square.matrix(rows, rows), left, left.T, -1.0, symmetric=True)
+    k.product(square.matrix(rows, rows), left, left.T, accumulate=True, symmetric=True)
+    k.product(square.matrix(rows, rows), left, left.T, symmetric=True)
+    turned = k.output("turned", columns, rows)
+    with k.each(columns) as j:
+        k.product(turned.matrix(1, rows, j * rows), B.at(j, terms, columns), left.T)
+    return k
+
+
+@pytest.mark.parametrize(("rows", "columns", "terms"), [(1, 1, 1), (2, 9, 3), (5, 4, 14), (7, 13, 2), (13, 7, 20)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+def test_lanes_give_what_the_interpreter_gives(rows, columns, terms, dtype, width):
+    k = everything(rows, columns, terms)
+    rng = np.random.default_rng(rows)
+    inputs = {a.name: rng.normal(size=(11, a.size)).astype(dtype) for a in k.of("input")}
+    expected = interpret(k, {name: x.astype(float) for name, x in inputs.items()})
+    found = run(k, inputs, f"everything_{rows}_{columns}_{terms}", dtype=dtype, width=width)
+    for (name, x), y in zip(expected.items(), found, strict=True):
+        assert np.abs(x - y.reshape(x.shape)).max() <= TOLERANCE[dtype] * max(1.0, np.abs(x).max()), name
+    square = found[2]
+    assert np.array_equal(square, np.swapaxes(square, 1, 2))
+
+
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_bits_do_not_depend_on_the_width(width):
+    k = everything(7, 13, 5)
+    rng = np.random.default_rng(0)
+    inputs = {a.name: rng.normal(size=(19, a.size)) for a in k.of("input")}
+    for x, y in zip(run(k, inputs, "bits", width=2), run(k, inputs, "bits", width=width), strict=True):
+        assert np.array_equal(x, y)
+
+
+def test_the_interpreter_multiplies_as_numpy_does():
+    k = everything(4, 5, 3)
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(6, 4, 3)), rng.normal(size=(6, 3, 5))
+    found = interpret(k, {"A": A.reshape(6, -1), "B": B.reshape(6, -1)})
+    S = np.empty_like(A)
+    for i in range(4):
+        row = 3 - i
+        S[:, row] = A[:, row] * (0.5 + i) + (i % 3) if i % 3 < 2 else np.c_[np.zeros(6), A[:, row, 1:]]
+    np.testing.assert_allclose(found["plain"].reshape(6, 4, 5), S @ B, atol=1e-14)
+    np.testing.assert_allclose(found["scaled"].reshape(6, 4, 5), 1.75 * S @ B, atol=1e-13)
+    np.testing.assert_allclose(found["square"].reshape(6, 4, 4), S @ np.swapaxes(S, 1, 2), atol=1e-14)
+    np.testing.assert_allclose(found["turned"].reshape(6, 5, 4), np.swapaxes(S @ B, 1, 2), atol=1e-14)
+
+
+def test_structural_zeros_and_counts():
+    k = Kernel()
+    x, y, z = k.input("x", 2, 2), k.scratch("y", 2, 2), k.output("z", 2, 2)
+    k.call(
+        record({"x": (2, 2)}, {"y": (2, 2)}, lambda v: (((v["x"][0][0], 0.0), (0.0, v["x"][1][1])),)),
+        {"x": x.matrix(2, 2)},
+        {"y": y.matrix(2, 2)},
+    )
+    k.product(z.matrix(2, 2), y.matrix(2, 2), y.matrix(2, 2))
+    assert pattern(k) == {"z": [True, False, False, True]}
+    assert counts(k)["mul"] == 4
+    assert counts(k)["fma"] == 4
+    packed = run(k, {"x": np.array([[2.0, 9.0, 9.0, 3.0]] * 5)}, "packed", packed=True)[0]
+    assert packed.tolist() == [[4.0, 9.0]] * 5
+    assert run(k, {"x": np.array([[2.0, 9.0, 9.0, 3.0]])}, "packed", packed=True)[0].tolist() == [[4.0, 9.0]]
+
+
+def test_what_does_not_fit_is_refused():
+    k = Kernel()
+    a, b = k.input("a", 2, 3), k.output("b", 2, 2)
+    with pytest.raises(ValueError, match="is not"):
+        k.product(b.matrix(2, 2), a.matrix(2, 3), a.matrix(2, 3))
+    with pytest.raises(ValueError, match="two arrays"):
+        k.input("a", 1)
+    with k.along(3) as i:
+        k.product(b.matrix(2, 1, i), a.matrix(2, 3), a.matrix(3, 1))
+    with pytest.raises(IndexError, match="outside"):
+        interpret(k, {"a": np.zeros((1, 6))})
+
+
+# --- gradients -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiled(monkeypatch):
+    """Robots of any size take the way of large ones."""
+    monkeypatch.setattr(formulation, "_TILED_FROM", 0)
+
+
+def relative(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.abs(x - y).max() / max(1.0, np.abs(y).max()))
+
+
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("mimic", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_tiled_gradients_are_those_of_the_textbook(tiled, floating, mimic, seed):
+    model = random_tree(seed, 9, floating, mimic).builder().build(floating_base=floating).model
+    robot, textbook = Robot(model), Robot(model, "numpy")
+    q, v, tau = robot.random(batch=(9,), seed=seed)
+    link = robot.frames[-1]
+    external = {link: np.random.default_rng(seed).normal(size=(9, 6))}
+    expected = textbook.aba_derivatives(q, v, tau, external=external)
+    found = robot.aba_derivatives(q, v, tau, external=external)
+    without = robot.aba_derivatives(q, v, tau, external=external, dtau=False)
+    factors = robot.aba_derivatives(q, v, tau, external=external, factored=True)
+    for name in ("dq", "dv", "dtau"):
+        assert relative(getattr(found, name), getattr(expected, name)) < 1e-10, name  # random inertias: conditions of up to 1e4
+    assert np.array_equal(without.dq, found.dq)
+    assert np.array_equal(without.dv, found.dv)
+    assert without.dtau is None
+    assert relative(factors.W @ factors.Z_dq, expected.dq) < 1e-10
+    assert relative(factors.W @ factors.Z_dv, expected.dv) < 1e-10
+    one = [robot.aba_derivatives(q[i], v[i], tau[i], external={link: external[link][i]}) for i in range(9)]
+    for k in range(3):
+        assert np.array_equal(np.stack([d[k] for d in one]), found[k])
+
+
+def test_tiled_gradients_can_be_packed_streamed_and_in_single_precision(tiled):
+    robot = rg.load("hyq", floating_base=True)
+    q, v, tau = robot.random(batch=(3000,), seed=0)  # enough for results to be streamed past the caches
+    dense, packed, places = (
+        robot.aba_derivatives(q, v, tau),
+        robot.aba_derivatives(q, v, tau, packed=True),
+        robot.pattern("aba_derivatives"),
+    )
+    few = robot.aba_derivatives(q[:7], v[:7], tau[:7])
+    for x, y, place, z in zip(dense, packed, places, few, strict=True):
+        assert np.array_equal(x[:, place[0], place[1]], y)
+        assert np.array_equal(x[:7], z)
+    single = robot.aba_derivatives(*(x[:9].astype(np.float32) for x in (q, v, tau)))
+    for x, y in zip(single, dense, strict=True):
+        assert x.dtype == np.float32
+        assert relative(x, y[:9]) < 1e-3  # accelerations of light legs
+
+
+def test_both_ways_of_a_robot_agree_in_what_is_zero(monkeypatch):
+    unrolled = rg.load("hyq", floating_base=True).pattern("aba_derivatives")
+    monkeypatch.setattr(formulation, "_TILED_FROM", 0)
+    tiled = rg.load("hyq", floating_base=True).pattern("aba_derivatives")
+    for x, y in zip(unrolled, tiled, strict=True):
+        assert {*zip(*x, strict=True)} <= {*zip(*y, strict=True)}
+
+
+@pytest.mark.parametrize("floating", [False, True])
+def test_factors_multiply_to_the_gradient(floating):
+    robot = rg.load("hyq", floating_base=floating)
+    q, v, tau = robot.random(batch=(5,), seed=3)
+    d, f = robot.aba_derivatives(q, v, tau), robot.aba_derivatives(q, v, tau, factored=True)
+    assert relative(f.W @ f.Z_dq, d.dq) < 1e-12
+    assert relative(f.W @ f.Z_dv, d.dv) < 1e-12
+    assert np.array_equal(f.W, np.tril(f.W))
+    fast = robot.compile("aba_derivatives", factored=True)
+    out = tuple(np.empty_like(x) for x in f)
+    fast(q, v, tau, out=out)
+    assert all(np.array_equal(x, y) for x, y in zip(out, f, strict=True))
+    two = np.empty_like(d.dq), np.empty_like(d.dv)
+    robot.aba_derivatives(q, v, tau, dtau=False, out=two)
+    assert relative(two[0], d.dq) < 1e-13
+    with pytest.raises(InputError, match="aba_derivatives"):
+        robot.compile("rnea", dtau=False)
+
+
+def test_segments_are_chains():
+    chain = tuple(tuple(range(k - 1, -1, -1)) for k in range(20))
+    assert [len(s) for s in segments(chain)] == [8, 8, 4]
+    fork = ((), (0,), (0,), (2, 0))
+    assert segments(fork) == [range(1), range(1, 2), range(2, 4)]
