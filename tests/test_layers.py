@@ -28,8 +28,9 @@ LAYERS = [
     {"fixed"},
     {"program"},
     {"algorithms"},
-    {"spatial"},
     {"model"},
+    {"rotations"},
+    {"spatial"},
     {"math", "files"},
     {"errors", "scalars", "charts"},
 ]

@@ -24,6 +24,7 @@ from rigidgrad.program.differentiate import differentiate
 from rigidgrad.program.nesting import flatten
 from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import Graph, Value, record
+from rigidgrad.rotations import cotangent_rest
 from rigidgrad.scalars import Scalar, add, atan2, less, mul, neg, select, sqrt, total
 from rigidgrad.spatial import Matrix3, Vector3, add3, cross3, dot3, multiply3, scale3, sub3, transpose
 
@@ -162,9 +163,8 @@ class State(Cost):
     def units(self, system: System) -> tuple[str, ...]:
         if not isinstance(system, RobotSystem):
             return super().units(system)
-        kinds = {"prismatic": "m", "planar": "m m rad", "floating": "m m m rad rad rad", "spherical": "rad rad rad"}
         joints = sorted((j for j in system.model.joints if not j.is_mimic), key=lambda j: j.v)
-        of_q = " ".join(kinds.get(j.type, "rad") for j in joints).split()
+        of_q = [unit for j in joints for unit in j.kind.units]
         return (*of_q, *(f"{unit}/s" for unit in of_q))
 
     def remaining(self, system: System, x: Vector, target: Vector) -> Vector:
@@ -536,7 +536,7 @@ def rotation_vector(R: Matrix3) -> Vector3:
 
 def _turn_jacobian(E: Matrix3, r: Vector3) -> Matrix3:
     """Takes an angular velocity in world axes to the rate of r = log(R_targetᵀ R): J_r(r)⁻¹ E with E = Rᵀ and J_r⁻¹ = 1 + ½ r× + (1 - θ/2 cot θ/2)/θ² r×r×."""
-    rest = manifold.cotangent_rest(dot3(r, r))
+    rest = cotangent_rest(dot3(r, r))
     columns = []
     for e in transpose(E):
         re = cross3(r, e)
