@@ -7,6 +7,7 @@ number per freedom, in the moving frame. The base class has the kinematics of ve
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from math import inf, pi
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -71,16 +72,16 @@ class JointType(ABC):
 
     # --- facts -------------------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def nv(self) -> int:
         return len(self.units)
 
-    @property
+    @cached_property
     def plain(self) -> int:
         """How many numbers of a position come before its direction."""
         return self.nv - (self.direction.freedoms if self.direction else 0)
 
-    @property
+    @cached_property
     def nq(self) -> int:
         return self.plain + (len(self.direction.neutral) if self.direction else 0)
 
@@ -88,12 +89,12 @@ class JointType(ABC):
     def has_axis(self) -> bool:
         return self.axis == "own"
 
-    @property
+    @cached_property
     def carried(self) -> int:
         """How many of its velocities are linear ones along axes that turn with the body: those beside a direction."""
         return self.plain if self.direction else 0
 
-    @property
+    @cached_property
     def neutral(self) -> tuple[float, ...]:
         return (0.0,) * self.plain + (self.direction.neutral if self.direction else ())
 
