@@ -133,6 +133,18 @@ def test_in_the_neutral_position_the_body_is_on_its_joint(kind):
 
 
 @every_type
+def test_a_joint_locked_at_a_position_stays_there_and_needs_a_direction(kind):
+    robot = robot_with(kind)
+    q = robot.random(seed=9).q
+    scaled = np.concatenate([q[: kind.plain], 1e-200 * q[kind.plain :]])
+    placed = robot.reduced(lock={"joint": scaled}).model.frames["body"].placement
+    np.testing.assert_allclose(placed.matrix(), body_poses(robot.model, q)[0], atol=1e-14)
+    if kind.direction is not None:
+        with pytest.raises(InputError, match=re.escape(f"its {kind.direction.name} has length zero")):
+            robot.reduced(lock={"joint": np.zeros(kind.nq)})
+
+
+@every_type
 def test_random_positions_are_within_limits(kind):
     robot = robot_with(kind, limit=(-0.25, 0.75))
     q = robot.random((500,), seed=3).q

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -325,8 +326,11 @@ def reduced(model: Model, lock: Mapping[str, Any]) -> Model:
             raise InputError(f"joint '{name}' is locked at {value!r}, which is not {nq} numbers") from None
         if numbers.shape != (nq,) or not np.all(np.isfinite(numbers)):
             raise InputError(f"joint '{name}' is locked at {value!r}, which is not {nq} finite numbers")
-        if kind.direction is not None and not np.any(numbers[kind.plain :]):
-            raise InputError(f"joint '{name}' is locked at {value!r}: its {kind.direction.name} has length zero, so no direction")
+        if kind.direction is not None:
+            length = math.hypot(*numbers[kind.plain :])
+            if length == 0.0:
+                raise InputError(f"joint '{name}' is locked at {value!r}: its {kind.direction.name} has length zero, so no direction")
+            numbers = np.concatenate([numbers[: kind.plain], numbers[kind.plain :] / length])
         values[name] = tuple(numbers.tolist())
     for name, mimic in mimics.items():
         if mimic.joint in values:

@@ -151,7 +151,7 @@ def _has_one_number(joint: JointDescription) -> bool:
 def joint_pose(joint: JointDescription, q: tuple[float, ...]) -> Pose:
     """Placement of the child in the joint's frame at position q, in floats."""
     kind = joint_type(joint.type, f"joint '{joint.name}'")
-    X = kind.transform(dataclasses.replace(joint, axis=check_joint(joint)), kind.normalize(q))
+    X = kind.transform(dataclasses.replace(joint, axis=check_joint(joint)), q)
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = np.transpose(X.E), X.r
     return pose_from_matrix(matrix)
