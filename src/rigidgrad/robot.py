@@ -42,10 +42,6 @@ _RESULTS: dict[str, Any] = {
 }
 
 
-# joints whose positions end in numbers of length one, and where these begin
-_UNIT = {"spherical": 0, "planar": 2, "floating": 3}
-
-
 class State(NamedTuple):
     """Random positions, velocities and joint forces."""
 
@@ -135,19 +131,8 @@ class Robot:
         for j in self.model.joints:
             if j.is_mimic:
                 continue
-            part = q[..., j.q : j.q + j.nq]
-            if j.nq == 1:
-                reach = 1.0 if j.type == "prismatic" else np.pi
-                low, high = self.limits.lower[j.q], self.limits.upper[j.q]
-                low = low if np.isfinite(low) else (high - 2 * reach if np.isfinite(high) else -reach)
-                high = high if np.isfinite(high) else low + 2 * reach
-                # half of the way there and back: -0 is 0, and the width of the widest limits is finite
-                part[..., 0] = 2 * rng.uniform(low / 2 + 0.0, high / 2 + 0.0, shape)
-            else:
-                unit = _UNIT[j.type]
-                part[..., :unit] = rng.uniform(-1, 1, (*shape, unit))
-                direction = rng.normal(size=(*shape, j.nq - unit))
-                part[..., unit:] = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+            own = slice(j.q, j.q + j.nq)
+            q[..., own] = j.kind.random(rng, shape, self.limits.lower[own], self.limits.upper[own])
 
         def within(limit: np.ndarray) -> np.ndarray:
             return rng.uniform(-1, 1, (*shape, self.nv)) * np.where(np.isfinite(limit), limit, 1.0)
@@ -411,19 +396,17 @@ class Robot:
 
     def _check_directions(self, q: Any) -> None:
         """Quaternions and (cos, sin) pairs must have a length by which they can be divided."""
-        parts = [(j, u) for j in self.model.joints if (u := _UNIT.get(j.type)) is not None]
-        if not parts:
+        if not self.model.directions:
             return
         batch = arrays.gather({"q": q}, {"q": (self.nq,)})
-        for j, unit in parts:
+        for d in self.model.directions:
             with np.errstate(over="ignore", under="ignore"):
-                squared = np.sum(batch.rows["q"][:, j.q + unit : j.q + j.nq] ** 2, axis=1)
+                squared = np.sum(batch.rows["q"][:, d.q] ** 2, axis=1)
             bad = np.flatnonzero((squared < np.finfo(batch.dtype).tiny) | (squared == np.inf))
             if bad.size:
-                what = "(cos, sin)" if j.type == "planar" else "quaternion"
                 length = "too long" if squared[bad[0]] == np.inf else "zero, or next to it"
                 row = f", first in row {tuple(int(i) for i in np.unravel_index(int(bad[0]), batch.shape))}" if batch.shape else ""
-                raise InputError(f"q: the length of the {what} of joint '{j.name}' is {length}{row}; it has no direction to keep")
+                raise InputError(f"q: the length of the {d.name} of joint '{d.joint}' is {length}{row}; it has no direction to keep")
 
     @property
     def _check(self) -> Callable[[arrays.Batch], None]:
@@ -470,16 +453,12 @@ def _check_batch(model: Model, batch: arrays.Batch) -> None:
     for key in ("q", "q0", "q1"):
         if key not in batch.rows:
             continue
-        for j in model.joints:
-            unit = _UNIT.get(j.type)
-            if unit is None:
-                continue
-            length = np.linalg.norm(batch.rows[key][:, j.q + unit : j.q + j.nq], axis=1)
+        for d in model.directions:
+            length = np.linalg.norm(batch.rows[key][:, d.q], axis=1)
             bad = np.flatnonzero(abs(length - 1) > slack)
             if bad.size:
-                what = "(cos, sin)" if j.type == "planar" else "quaternion"
                 raise InputError(
-                    f"{key}: the {what} of joint '{j.name}' has length {length[bad[0]]:.6g}, not 1; pass it through robot.normalize"
+                    f"{key}: the {d.name} of joint '{d.joint}' has length {length[bad[0]]:.6g}, not 1; pass it through robot.normalize"
                 )
 
 

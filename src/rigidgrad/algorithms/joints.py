@@ -1,4 +1,4 @@
-"""Joints over any scalar: the transform across a joint, its motion subspace, and the numbers of q and v that belong to it.
+"""The joints of a model over any scalar: transforms across them, their motion subspaces, and the numbers of q and v that belong to each.
 
 With mimic joints, q_full = G q + o: `positions` and `velocities` expand the user's numbers to all joints, `gather` and `project` bring forces
 (Gᵀ X) and matrices (Gᵀ X G) back.
@@ -10,21 +10,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rigidgrad.model.model import WORLD, Joint, Model
-from rigidgrad.scalars import Scalar, add, mul, neg, sincos, sub
-from rigidgrad.spatial import (
-    IDENTITY3,
-    ZERO3,
-    ZERO_MOTION,
-    Force,
-    Inertia,
-    Matrix3,
-    Motion,
-    Transform,
-    Vector3,
-    is_zero3,
-    scale3,
-    transpose,
-)
+from rigidgrad.scalars import Scalar, add, mul, neg
+from rigidgrad.spatial import ZERO3, ZERO_MOTION, Force, Inertia, Motion, Transform, is_zero3, transpose
 
 Vector = tuple[Scalar, ...]
 Matrix = tuple[Vector, ...]
@@ -69,68 +56,12 @@ def project(model: Model, matrix: Sequence[Sequence[Scalar]]) -> Matrix:
 
 def motion_subspace(joint: Joint) -> tuple[Motion, ...]:
     """The columns of S, constant in the child's frame for every joint type."""
-    units: Matrix3 = IDENTITY3
-    match joint.type:
-        case "revolute" | "continuous":
-            return (Motion(joint.axis, ZERO3),)
-        case "prismatic":
-            return (Motion(ZERO3, joint.axis),)
-        case "helical":
-            return (Motion(joint.axis, scale3(joint.pitch, joint.axis)),)
-        case "spherical":
-            return tuple(Motion(e, ZERO3) for e in units)
-        case "planar":
-            return Motion(ZERO3, units[0]), Motion(ZERO3, units[1]), Motion(units[2], ZERO3)
-        case "floating":
-            return tuple(Motion(ZERO3, e) for e in units) + tuple(Motion(e, ZERO3) for e in units)
-    raise AssertionError(joint.type)
-
-
-def rotation_about(axis: Vector3, s: Scalar, c: Scalar) -> Matrix3:
-    """R = c·1 + s·axis× + (1 - c)·axis axisᵀ, with sine and cosine of the angle given."""
-    x, y, z = axis
-    t = 1 - c
-
-    def diagonal(k: Scalar) -> Scalar:
-        if type(k) is float and k in (0.0, 1.0, -1.0):
-            return c if k == 0.0 else 1.0
-        return add(c, mul(t, mul(k, k)))
-
-    xy, xz, yz = mul(t, mul(x, y)), mul(t, mul(x, z)), mul(t, mul(y, z))
-    sx, sy, sz = mul(s, x), mul(s, y), mul(s, z)
-    return (
-        (diagonal(x), sub(xy, sz), add(xz, sy)),
-        (add(xy, sz), diagonal(y), sub(yz, sx)),
-        (sub(xz, sy), add(yz, sx), diagonal(z)),
-    )
-
-
-def rotation_from_quaternion(x: Scalar, y: Scalar, z: Scalar, w: Scalar) -> Matrix3:
-    """R of a unit quaternion."""
-    x2, y2, z2 = x + x, y + y, z + z
-    xx, yy, zz = x2 * x, y2 * y, z2 * z
-    xy, xz, yz = x2 * y, x2 * z, y2 * z
-    wx, wy, wz = w * x2, w * y2, w * z2
-    return (1 - (yy + zz), xy - wz, xz + wy), (xy + wz, 1 - (xx + zz), yz - wx), (xz - wy, yz + wx, 1 - (xx + yy))
+    return joint.kind.subspace(joint)
 
 
 def joint_transform(joint: Joint, q: Vector) -> Transform:
     """X_J: from the joint's frame on the parent to the child's frame."""
-    match joint.type:
-        case "revolute" | "continuous":
-            return Transform(transpose(rotation_about(joint.axis, *sincos(q[0]))), ZERO3)
-        case "prismatic":
-            return Transform(IDENTITY3, scale3(q[0], joint.axis))
-        case "helical":
-            return Transform(transpose(rotation_about(joint.axis, *sincos(q[0]))), scale3(mul(joint.pitch, q[0]), joint.axis))
-        case "spherical":
-            return Transform(transpose(rotation_from_quaternion(*q)), ZERO3)
-        case "planar":
-            x, y, c, s = q
-            return Transform(((c, s, 0.0), (neg(s), c, 0.0), (0.0, 0.0, 1.0)), (x, y, 0.0))
-        case "floating":
-            return Transform(transpose(rotation_from_quaternion(*q[3:])), (q[0], q[1], q[2]))
-    raise AssertionError(joint.type)
+    return joint.kind.transform(joint, q)
 
 
 def body_transform(model: Model, i: int, q_i: Vector) -> Transform:

@@ -217,7 +217,7 @@ class FreeBase(NamedTuple):
     @staticmethod
     def of(model: Model, q: Vector, v: Vector) -> FreeBase | None:
         """None unless the robot hangs on one floating joint that moves freely: armature against its translation holds on to the world."""
-        if not model.joints or model.joints[0].type != "floating" or WORLD in model.parents[1:]:
+        if not model.joints or not model.joints[0].kind.flies or WORLD in model.parents[1:]:
             return None
         if not all(is_constant(x, 0.0) for x in model.armature[:3]):
             return None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.commands.peers import Absent, Pinocchio
-from rigidgrad.model.structure import AXIS_TYPES
+from rigidgrad.model.joints import FIXED, joint_type
 from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.robot import Robot
 
@@ -126,7 +126,7 @@ def limit_notes(robot: Robot) -> list[Check]:
     without: dict[str, list[str]] = {"effort": [], "velocity": []}
     large: dict[str, list[str]] = {"position": [], "velocity": []}
     for j in robot.model.joints:
-        if j.is_mimic or j.type == "floating":
+        if j.is_mimic or j.kind.flies:
             continue
         for kind, names in without.items():
             value = getattr(j.limit, kind)
@@ -140,12 +140,12 @@ def limit_notes(robot: Robot) -> list[Check]:
                 )
             elif not np.isfinite(value):
                 names.append(j.name)
-        if j.type in ("revolute", "continuous"):
+        if j.kind.is_hinge:
             far = max((abs(x) for x in (j.limit.lower, j.limit.upper) if np.isfinite(x)), default=0.0)
             for kind, value, most, unit in (("position", far, _MOST_TURN, "rad"), ("velocity", j.limit.velocity, _FAST, "rad/s")):
                 if most < value < np.inf:
                     large[kind].append(f"{j.name} ({value:g} {unit})")
-        if j.type in ("revolute", "prismatic") and j.limit.lower == j.limit.upper:
+        if j.kind.bounded and j.limit.lower == j.limit.upper:
             found.append(Check("position limit", None, j.limit.lower, None, f"joint {j.name!r} has lower = upper: should it be fixed?"))
     for kind, names in large.items():
         if names:
@@ -158,7 +158,7 @@ def limit_notes(robot: Robot) -> list[Check]:
 
 def axis_notes(robot: Robot) -> list[Check]:
     """Joints whose axis is taken for granted."""
-    bare = [j.name for j in robot.model.description.joints if j.type in AXIS_TYPES and j.axis is None]
+    bare = [j.name for j in robot.model.description.joints if j.type != FIXED and joint_type(j.type).has_axis and j.axis is None]
     return [Check("no axis", None, about=f"{_some(bare)}: x is taken, as URDF says; write <axis xyz=…/>")] if bare else []
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.algorithms import catalog
-from rigidgrad.algorithms.joints import rotation_from_quaternion
 from rigidgrad.errors import InputError
+from rigidgrad.model.joints import JointType
 from rigidgrad.model.model import Model
 
 Shape = tuple[int, ...]
@@ -165,22 +165,12 @@ def _by_coordinates(xp: Any, model: Model, q: Any, jacobian: Any) -> Any:
     for j in model.joints:
         if not j.is_mimic:
             part = jacobian[..., j.v : j.v + j.nv]
-            parts.append(part if j.nq == 1 else xp.matmul(part, _tangent(xp, j.type, q[..., j.q : j.q + j.nq])))
+            parts.append(part if j.kind.direction is None else xp.matmul(part, _rates(xp, j.kind, q[..., j.q : j.q + j.nq])))
     return xp.concatenate(parts, -1)
 
 
-def _tangent(xp: Any, type: str, q: Any) -> Any:
-    """G of one joint: its velocity from the rate of its coordinates."""
-    numbers = [q[..., k] for k in range(q.shape[-1])]
-    zero = xp.zeros_like(numbers[0])
-    if type == "planar":
-        c, s = numbers[2:]
-        rows: list[list[Any]] = [[c, s, zero, zero], [-s, c, zero, zero], [zero, zero, -s, c]]
-    else:
-        x, y, z, w = numbers[-4:]
-        turn = [[2 * w, 2 * z, -2 * y, -2 * x], [-2 * z, 2 * w, 2 * x, -2 * y], [2 * y, -2 * x, 2 * w, -2 * z]]
-        rows = turn
-        if type == "floating":
-            R = rotation_from_quaternion(x, y, z, w)
-            rows = [[R[0][i], R[1][i], R[2][i], *[zero] * 4] for i in range(3)] + [[*[zero] * 3, *row] for row in turn]
-    return xp.stack([xp.stack(row, -1) for row in rows], -2)
+def _rates(xp: Any, kind: JointType, q: Any) -> Any:
+    """G of one joint: its velocity from the rates of its coordinates."""
+    zero = xp.zeros_like(q[..., 0])
+    rows = kind.rates(tuple(q[..., k] for k in range(kind.nq)))
+    return xp.stack([xp.stack([zero + x if isinstance(x, float) else x for x in row], -1) for row in rows], -2)

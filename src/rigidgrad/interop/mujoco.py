@@ -15,17 +15,6 @@ from rigidgrad.model.mjcf import library
 from rigidgrad.model.model import WORLD, Joint, Model
 from rigidgrad.model.pose import IDENTITY_POSE
 
-_X, _Y, _Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
-# type: our joint as MuJoCo's, each with its axis (none: the joint's own)
-_JOINTS: dict[str, tuple[tuple[str, tuple[float, ...] | None], ...]] = {
-    "revolute": (("mjJNT_HINGE", None),),
-    "continuous": (("mjJNT_HINGE", None),),
-    "prismatic": (("mjJNT_SLIDE", None),),
-    "spherical": (("mjJNT_BALL", _Z),),
-    "planar": (("mjJNT_SLIDE", _X), ("mjJNT_SLIDE", _Y), ("mjJNT_HINGE", _Z)),
-    "floating": (("mjJNT_SLIDE", _X), ("mjJNT_SLIDE", _Y), ("mjJNT_SLIDE", _Z), ("mjJNT_BALL", _Z)),
-}
-
 
 def to_mujoco(model: Model, *, friction: bool = False) -> Any:
     """An MjModel with our bodies, joints, armature, joint limits and gravity; with `friction`, also damping and dry friction of the joints."""
@@ -42,13 +31,13 @@ def to_mujoco(model: Model, *, friction: bool = False) -> Any:
 def check(model: Model) -> None:
     """What MuJoCo cannot do exactly is refused."""
     for j in model.joints:
-        if j.type not in _JOINTS:
+        if not j.kind.mujoco:
             raise ModelError(f"joint '{j.name}' is {j.type}: MuJoCo has no such joint; rg.plants.Simulator simulates it")
         if j.is_mimic:
             raise ModelError(
                 f"joint '{j.name}' mimics another: MuJoCo has only a soft constraint for that; rg.plants.Simulator simulates it"
             )
-        if j.type in ("planar", "floating") and any(model.armature[j.dof : j.dof + j.nv]):
+        if j.kind.carried and any(model.armature[j.dof : j.dof + j.nv]):
             raise ModelError(
                 f"joint '{j.name}' is {j.type} and has armature, which MuJoCo counts along other axes; rg.plants.Simulator simulates it"
             )
@@ -73,7 +62,7 @@ def build(model: Model, *, limits: bool) -> Any:
         # any inertia will do now, but a lopsided one: of bodies that are not, MuJoCo remembers shortcuts
         body.explicitinertial = True
         body.mass, body.ipos, body.fullinertia = 1.0, (0.1, 0.2, 0.3), (1.0, 1.1, 1.2, 0.1, 0.2, 0.3)
-        if joint.type == "floating" and parent == WORLD and placement == IDENTITY_POSE:
+        if joint.kind.flies and parent == WORLD and placement == IDENTITY_POSE:
             body.add_freejoint(name=joint.name)
         else:
             _add_joints(mujoco, body, joint, limits)
@@ -84,11 +73,10 @@ def build(model: Model, *, limits: bool) -> Any:
 
 
 def _add_joints(mujoco: Any, body: Any, joint: Joint, limits: bool) -> None:
-    parts = _JOINTS[joint.type]
-    for k, (kind, axis) in enumerate(parts):
+    for k, (kind, axis) in enumerate(joint.kind.mujoco):
         added = body.add_joint(name=part_name(joint, k), type=getattr(mujoco.mjtJoint, kind), axis=joint.axis if axis is None else axis)
         lower, upper = joint.limit.lower, joint.limit.upper
-        if limits and joint.type in ("revolute", "prismatic") and np.isfinite([lower, upper]).any():
+        if limits and joint.kind.bounded and np.isfinite([lower, upper]).any():
             # MuJoCo has limits on both sides or none
             added.limited = 1
             added.range = np.clip((lower, upper), -1e10, 1e10)
@@ -96,7 +84,7 @@ def _add_joints(mujoco: Any, body: Any, joint: Joint, limits: bool) -> None:
 
 def part_name(joint: Joint, k: int) -> str:
     """The name of MuJoCo's k-th joint for a joint of ours."""
-    return joint.name if len(_JOINTS.get(joint.type, ())) == 1 else f"{joint.name}:{k}"
+    return joint.name if len(joint.kind.mujoco) == 1 else f"{joint.name}:{k}"
 
 
 def set_inertias(built: Any, inertias: tuple[tuple, ...]) -> None:

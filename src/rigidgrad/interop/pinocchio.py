@@ -13,21 +13,11 @@ import numpy as np
 
 from rigidgrad.errors import InputError, ModelError, RigidgradError
 from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link
+from rigidgrad.model.joints import FIXED, JOINT_TYPES
+from rigidgrad.model.joints.joint_type import X, Y, Z
 from rigidgrad.model.model import Joint, Model
 from rigidgrad.model.pose import Pose
 
-_FREE = {"spherical": "JointModelSpherical", "planar": "JointModelPlanar", "floating": "JointModelFreeFlyer"}
-# type: Pinocchio's joints along an axis of the frame, and along any
-_ALONG = {
-    "revolute": ("JointModelR", "JointModelRevoluteUnaligned"),
-    "continuous": ("JointModelRUB", "JointModelRevoluteUnaligned"),
-    "prismatic": ("JointModelP", "JointModelPrismaticUnaligned"),
-    "helical": ("JointModelH", "JointModelHelicalUnaligned"),
-}
-_TYPES = {name: kind for kind, name in _FREE.items()} | {
-    name: kind for kind, (aligned, other) in reversed(_ALONG.items()) for name in (*(aligned + axis for axis in "XYZ"), other)
-}
-_TYPES["JointModelRevoluteUnboundedUnaligned"] = "continuous"
 _LARGE = 1e50  # limits above this mean that there is none
 
 
@@ -49,13 +39,13 @@ def to_pinocchio(model: Model) -> Any:
         if joint.is_mimic:
             raise ModelError(f"joint '{joint.name}' mimics another, which Pinocchio's forward dynamics cannot; lock it with robot.reduced")
         limit, nq, nv = joint.limit, joint.nq, joint.nv
-        kind = _joint_model(pin, joint)
-        lower, upper = np.full(nq, limit.lower), np.full(nq, limit.upper)
-        if joint.type == "continuous":  # as its own URDF reader does
-            lower, upper = (np.full(2, -1.01), np.full(2, 1.01)) if kind.nq == 2 else (np.array([-inf]), np.array([inf]))
+        theirs = _joint_model(pin, joint)
+        lower, upper = (np.full(nq, x) for x in joint.kind.limits(limit))
+        if theirs.nq != nq:  # (cos, sin) of an angle; as its own URDF reader does
+            lower, upper = np.full(theirs.nq, -1.01), np.full(theirs.nq, 1.01)
         index = result.addJoint(
             model.parents[i] + 1,
-            kind,
+            theirs,
             _se3(pin, model.placements[i]),
             joint.name,
             np.full(nv, limit.effort),
@@ -82,12 +72,15 @@ def to_pinocchio(model: Model) -> Any:
 
 
 def _joint_model(pin: Any, joint: Joint) -> Any:
-    if joint.type in _FREE:
-        return getattr(pin, _FREE[joint.type])()
-    aligned, other = _ALONG[joint.type]
-    pitch = (joint.pitch,) if joint.type == "helical" else ()
-    letter = {(1.0, 0.0, 0.0): "X", (0.0, 1.0, 0.0): "Y", (0.0, 0.0, 1.0): "Z"}.get(joint.axis)
-    return getattr(pin, aligned + letter)(*pitch) if letter else getattr(pin, other)(np.array(joint.axis), *pitch)
+    kind = joint.kind
+    if not kind.pinocchio:
+        raise ModelError(f"joint '{joint.name}' is {joint.type}: Pinocchio has no such joint; lock it with robot.reduced")
+    if not kind.has_axis:
+        return getattr(pin, kind.pinocchio[0])()
+    pitch = (joint.pitch,) if kind.has_pitch else ()
+    if joint.axis in (X, Y, Z):
+        return getattr(pin, kind.pinocchio[(X, Y, Z).index(joint.axis)])(*pitch)
+    return getattr(pin, kind.pinocchio[3])(np.array(joint.axis), *pitch)
 
 
 def _se3(pin: Any, pose: Pose) -> Any:
@@ -110,7 +103,7 @@ def describe_pinocchio(model: Any) -> Description:
         parent = names[model.parents[i]]
         if i in order:
             links.append(Link(order[i]))
-            joints.append(JointDescription(order[i], "fixed", parent, order[i]))
+            joints.append(JointDescription(order[i], FIXED, parent, order[i]))
             parent = order[i]
         joints.append(_joint(model, i, parent, names[i]))
     taken = set(names) | set(model.names)
@@ -146,11 +139,11 @@ def _kept_order(model: Any, names: list[str]) -> dict[int, str]:
 
 def _joint(model: Any, i: int, parent: str, child: str) -> JointDescription:
     name, joint = model.names[i], model.joints[i]
-    kind = _TYPES.get(joint.shortname())
+    # one name may stand for a type with limits and for one without: the first has them
+    kind = next((t for t in JOINT_TYPES.values() if joint.shortname() in t.pinocchio), None)
     if kind is None:
-        raise ModelError(
-            f"joint '{name}' is Pinocchio's {joint.shortname()}, which there is not here; build it from {', '.join(_ALONG)} joints"
-        )
+        along = ", ".join(t.name for t in JOINT_TYPES.values() if t.has_axis)
+        raise ModelError(f"joint '{name}' is Pinocchio's {joint.shortname()}, which there is not here; build it from {along} joints")
     v, q = slice(joint.idx_v, joint.idx_v + joint.nv), joint.idx_q
     numbers: dict[str, Any] = {}
     for what, values in (
@@ -166,14 +159,14 @@ def _joint(model: Any, i: int, parent: str, child: str) -> JointDescription:
         numbers[what] = float(own.min())
     axis, pitch = None, 0.0
     lower, upper = -inf, inf
-    if kind in _ALONG:
+    if kind.has_axis:
         axis, pitch = _screw(joint)
-        if kind != "continuous":
+        if kind.bounded:
             lower, upper = float(model.lowerPositionLimit[q]), float(model.upperPositionLimit[q])
     limit = JointLimit(
         *(x if abs(x) < _LARGE else np.copysign(inf, x) for x in (lower, upper, numbers.pop("velocity"), numbers.pop("effort")))
     )
-    return JointDescription(name, kind, parent, child, _pose(model.jointPlacements[i]), axis, pitch, limit=limit, **numbers)
+    return JointDescription(name, kind.name, parent, child, _pose(model.jointPlacements[i]), axis, pitch, limit=limit, **numbers)
 
 
 def _screw(joint: Any) -> tuple[tuple[float, ...], float]:

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.algorithms.joints import rotation_from_quaternion
 from rigidgrad.errors import InputError, ModelError, unknown_name
 from rigidgrad.interop.mujoco import part_name
+from rigidgrad.model.joints import JointType
+from rigidgrad.model.joints.joint_type import PAIR
 from rigidgrad.model.mjcf import joint_names
 from rigidgrad.model.model import Joint, Model
+from rigidgrad.rotations import rotation_from_quaternion
 from rigidgrad.runtime.arrays import to_numpy
 
 
@@ -71,11 +73,11 @@ class States:
             for target, source in ((result.v, v), (result.a, a), (result.tau, tau)):
                 if target is not None and source is not None:
                     target[..., place.their_v] = source[..., place.own_v]
-            if self._mujoco and place.joint.type in ("planar", "floating"):
-                R = _rotation(place.joint.type, own)
-                linear = slice(place.v, place.v + R.shape[-1])
+            if self._mujoco and (carried := place.joint.kind.carried):
+                R = _rotation(place.joint.kind, own)
+                linear = slice(place.v, place.v + carried)
                 if result.a is not None and v is not None:
-                    result.a[..., linear] += _turning(place.joint.type, v[..., place.own_v])
+                    result.a[..., linear] += turning(place.joint.kind, v[..., place.own_v])
                 for target in result[1:]:
                     if target is not None:
                         target[..., linear] = _times(R, target[..., linear])
@@ -91,32 +93,34 @@ class States:
             for target, source in ((result.v, v), (result.a, a), (result.tau, tau)):
                 if target is not None and source is not None:
                     target[..., place.own_v] = source[..., place.their_v]
-            if self._mujoco and place.joint.type in ("planar", "floating"):
-                R = np.swapaxes(_rotation(place.joint.type, own), -1, -2)
-                linear = slice(place.joint.v, place.joint.v + R.shape[-1])
+            if self._mujoco and (carried := place.joint.kind.carried):
+                R = np.swapaxes(_rotation(place.joint.kind, own), -1, -2)
+                linear = slice(place.joint.v, place.joint.v + carried)
                 for target in result[1:]:
                     if target is not None:
                         target[..., linear] = _times(R, target[..., linear])
                 if result.a is not None and result.v is not None:
-                    result.a[..., linear] -= _turning(place.joint.type, result.v[..., place.own_v])
+                    result.a[..., linear] -= turning(place.joint.kind, result.v[..., place.own_v])
         return result
 
     def _position_to(self, place: Place, q: np.ndarray) -> np.ndarray:
-        if place.joint.nq == 1:
-            return q if place.nq == 1 else np.concatenate([np.cos(q), np.sin(q)], axis=-1)
+        kind = place.joint.kind
+        if kind.direction is None:
+            return q if place.nq == kind.nq else np.concatenate([np.cos(q), np.sin(q)], axis=-1)
         if not self._mujoco:
             return q
-        if place.joint.type == "planar":
-            return np.concatenate([q[..., :2], np.arctan2(q[..., 3:], q[..., 2:3])], axis=-1)
+        if kind.direction == PAIR:
+            return np.concatenate([q[..., :-2], np.arctan2(q[..., -1:], q[..., -2:-1])], axis=-1)
         return np.concatenate([q[..., :-4], q[..., -1:], q[..., -4:-1]], axis=-1)
 
     def _position_back(self, place: Place, q: np.ndarray) -> np.ndarray:
-        if place.joint.nq == 1:
-            return q if place.nq == 1 else np.arctan2(q[..., 1:], q[..., :1])
+        kind = place.joint.kind
+        if kind.direction is None:
+            return q if place.nq == kind.nq else np.arctan2(q[..., 1:], q[..., :1])
         if not self._mujoco:
             return q
-        if place.joint.type == "planar":
-            return np.concatenate([q[..., :2], np.cos(q[..., 2:]), np.sin(q[..., 2:])], axis=-1)
+        if kind.direction == PAIR:
+            return np.concatenate([q[..., :-1], np.cos(q[..., -1:]), np.sin(q[..., -1:])], axis=-1)
         return np.concatenate([q[..., :-4], q[..., -3:], q[..., -4:-3]], axis=-1)
 
     def _checked(self, sizes: tuple[int, int], *values: Any) -> list[Any]:
@@ -152,8 +156,8 @@ def states(robot: Any, model: Any) -> States:
             raise unknown_name("joint of that model", joint.name, known)
         q, v, width = known[name]
         if mujoco:
-            width = {"planar": 3}.get(joint.type, joint.nq)
-        elif width != joint.nq and (joint.type, width) != ("continuous", 2):
+            width = joint.nv if joint.kind.direction == PAIR else joint.nq  # an angle there
+        elif width not in joint.kind.pinocchio_widths():
             raise ModelError(f"joint '{joint.name}' is {joint.type} here, but its position has {width} numbers there")
         places.append(Place(joint, q, v, width))
     nq, nv = sum(p.nq for p in places), sum(p.joint.nv for p in places)
@@ -171,18 +175,18 @@ def _pinocchio_places(model: Any) -> dict[str, tuple[int, int, int]]:
     return {model.names[i]: (model.idx_qs[i], model.idx_vs[i], model.nqs[i]) for i in range(1, model.njoints)}
 
 
-def _rotation(type: str, q: np.ndarray) -> np.ndarray:
-    """Takes the body's axes to the parent's: (…, 3, 3), of a planar joint (…, 2, 2)."""
-    if type == "planar":
-        c, s = q[..., 2], q[..., 3]
+def _rotation(kind: JointType, q: np.ndarray) -> np.ndarray:
+    """Takes linear velocities along the body's axes to the parent's: (…, 3, 3), of a planar joint (…, 2, 2)."""
+    if kind.direction == PAIR:
+        c, s = q[..., -2], q[..., -1]
         return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
-    rows = rotation_from_quaternion(*(q[..., k] for k in range(3, 7)))
+    rows = rotation_from_quaternion(*(q[..., k] for k in range(-4, 0)))
     return np.stack([np.stack(row, -1) for row in rows], -2)
 
 
-def _turning(type: str, v: np.ndarray) -> np.ndarray:
+def turning(kind: JointType, v: np.ndarray) -> np.ndarray:
     """ω×v."""
-    if type == "planar":
+    if kind.direction == PAIR:
         return v[..., 2:] * np.stack([-v[..., 1], v[..., 0]], -1)
     return np.cross(v[..., 3:], v[..., :3])
 

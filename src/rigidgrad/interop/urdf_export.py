@@ -10,9 +10,10 @@ import numpy as np
 
 from rigidgrad.errors import ModelError
 from rigidgrad.model.description import JointDescription, JointLimit, Link, Visual
+from rigidgrad.model.joints import FIXED, joint_type
+from rigidgrad.model.joints.joint_type import X, Z
 from rigidgrad.model.model import Model
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
-from rigidgrad.model.urdf import JOINT_TYPES
 
 _ATTRIBUTES = {"cylinder": ("radius", "length"), "capsule": ("radius", "length"), "sphere": ("radius",)}
 
@@ -36,7 +37,7 @@ def to_urdf(model: Model) -> str:
             name += "_"
         names.add(name)
         _add_link(robot, Link(frame.name))
-        _add_joint(robot, JointDescription(name, "fixed", on, frame.name, frame.placement))
+        _add_joint(robot, JointDescription(name, FIXED, on, frame.name, frame.placement))
     for actuator in description.actuators or ():
         for moved, forces in actuator.forces:
             block = robot.find("rigidgrad")
@@ -77,23 +78,23 @@ def _add_visual(link: xml.Element, visual: Visual) -> None:
 
 
 def _add_joint(robot: xml.Element, joint: JointDescription) -> None:
-    if joint.type not in JOINT_TYPES:
+    kind = None if joint.type == FIXED else joint_type(joint.type, f"joint '{joint.name}'")
+    word = kind.urdf if kind else FIXED
+    if word is None:
         raise ModelError(
             f"joint '{joint.name}' is {joint.type}: URDF has no such joint; lock it with robot.reduced, or keep the robot in Python"
         )
-    element = xml.SubElement(robot, "joint", name=joint.name, type=joint.type)
+    element = xml.SubElement(robot, "joint", name=joint.name, type=word)
     _add_origin(element, joint.placement)
     xml.SubElement(element, "parent", link=joint.parent)
     xml.SubElement(element, "child", link=joint.child)
-    if joint.type == "fixed":
+    if kind is None:
         return
-    if joint.type != "floating":
-        axis = (0.0, 0.0, 1.0) if joint.type == "planar" else joint.axis or (1.0, 0.0, 0.0)
-        xml.SubElement(element, "axis", xyz=_text(*axis))
-    bounded = joint.type in ("revolute", "prismatic")
-    if bounded or joint.limit != JointLimit():  # other readers insist on limits of these types
+    if kind.axis != "none":
+        xml.SubElement(element, "axis", xyz=_text(*(Z if kind.axis == "z" else joint.axis or X)))
+    if kind.bounded or joint.limit != JointLimit():  # other readers insist on limits of these types
         limit = {"effort": joint.limit.effort, "velocity": joint.limit.velocity}
-        if bounded:
+        if kind.bounded:
             limit |= {"lower": joint.limit.lower, "upper": joint.limit.upper}
         xml.SubElement(element, "limit", {key: _text(x) for key, x in limit.items()})
     dynamics = {"damping": joint.damping, "friction": joint.friction, "armature": joint.armature}

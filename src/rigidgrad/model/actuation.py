@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rigidgrad.model.model import Joint, Model
 
 _WORLD = -1
-_FREEDOMS = {"floating": ("x", "y", "z", "rx", "ry", "rz"), "planar": ("x", "y", "rz"), "spherical": ("rx", "ry", "rz")}
 _KINDS = (
     '"joints" (every motor that the robot has), "all" (a force on every freedom), names of joints, {control: {joint: forces}}, or a matrix'
 )
@@ -28,8 +27,7 @@ def own_actuators(model: Model) -> tuple[Actuator, ...]:
 
 def is_free(model: Model, joint: Joint) -> bool:
     """Whether a joint says how a robot may move about, and not how it moves itself: floating; planar and spherical at the root."""
-    at_root = model.parents[model.joints.index(joint)] == _WORLD
-    return joint.type == "floating" or (at_root and joint.type in ("planar", "spherical"))
+    return joint.kind.is_free(model.parents[model.joints.index(joint)] == _WORLD)
 
 
 def actuators_of(model: Model, asked: Any) -> tuple[Actuator, ...]:
@@ -79,12 +77,9 @@ def _motors(joints: Any) -> tuple[Actuator, ...]:
     """A unit force on every freedom of each joint."""
     result = []
     for j in joints:
-        if j.nv == 1:
-            result.append(Actuator(j.name, ((j.name, (1.0,)),)))
-            continue
-        for k, freedom in enumerate(_FREEDOMS[j.type]):
+        for k, freedom in enumerate(j.kind.freedoms):
             forces = tuple(1.0 if i == k else 0.0 for i in range(j.nv))
-            result.append(Actuator(f"{j.name} {freedom}", ((j.name, forces),)))
+            result.append(Actuator(f"{j.name} {freedom}" if freedom else j.name, ((j.name, forces),)))
     return tuple(result)
 
 

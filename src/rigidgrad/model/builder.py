@@ -8,16 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.model.description import (
-    JOINT_TYPES,
-    Description,
-    FrameDescription,
-    JointDescription,
-    JointLimit,
-    Link,
-    Mimic,
-    Visual,
-)
+from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link, Mimic, Visual
+from rigidgrad.model.joints import FIXED, joint_type
 from rigidgrad.model.pose import as_pose, pose_from_xyz_rpy
 
 
@@ -85,8 +77,8 @@ class DescriptionBuilder:
         mimic: the name of another joint, or (name, multiplier, offset).
         """
         where = f"joint '{name}'"
-        if type not in JOINT_TYPES:
-            raise InputError(f"{where}: there is no joint type {type!r}; there are {', '.join(JOINT_TYPES)}")
+        if type != FIXED:
+            joint_type(type, where)
         placement = pose_from_xyz_rpy(numbers(f"{where}: xyz", xyz, 3), numbers(f"{where}: rpy", rpy, 3))
         axis_: Any = None if axis is None else numbers(f"{where}: axis", axis, 3)
         self._joints.append(

@@ -16,25 +16,15 @@ import numpy as np
 
 from rigidgrad.model.model import WORLD, Frame, Joint, Model
 from rigidgrad.model.pose import Pose, pose_from_matrix
+from rigidgrad.spatial import skew
 
-_AXIAL = ("revolute", "continuous", "prismatic", "helical")
-# which of the pseudo-inertia's rows x, y, z, 1 a joint's motion leaves alone, with the axis along z
-_UNMOVED = {
-    "revolute": (2, 3),
-    "continuous": (2, 3),
-    "helical": (2,),
-    "prismatic": (0, 1, 2),
-    "spherical": (3,),
-    "planar": (2,),
-    "floating": (),
-}
 # positions and inertias this small beside the robot's size are rounding of the steps above
 _ROUNDING = 1e-15
 
 
 def canonical(model: Model) -> Model:
     """An equivalent model for dynamics in joint space."""
-    turns = [_turn(j.axis) if j.type in _AXIAL else np.eye(3) for j in model.joints]
+    turns = [_turn(j.axis) if j.kind.has_axis else np.eye(3) for j in model.joints]
     shifts = _slide(model, turns)
     moves = []  # the new frame of each body in its old one
     for turn, shift in zip(turns, shifts, strict=True):
@@ -45,7 +35,7 @@ def canonical(model: Model) -> Model:
     inverses = [np.linalg.inv(m) for m in moves]
     inertias = [inv @ pseudo_inertia(x) @ inv.T for inv, x in zip(inverses, model.inertias, strict=True)]
     for i in reversed(model.bodies):
-        rows = _UNMOVED[model.joints[i].type]
+        rows = _unmoved(_about_z(model.joints[i]))
         part = np.zeros((4, 4))
         part[np.ix_(rows, rows)] = inertias[i][np.ix_(rows, rows)]
         inertias[i] = inertias[i] - part
@@ -67,7 +57,16 @@ def canonical(model: Model) -> Model:
 
 
 def _about_z(joint: Joint) -> Joint:
-    return dataclasses.replace(joint, axis=(0.0, 0.0, 1.0)) if joint.type in _AXIAL else joint
+    return dataclasses.replace(joint, axis=(0.0, 0.0, 1.0)) if joint.kind.has_axis else joint
+
+
+def _unmoved(joint: Joint) -> list[int]:
+    """Which of the pseudo-inertia's rows x, y, z, 1 a joint's motion leaves alone: Ẋ = [ω× v; 0 0] has zeros in those columns."""
+    moved = np.zeros(4, bool)
+    for w, v in joint.kind.subspace(joint):
+        moved[:3] |= np.any(skew(w), axis=0)
+        moved[3] |= np.any(v)
+    return np.flatnonzero(~moved).tolist()
 
 
 def _turn(axis) -> np.ndarray:
@@ -122,14 +121,14 @@ def _slide(model: Model, turns: list[np.ndarray]) -> list[np.ndarray]:
 
 def _shift_candidates(model: Model, i: int, shifts, rotations, offsets) -> list[np.ndarray]:
     """Shifts that would make an offset of body i, or of a child, vanish in some coordinate."""
-    kind = model.joints[i].type
-    if kind not in _AXIAL:
+    joint = model.joints[i]
+    if not joint.kind.has_axis:
         return []
     z = np.array((0.0, 0.0, 1.0))
     parent = model.parents[i]
     at = offsets[i] - (0.0 if parent == WORLD else shifts[parent])
     children = [offsets[c] + rotations[c] @ shifts[c] for c in model.children[i]]
-    if kind == "prismatic":
+    if not any(any(w) for w, _ in joint.kind.subspace(joint)):  # it does not turn: any origin will do
         return [-rotations[i].T @ at, *children]
     direction = rotations[i] @ z
     along = [-at[k] / direction[k] for k in range(3) if abs(direction[k]) > 1e-9] if parent != WORLD else []

@@ -10,18 +10,6 @@ from rigidgrad.model.pose import IDENTITY_POSE, Pose
 Vector = tuple[float, ...]  # three
 Rows = tuple[Vector, ...]  # three
 
-# type: (numbers in q, numbers in v)
-JOINT_TYPES: dict[str, tuple[int, int]] = {
-    "revolute": (1, 1),
-    "continuous": (1, 1),
-    "prismatic": (1, 1),
-    "helical": (1, 1),
-    "spherical": (4, 3),
-    "planar": (4, 3),
-    "floating": (7, 6),
-    "fixed": (0, 0),
-}
-
 
 @dataclass(frozen=True)
 class Visual:

@@ -6,6 +6,7 @@ numbers, `ref` included.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import warnings
@@ -19,9 +20,10 @@ import numpy as np
 
 from rigidgrad.errors import ModelError, ModelWarning, RigidgradError, UrdfError
 from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link, Visual
+from rigidgrad.model.joints import FIXED
 from rigidgrad.model.mjcf_bounds import check_mjcf
-from rigidgrad.model.pose import IDENTITY_POSE, Pose
-from rigidgrad.model.structure import motion_pose
+from rigidgrad.model.pose import IDENTITY_POSE, Pose, pose_from_quaternion
+from rigidgrad.model.structure import joint_pose
 from rigidgrad.model.xml import LARGEST, quoted, read_bytes
 
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
@@ -125,7 +127,7 @@ def describe_mujoco(model: Any, stacklevel: int = 3) -> Description:
         if at != bodies[i]:
             fixed = _unused(f"{bodies[i]}_fixed", taken)
             taken.add(fixed)
-            joints.append(JointDescription(fixed, "fixed", at, bodies[i], offset))
+            joints.append(JointDescription(fixed, FIXED, at, bodies[i], offset))
     left_out = ", ".join(_left_out(model))
     if left_out:
         warnings.warn(f"robot '{name}': left out, as rigidgrad does not model it: {left_out}", ModelWarning, stacklevel=stacklevel)
@@ -211,7 +213,7 @@ def _unused(name: str, taken: Any) -> str:
 
 def _pose(position: Any, quaternion: Any) -> Pose:
     w, x, y, z = quaternion.tolist()
-    return motion_pose("floating", (0.0, 0.0, 1.0), 0.0, (*position.tolist(), x, y, z, w))
+    return pose_from_quaternion(position, (x, y, z, w))
 
 
 def _moved(x: float, y: float, z: float) -> Pose:
@@ -238,13 +240,12 @@ def _joint(model: Any, j: int, name: str, parent: str, child: str, offset: Pose)
         return JointDescription(name, "spherical", parent, child, offset @ anchor, **numbers)
     limited = bool(model.jnt_limited[j])
     kind = "prismatic" if theirs == SLIDE else "revolute" if limited else "continuous"
-    axis = tuple(model.jnt_axis[j].tolist())
-    zero = motion_pose(kind, axis, 0.0, (-float(model.qpos0[model.jnt_qposadr[j]]),))
     lower, upper = model.jnt_range[j].tolist() if limited else (-inf, inf)
     effort = float(abs(model.jnt_actfrcrange[j]).max()) if model.jnt_actfrclimited[j] else inf
-    return JointDescription(
-        name, kind, parent, child, offset @ anchor @ zero, axis, limit=JointLimit(lower, upper, effort=effort), **numbers
-    )
+    limit = JointLimit(lower, upper, effort=effort)
+    joint = JointDescription(name, kind, parent, child, offset @ anchor, tuple(model.jnt_axis[j].tolist()), limit=limit, **numbers)
+    zero = joint_pose(joint, (-float(model.qpos0[model.jnt_qposadr[j]]),))
+    return dataclasses.replace(joint, placement=joint.placement @ zero)
 
 
 def _visuals(model: Any, body: int) -> Iterator[Visual]:

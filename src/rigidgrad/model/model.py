@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rigidgrad.errors import InputError, ModelError, unknown_name
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.checks import check_bodies
-from rigidgrad.model.description import JOINT_TYPES, Actuator, Description, JointDescription, JointLimit, Visual
+from rigidgrad.model.description import Actuator, Description, JointDescription, JointLimit, Visual
+from rigidgrad.model.joints import FIXED, Floating, JointType, joint_type
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
-from rigidgrad.model.structure import check_gravity, check_joint, motion_pose, resolve_mimics, tree_order
+from rigidgrad.model.structure import check_gravity, check_joint, joint_pose, resolve_mimics, tree_order
 
 WORLD = -1
 
@@ -44,12 +46,17 @@ class Joint:
     limit: JointLimit = field(default_factory=JointLimit)
 
     @property
+    def kind(self) -> JointType:
+        """What joints of its type know and do."""
+        return joint_type(self.type)
+
+    @property
     def nq(self) -> int:
-        return JOINT_TYPES[self.type][0]
+        return self.kind.nq
 
     @property
     def nv(self) -> int:
-        return JOINT_TYPES[self.type][1]
+        return self.kind.nv
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,14 @@ class Frame:
     body: int
     placement: Pose
     kind: str  # "link", "joint" or "frame"
+
+
+class PlacedDirection(NamedTuple):
+    """Numbers of length one in q: whose, what they are, and where."""
+
+    joint: str
+    name: str
+    q: slice
 
 
 @dataclass(frozen=True)
@@ -131,14 +146,20 @@ class Model:
         return tuple(result)
 
     @cached_property
+    def directions(self) -> tuple[PlacedDirection, ...]:
+        """All quaternions and (cos, sin) pairs in q."""
+        found = ((j, j.kind.direction) for j in self.joints if not j.is_mimic)
+        return tuple(PlacedDirection(j.name, d.name, slice(j.q + j.kind.plain, j.q + j.nq)) for j, d in found if d is not None)
+
+    @cached_property
     def limits(self) -> Limits:
         lower, upper = np.full(self.nq, -np.inf), np.full(self.nq, np.inf)
         velocity, effort = np.full(self.nv, np.inf), np.full(self.nv, np.inf)
         for j in self.joints:
             if j.is_mimic:
                 continue
-            if j.nq == 1 and j.type != "continuous":
-                lower[j.q], upper[j.q] = j.limit.lower, j.limit.upper
+            plain = slice(j.q, j.q + j.kind.plain)
+            lower[plain], upper[plain] = j.kind.limits(j.limit)
             velocity[j.v : j.v + j.nv] = j.limit.velocity
             effort[j.v : j.v + j.nv] = j.limit.effort
         for array in (lower, upper, velocity, effort):
@@ -193,12 +214,12 @@ def assemble(description: Description, *, floating_base: bool = False, gravity=(
 
     def move(joint: JointDescription, parent: int, placement: Pose) -> None:
         axis = check_joint(joint)
-        nq, nv = JOINT_TYPES[joint.type]
+        kind = joint_type(joint.type)
         mimic = mimics.get(joint.name)
         if mimic is None:
             starts[joint.name] = counters["q"], counters["v"]
-            counters["q"] += nq
-            counters["v"] += nv
+            counters["q"] += kind.nq
+            counters["v"] += kind.nv
         extra: dict[str, Any] = {} if mimic is None else {"is_mimic": True, "multiplier": mimic.multiplier, "offset": mimic.offset}
         joints.append(
             Joint(
@@ -215,10 +236,10 @@ def assemble(description: Description, *, floating_base: bool = False, gravity=(
                 **extra,
             )
         )
-        counters["dof"] += nv
+        counters["dof"] += kind.nv
         parents.append(parent)
         placements.append(placement)
-        armature.extend([float(joint.armature)] * nv)
+        armature.extend([float(joint.armature)] * kind.nv)
         body_names.append(joint.child)
         where[joint.child] = len(joints) - 1, IDENTITY_POSE
 
@@ -226,11 +247,11 @@ def assemble(description: Description, *, floating_base: bool = False, gravity=(
         name = "root_joint"
         while any(j.name == name for j in description.joints):
             name += "_"
-        move(JointDescription(name, "floating", "", root), WORLD, IDENTITY_POSE)
+        move(JointDescription(name, Floating.name, "", root), WORLD, IDENTITY_POSE)
     for joint in order:
         body, placement = where[joint.parent]
         placement = placement @ joint.placement
-        if joint.type == "fixed":
+        if joint.type == FIXED:
             where[joint.child] = body, placement
         else:
             move(joint, body, placement)
@@ -293,17 +314,23 @@ def reduced(model: Model, lock: Mapping[str, Any]) -> Model:
         raise InputError("the floating base cannot be locked; load the robot with floating_base=False")
     values: dict[str, tuple[float, ...]] = {}
     for name, value in lock.items():
-        if name not in by_name or by_name[name].type == "fixed":
+        if name not in by_name or by_name[name].type == FIXED:
             raise unknown_name("moving joint", name, (j.name for j in model.joints))
         if name in mimics:
             raise InputError(f"joint '{name}' mimics '{mimics[name].joint}': lock that one")
-        nq = JOINT_TYPES[by_name[name].type][0]
+        kind = joint_type(by_name[name].type)
+        nq = kind.nq
         try:
             numbers = np.atleast_1d(np.asarray(value, dtype=float))
         except (TypeError, ValueError):
             raise InputError(f"joint '{name}' is locked at {value!r}, which is not {nq} numbers") from None
         if numbers.shape != (nq,) or not np.all(np.isfinite(numbers)):
             raise InputError(f"joint '{name}' is locked at {value!r}, which is not {nq} finite numbers")
+        if kind.direction is not None:
+            length = math.hypot(*numbers[kind.plain :])
+            if length == 0.0:
+                raise InputError(f"joint '{name}' is locked at {value!r}: its {kind.direction.name} has length zero, so no direction")
+            numbers = np.concatenate([numbers[: kind.plain], numbers[kind.plain :] / length])
         values[name] = tuple(numbers.tolist())
     for name, mimic in mimics.items():
         if mimic.joint in values:
@@ -313,7 +340,7 @@ def reduced(model: Model, lock: Mapping[str, Any]) -> Model:
         if joint.name not in values:
             return joint
         pose = joint.placement @ joint_pose(joint, values[joint.name])
-        return JointDescription(joint.name, "fixed", joint.parent, joint.child, pose)
+        return JointDescription(joint.name, FIXED, joint.parent, joint.child, pose)
 
     joints = tuple(fixed(j) for j in model.description.joints)
     return rebuild(model, dataclasses.replace(model.description, joints=joints, actuators=_without(model.description.actuators, values)))
@@ -325,11 +352,6 @@ def _without(actuators: tuple[Actuator, ...] | None, locked: Mapping[str, Any]) 
         return None
     left = (dataclasses.replace(a, forces=tuple((name, f) for name, f in a.forces if name not in locked)) for a in actuators)
     return tuple(a for a in left if a.forces)
-
-
-def joint_pose(joint: JointDescription, q: tuple[float, ...]) -> Pose:
-    """Placement of the child in the joint's frame at position q, in floats."""
-    return motion_pose(joint.type, check_joint(joint), joint.pitch, q)
 
 
 def attach(model: Model, other: Model, frame: str, placement: Pose, prefix: str) -> Model:
@@ -363,7 +385,7 @@ def attach(model: Model, other: Model, frame: str, placement: Pose, prefix: str)
             raise ModelError(f"both robots have a {kind} '{clash[0]}'; pass prefix= to rename those of the attached one")
     root = next(iter(other.frames))
     parent, offset = _link_of(model, base)
-    fixture = JointDescription(f"{named(other.name)}_attachment", "fixed", parent, named(root), offset @ placement)
+    fixture = JointDescription(f"{named(other.name)}_attachment", FIXED, parent, named(root), offset @ placement)
     if any(j.name == fixture.name for j in model.description.joints):
         raise ModelError(f"there already is a joint '{fixture.name}'; pass another prefix=")
     actuators = None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.errors import InputError
+from rigidgrad.rotations import rotation_from_quaternion
 
 Row = tuple[float, ...]  # three
 
@@ -68,6 +69,14 @@ def pose_from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> Pose:
     matrix = np.eye(4)
     matrix[:3, :3] = rotation_from_rpy(rpy)
     matrix[:3, 3] = xyz
+    return pose_from_matrix(matrix)
+
+
+def pose_from_quaternion(position, quaternion) -> Pose:
+    """Of a quaternion (x, y, z, w) of any length but zero."""
+    matrix = np.eye(4)
+    matrix[:3, :3] = rotation_from_quaternion(*(np.array(quaternion) / math.hypot(*quaternion)))
+    matrix[:3, 3] = position
     return pose_from_matrix(matrix)
 
 

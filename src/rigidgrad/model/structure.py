@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from collections import Counter
@@ -10,10 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from rigidgrad.errors import InputError, ModelError, ModelWarning, unknown_name
-from rigidgrad.model.description import JOINT_TYPES, Description, JointDescription, Mimic
+from rigidgrad.model.description import Description, JointDescription, Mimic
+from rigidgrad.model.joints import FIXED, joint_type
 from rigidgrad.model.pose import Pose, pose_from_matrix
-
-AXIS_TYPES = ("revolute", "continuous", "prismatic", "helical")
 
 
 def tree_order(description: Description) -> tuple[str, list[JointDescription]]:
@@ -72,9 +72,7 @@ def _unique(kind: str, names) -> None:
 
 def check_joint(joint: JointDescription) -> tuple[float, float, float]:
     """The joint's unit axis, after checking type, axis, pitch, placement, armature and limits."""
-    if joint.type not in JOINT_TYPES:
-        known = ", ".join(JOINT_TYPES)
-        raise ModelError(f"joint '{joint.name}' has the unknown type '{joint.type}'; known are {known}")
+    kind = joint_type(joint.type, f"joint '{joint.name}'")
     numbers = [*joint.placement.p, *(x for row in joint.placement.R for x in row), joint.pitch, joint.armature]
     if not all(math.isfinite(x) for x in numbers):
         raise ModelError(f"joint '{joint.name}': its placement, pitch or armature is not finite")
@@ -88,10 +86,10 @@ def check_joint(joint: JointDescription) -> tuple[float, float, float]:
     if not (joint.limit.velocity >= 0 and joint.limit.effort >= 0):
         raise ModelError(f"joint '{joint.name}': its velocity and effort limits must be 0 or more")
     axis = (1.0, 0.0, 0.0) if joint.axis is None else tuple(float(x) for x in joint.axis)
-    if joint.type not in AXIS_TYPES:
-        if joint.type == "planar" and joint.axis is not None and axis != (0.0, 0.0, 1.0):
+    if not kind.has_axis:
+        if kind.axis == "z" and joint.axis is not None and axis != (0.0, 0.0, 1.0):
             warnings.warn(
-                f"joint '{joint.name}': a planar joint moves in the xy plane of its own frame, whatever its axis; "
+                f"joint '{joint.name}': a {joint.type} joint moves in the xy plane of its own frame, whatever its axis; "
                 "turn its rpy instead, and write axis 0 0 1",
                 ModelWarning,
                 stacklevel=2,
@@ -119,7 +117,7 @@ def resolve_mimics(description: Description) -> Mapping[str, Mimic]:
     resolved: dict[str, Mimic] = {}
     for joint in description.joints:
         chain: dict[str, Mimic] = {}  # from this joint on, until a joint that moves by itself or is resolved already
-        while joint.mimic is not None and joint.type != "fixed" and joint.name not in resolved:
+        while joint.mimic is not None and joint.type != FIXED and joint.name not in resolved:
             _check_mimic(joint, by_name)
             if joint.name in chain:
                 raise ModelError(f"joint '{joint.name}': its mimics form a cycle; one of them must move by itself")
@@ -136,33 +134,24 @@ def resolve_mimics(description: Description) -> Mapping[str, Mimic]:
 
 def _check_mimic(joint: JointDescription, by_name: Mapping[str, JointDescription]) -> None:
     master = joint.mimic.joint if joint.mimic else ""
-    if joint.type not in AXIS_TYPES:
+    if not _has_one_number(joint):
         raise ModelError(f"joint '{joint.name}' is {joint.type} and cannot mimic; only joints with one degree of freedom can")
     if master not in by_name:
         raise ModelError(f"joint '{joint.name}' mimics a joint that is missing: {unknown_name('joint', master, by_name)}")
-    if by_name[master].type not in AXIS_TYPES:
+    if not _has_one_number(by_name[master]):
         raise ModelError(
             f"joint '{joint.name}' mimics '{master}', which is {by_name[master].type}; only joints with one degree of freedom can be followed"
         )
 
 
-def motion_pose(kind: str, axis: tuple[float, float, float], pitch: float, q: tuple[float, ...]) -> Pose:
-    """Placement of a joint's child in the joint's frame at position q, in floats."""
+def _has_one_number(joint: JointDescription) -> bool:
+    return joint.type != FIXED and joint_type(joint.type, f"joint '{joint.name}'").nq == 1
+
+
+def joint_pose(joint: JointDescription, q: tuple[float, ...]) -> Pose:
+    """Placement of the child in the joint's frame at position q, in floats."""
+    kind = joint_type(joint.type, f"joint '{joint.name}'")
+    X = kind.transform(dataclasses.replace(joint, axis=check_joint(joint)), q)
     matrix = np.eye(4)
-    if kind in ("revolute", "continuous", "helical"):
-        x, y, z = axis
-        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-        matrix[:3, :3] += math.sin(q[0]) * cross + (1 - math.cos(q[0])) * (cross @ cross)
-        matrix[:3, 3] = np.multiply(axis, pitch * q[0] if kind == "helical" else 0.0)
-    elif kind == "prismatic":
-        matrix[:3, 3] = np.multiply(axis, q[0])
-    elif kind == "planar":
-        c, s = np.array(q[2:]) / math.hypot(*q[2:])
-        matrix[:2, :2] = ((c, -s), (s, c))
-        matrix[:2, 3] = q[:2]
-    else:  # spherical, floating
-        x, y, z, w = np.array(q[-4:]) / math.hypot(*q[-4:])
-        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-        matrix[:3, :3] += 2 * w * cross + 2 * (cross @ cross)
-        matrix[:3, 3] = q[:-4] or (0, 0, 0)
+    matrix[:3, :3], matrix[:3, 3] = np.transpose(X.E), X.r
     return pose_from_matrix(matrix)

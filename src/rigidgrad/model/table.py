@@ -56,7 +56,7 @@ def _count(n: int, what: str) -> str:
 
 
 def _axis(joint) -> str:
-    if joint.type in ("spherical", "planar", "floating"):
+    if not joint.kind.has_axis:
         return ""
     named = {(1.0, 0.0, 0.0): "x", (0.0, 1.0, 0.0): "y", (0.0, 0.0, 1.0): "z"}
     text = named.get(joint.axis) or {tuple(-x + 0.0 for x in k): f"-{v}" for k, v in named.items()}.get(joint.axis)
@@ -64,8 +64,8 @@ def _axis(joint) -> str:
 
 
 def _limits(joint) -> str:
-    lower, upper = joint.limit.lower, joint.limit.upper
-    position = "" if joint.type == "continuous" or (math.isinf(lower) and math.isinf(upper)) else f"{lower:.4g} … {upper:.4g}"
+    lower, upper = joint.kind.limits(joint.limit)
+    position = "" if math.isinf(lower) and math.isinf(upper) else f"{lower:.4g} … {upper:.4g}"
     speed = f"≤ {joint.limit.velocity:g}/s" if math.isfinite(joint.limit.velocity) else ""
     return ", ".join(x for x in (position, speed) if x)
 

@@ -24,9 +24,9 @@ def tool_frame(model: Model, *, base: bool = True) -> str:
     """
     if not model.joints:
         return next(iter(model.frames))
-    if base and model.joints[0].type == "floating":
+    if base and model.joints[0].kind.flies:
         return model.body_names[0]
-    bodies = [i for i in model.bodies if base or model.joints[i].type != "floating"] or list(model.bodies)
+    bodies = [i for i in model.bodies if base or not model.joints[i].kind.flies] or list(model.bodies)
     bodies = [i for i in bodies if i not in fingers(model)] or bodies
     depth = [len(ancestors) for ancestors in model.ancestors]
     found = [f for f in model.frames.values() if f.kind != "joint" and f.body in bodies and _rank(f) is not None]
@@ -58,7 +58,7 @@ def fingers(model: Model) -> set[int]:
         a, b = model.joints[i], model.joints[j]
         side_by_side = i not in model.ancestors[j]
         coupled = a.q == b.q and (a.is_mimic or b.is_mimic)
-        sliding = a.type == b.type == "prismatic" and model.parents[i] == model.parents[j] != WORLD
+        sliding = a.kind.units == b.kind.units == ("m",) and model.parents[i] == model.parents[j] != WORLD
         if side_by_side and (coupled or sliding):
             pairs |= {i, j}
     hanging = {i: [k for k in model.bodies if i in model.ancestors[k]] for i in pairs}

@@ -21,14 +21,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rigidgrad.errors import ModelWarning, UrdfError
-from rigidgrad.model.description import JOINT_TYPES as FREEDOMS
 from rigidgrad.model.description import Actuator, Description, JointDescription, JointLimit, Link, Mimic, Rows, Vector, Visual
+from rigidgrad.model.joints import FIXED, JOINT_TYPES, JointType, joint_type
 from rigidgrad.model.pose import IDENTITY_POSE, Pose, pose_from_matrix, pose_from_xyz_rpy
 from rigidgrad.model.xml import LARGEST, Element, parse_xml, quoted, read_bytes
 
 Color = tuple[float, float, float, float]
-
-JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating", "planar")
 
 # shape: the attributes that make up Visual.size, and how many numbers each holds
 _SHAPES = {
@@ -115,9 +113,9 @@ def _actuators(robot: Element, joints: dict[str, JointDescription]) -> tuple[Act
         name = _name(element, "name", "rigidgrad")
         where = f"actuator {quoted(name)}"
         joint = joints.get(_name(element, "joint", where))
-        if joint is None or joint.type == "fixed" or joint.mimic is not None:
+        if joint is None or joint.type == FIXED or joint.mimic is not None:
             _fail(element, where, f"{quoted(element.attrib['joint'])} is no joint that can be driven: it must move and mimic no other")
-        force = joint.name, _numbers(element, "force", FREEDOMS[joint.type][1], where)
+        force = joint.name, _numbers(element, "force", joint_type(joint.type).nv, where)
         lower, upper = (_number(element, a, where, inf * s) for a, s in (("lower", -1), ("upper", 1)))
         if lower > upper:
             _fail(element, where, f"lower={lower:g} is above upper={upper:g}; exchange them")
@@ -331,25 +329,28 @@ def _visual(element: Element, where: str, materials: dict[str, Color]) -> Visual
 
 def _joint(element: Element, name: str) -> JointDescription:
     where = f"joint {quoted(name)}"
-    kind = element.attrib.get("type")
-    if kind not in JOINT_TYPES:
-        said = "has no type" if kind is None else f"has the type {quoted(kind)}, which URDF does not know"
-        _fail(element, where, f"it {said}; use one of {', '.join(JOINT_TYPES)} (helical and spherical joints come from rg.Builder)")
+    word = element.attrib.get("type")
+    kind = next((t for t in JOINT_TYPES.values() if t.urdf == word), None) if word is not None else None
+    if kind is None and word != FIXED:
+        said = "has no type" if word is None else f"has the type {quoted(word)}, which URDF does not know"
+        known = ", ".join(t.urdf for t in JOINT_TYPES.values() if t.urdf)
+        others = " and ".join(t.name for t in JOINT_TYPES.values() if not t.urdf)
+        _fail(element, where, f"it {said}; use one of {known}, {FIXED} ({others} joints come from rg.Builder)")
     parts = _parts(element, where, "origin", "parent", "child", "axis", "limit", "dynamics", "mimic")
     parent = _name(_part(parts, "parent", element, where), "link", where)
     child = _name(_part(parts, "child", element, where), "link", where)
     placement = _origin(parts.get("origin"), where)
-    if kind == "fixed":  # whatever else it says means nothing
-        return JointDescription(name, kind, parent, child, placement)
+    if kind is None:  # whatever else a fixed joint says means nothing
+        return JointDescription(name, FIXED, parent, child, placement)
     axis: Vector | None = None
-    if "axis" in parts and kind != "floating":
+    if "axis" in parts and kind.axis != "none":
         axis = _numbers(parts["axis"], "xyz", 3, where)
     armature = damping = friction = 0.0
     if "dynamics" in parts:
         armature, damping, friction = (_at_least_zero(parts["dynamics"], a, where, 0.0) for a in ("armature", "damping", "friction"))
     return JointDescription(
         name,
-        kind,
+        kind.name,
         parent,
         child,
         placement,
@@ -362,9 +363,9 @@ def _joint(element: Element, name: str) -> JointDescription:
     )
 
 
-def _limit(element: Element, kind: str, where: str) -> JointLimit:
+def _limit(element: Element, kind: JointType, where: str) -> JointLimit:
     lower, upper = -inf, inf
-    if kind in ("revolute", "prismatic"):
+    if kind.bounded:
         lower = _bound(element, "lower", where, -inf)
         upper = _bound(element, "upper", where, inf)
         if lower > upper:

@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.algorithms.joints import rotation_from_quaternion
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.interop.mujoco import build, check, set_inertias
+from rigidgrad.interop.states import turning
+from rigidgrad.model.joints import JointType
+from rigidgrad.model.joints.joint_type import PAIR, QUATERNION
 from rigidgrad.model.mjcf import library
 from rigidgrad.model.model import Model
 from rigidgrad.plants.mismatch import Loaded, Resistance
 from rigidgrad.plants.plant import Plant
+from rigidgrad.rotations import rotation_from_quaternion
 
 # our name: MuJoCo's, and the function that ends a step
 INTEGRATORS = {
@@ -29,14 +32,19 @@ INTEGRATORS = {
 class Free(NamedTuple):
     """A joint whose linear velocities are along other axes in MuJoCo: where its numbers start in our q and v, and in MuJoCo's positions."""
 
-    type: str
+    kind: JointType
     q: int
     v: int
     place: int
 
+    @property
+    def has_angle(self) -> bool:
+        """Where we have (cos, sin), MuJoCo has an angle, the last of its numbers."""
+        return self.kind.direction == PAIR
+
     def rotation(self, qpos: np.ndarray) -> np.ndarray:
         """Takes our linear velocities to MuJoCo's."""
-        if self.type == "planar":
+        if self.has_angle:
             angle = qpos[self.place + 2]
             c, s = np.cos(angle), np.sin(angle)
             return np.array([[c, -s], [s, c]])
@@ -45,7 +53,7 @@ class Free(NamedTuple):
 
     @property
     def linear(self) -> slice:
-        return slice(self.v, self.v + (2 if self.type == "planar" else 3))
+        return slice(self.v, self.v + self.kind.carried)
 
 
 class MuJoCo(Plant):
@@ -82,11 +90,12 @@ class MuJoCo(Plant):
         for joint in own.joints:
             first = self.model.joint(self.model.dof_jntid[joint.v])
             place = int(first.qposadr[0])
-            order = {"spherical": (1, 2, 3, 0), "floating": (0, 1, 2, 4, 5, 6, 3), "planar": (0, 1)}.get(joint.type, (0,))
+            plain = joint.kind.plain
+            order = [*range(plain), *(plain + k for k in (1, 2, 3, 0) if joint.kind.direction == QUATERNION)]
             ours += range(joint.q, joint.q + len(order))
             theirs += [place + k for k in order]
-            if joint.type in ("planar", "floating"):
-                self._free.append(Free(joint.type, joint.q, joint.v, place))
+            if joint.kind.carried:
+                self._free.append(Free(joint.kind, joint.q, joint.v, place))
         self._ours, self._theirs = np.array(ours), np.array(theirs)
 
     # --- between our states and MuJoCo's --------------------------------------------------------------------------------------------------
@@ -97,7 +106,7 @@ class MuJoCo(Plant):
         qpos[self._theirs] = x[self._ours]
         qvel[:] = x[self._nq :]
         for f in self._free:
-            if f.type == "planar":
+            if f.has_angle:
                 qpos[f.place + 2] = np.arctan2(x[f.q + 3], x[f.q + 2])
             qvel[f.linear] = f.rotation(qpos) @ qvel[f.linear]
 
@@ -106,7 +115,7 @@ class MuJoCo(Plant):
         x[self._ours] = qpos[self._theirs]
         x[self._nq :] = self.data.qvel
         for f in self._free:
-            if f.type == "planar":
+            if f.has_angle:
                 x[f.q + 2], x[f.q + 3] = np.cos(qpos[f.place + 2]), np.sin(qpos[f.place + 2])
             v = x[self._nq :]
             v[f.linear] = v[f.linear] @ f.rotation(qpos)
@@ -147,9 +156,8 @@ class MuJoCo(Plant):
         self._mujoco.mj_forward(self.model, self.data)
         a = self.data.qacc.copy()
         for f in self._free:
-            v = self._x[self._nq + f.v :]
-            turning = (v[2] * np.array([-v[1], v[0]])) if f.type == "planar" else np.cross(v[3:6], v[:3])
-            a[f.linear] = a[f.linear] @ f.rotation(self.data.qpos) - turning
+            v = self._x[self._nq + f.v :][: f.kind.nv]
+            a[f.linear] = a[f.linear] @ f.rotation(self.data.qpos) - turning(f.kind, v)
         return a
 
     def _bear(self, inertias: tuple[tuple, ...]) -> None:
@@ -165,8 +173,8 @@ def _check(model: Model, friction: Resistance | None, integrator: str) -> None:
         raise InputError('dry friction is too stiff for MuJoCo\'s rk4, which takes it explicitly; use integrator="implicitfast"')
     check(model)
     for j in model.joints:
-        if j.type in ("planar", "floating"):
-            linear = slice(j.v, j.v + j.nv - (1 if j.type == "planar" else 3))
+        if j.kind.carried:
+            linear = slice(j.v, j.v + j.kind.carried)
             if friction is not None and (friction.coulomb[linear].any() or np.ptp(friction.viscous[linear]) > 0):
                 raise InputError(
                     f"joint '{j.name}' is {j.type}: MuJoCo has only viscous friction, equal along all axes, for its translation; use rg.plants.Simulator"

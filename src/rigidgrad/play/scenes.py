@@ -247,7 +247,7 @@ def _any(robot: Robot, frame: str | None) -> Scene:
     model = robot.model
     if not model.joints:
         raise InputError(f"{robot.name!r} has no joints, so nothing to play with")
-    if any(j.type == "floating" for j in model.joints):
+    if any(j.kind.flies for j in model.joints):
         raise InputError(
             f"{robot.name!r} flies freely and no contacts are simulated; load it with a fixed base, or play with {', '.join(NAMES)}"
         )

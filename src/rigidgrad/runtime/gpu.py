@@ -131,7 +131,7 @@ class DeviceFunction:
 
     @property
     def _has_block(self) -> bool:
-        return self._name in block.FUNCTIONS and not self._packed and not self._model.has_mimic and bool(self._model.joints)
+        return self._name in block.FUNCTIONS and not self._packed and block.has_block(self._model)
 
     def kernel(self, shape: str) -> Kernel:
         """The kernel of a shape, "thread" or "block"."""
@@ -249,7 +249,7 @@ def packed_program(program: Program) -> Program:
 
 def for_blocks(model: Model, requests: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """What generated code has besides Programs: block functions of the requests that can have one, and of the partitionings of the gradient."""
-    if model.has_mimic or not model.joints:
+    if not block.has_block(model):
         return {}
     blocks = {key: block.block_function(model, name, **options) for key, (name, options) in requests.items() if name in block.FUNCTIONS}
     found: dict[str, Any] = {"blocks": blocks}

@@ -42,7 +42,7 @@ class FirstMotion:
 
 def falling(system: RobotSystem) -> bool:
     """Whether a floating base is not driven."""
-    return any(j.type == "floating" for j in undriven(system.model, system.actuators))
+    return any(j.kind.flies for j in undriven(system.model, system.actuators))
 
 
 def first_motion(system: RobotSystem, frame: str, *, beyond: bool = False) -> FirstMotion:
@@ -57,7 +57,7 @@ def first_motion(system: RobotSystem, frame: str, *, beyond: bool = False) -> Fi
             f"no motor moves frame {frame!r}; name another by frame=, the tool of {system.name!r} is {tool_frame(model, base=not falling(system))!r}"
         )
     make = _Postures(system, frame, _beyond_joint(model, frame) if beyond else np.zeros(3), np.array(moving))
-    flies = any(j.type == "floating" for j in joints) and not falling(system)
+    flies = any(j.kind.flies for j in joints) and not falling(system)
     motion = make.flight() if flies else make.spatial() or make.planar()
     if np.linalg.norm(motion.target - motion.tip) > _NOTHING:
         return motion
@@ -72,7 +72,7 @@ def _beyond_joint(model: Model, frame: str) -> np.ndarray:
     """A point of a frame (3,): its origin, or where that is on the link's own hinge, which does not move it, the centre of mass."""
     found = model.frames[frame]
     joint, (mass, moment, _) = model.joints[found.body], model.inertias[found.body]
-    if joint.type not in ("revolute", "continuous") or np.any(found.placement.p) or mass <= 0:
+    if not joint.kind.is_hinge or np.any(found.placement.p) or mass <= 0:
         return np.zeros(3)
     center = np.array(moment) / mass
     if np.linalg.norm(np.cross(joint.axis, center)) < _OFF_AXIS:
@@ -106,7 +106,7 @@ class _Postures:
     def flight(self) -> FirstMotion:
         """Of a floating base that is driven: level, at some height."""
         start = self.neutral.copy()
-        base = next(j for j in self.model.joints if j.type == "floating")
+        base = next(j for j in self.model.joints if j.kind.flies)
         start[base.q + 2] += _ALTITUDE
         end = start.copy()
         end[base.q : base.q + 3] += _FLIGHT
@@ -160,7 +160,7 @@ class _Postures:
         """How far each moving joint may go either way."""
         result = np.full(self.robot.nv, _LONGEST)
         for joint in self.model.joints:
-            if joint.type in ("revolute", "continuous"):
+            if joint.kind.is_hinge:
                 result[joint.v] = _WIDEST
         return result[self.moving]
 

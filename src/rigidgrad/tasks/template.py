@@ -121,7 +121,7 @@ def _locked(model: Model, frame: str, beyond: bool) -> dict[str, float]:
     """
     body = model.frames[frame].body
     used = {model.joints[i].q for i in (model.ancestors[body] if body != WORLD else ())}
-    carried = {i for i in model.bodies if beyond and body in model.ancestors[i] and model.joints[body].type != "floating"}
+    carried = {i for i in model.bodies if beyond and body in model.ancestors[i] and not model.joints[body].kind.flies}
     joints = [model.joints[i] for i in sorted(fingers(model) | carried)]
     q = posture(model)
     return {j.name: float(q[j.q]) for j in joints if j.nq == 1 and not j.is_mimic and j.q not in used}
@@ -134,7 +134,7 @@ def _kept(system: RobotSystem) -> str:
         for joint in undriven(system.model, system.actuators):
             weights[joint.v : joint.v + joint.nv] = 1000.0
         for joint in system.model.joints:
-            if joint.type == "floating":
+            if joint.kind.flies:
                 weights[joint.v + 3 : joint.v + 6] = 1000.0
     return _numbers(weights) if weights.any() else "0.0"
 

@@ -156,21 +156,21 @@ class Tree:
                 raise InputError(f"a Robot or a Model is needed, not {type(source).__name__}; for arrays, call trees.Tree(parents, …)")
         if not model.joints:
             raise ModelError(f"'{model.name}' has no moving joint")
-        floating = model.joints[0].type == "floating"
+        floating = model.joints[0].kind.flies
         kinds, axes, pitches, armature = [], [], [], []
         for i, joint in enumerate(model.joints):
             if joint.is_mimic:
                 raise ModelError(f"joint '{joint.name}' mimics another one; trees have no mimic joints: use the Robot's own functions")
-            if joint.nv != 1 and not (i == 0 and floating):
+            single = joint.kind.moves_as in JOINTS
+            if not single and not (i == 0 and floating):
                 raise ModelError(
                     f"joint '{joint.name}' is {joint.type}; joints of a tree are revolute, prismatic or helical, or a floating root"
                 )
             if i == 0 and floating and any(model.armature[:6]):
                 raise ModelError("a floating base with armature is not a tree's; use the Robot's own functions")
-            single = joint.nv == 1
-            kinds.append({"continuous": "revolute", "floating": "revolute"}.get(joint.type, joint.type))
+            kinds.append(joint.kind.moves_as if single else "revolute")
             axes.append(joint.axis if single else (0.0, 0.0, 1.0))
-            pitches.append(joint.pitch if joint.type == "helical" else 0.0)
+            pitches.append(joint.pitch if joint.kind.has_pitch else 0.0)
             armature.append(model.armature[joint.dof] if single else 0.0)
         mass = np.array([m for m, _, _ in model.inertias])
         h = np.array([h for _, h, _ in model.inertias])

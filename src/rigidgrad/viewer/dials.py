@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rigidgrad.model.joints.joint_type import PAIR
 from rigidgrad.model.model import Joint, Model
 from rigidgrad.model.pose import rotation_from_rpy
 from rigidgrad.viewer.poses import quaternions
-
-_PARTS = {"spherical": ("roll", "pitch", "yaw"), "planar": ("x", "y", "angle"), "floating": ("x", "y", "z", "roll", "pitch", "yaw")}
-_LENGTHS = ("x", "y", "z")
 
 
 @dataclass(frozen=True)
@@ -33,31 +31,27 @@ def dials(model: Model, q: np.ndarray) -> list[Dial]:
     for i, joint in enumerate(model.joints):
         if joint.is_mimic:
             continue
+        lower, upper = joint.kind.limits(joint.limit)
         values = dial_values(joint, q[joint.q : joint.q + joint.nq])
-        if joint.nq == 1:
-            reach = 1.0 if joint.type == "prismatic" else math.pi
-            low, high = float(model.limits.lower[joint.q]), float(model.limits.upper[joint.q])
-            low = low if math.isfinite(low) else (high - 2 * reach if math.isfinite(high) else -reach)
-            high = high if math.isfinite(high) else low + 2 * reach
-            found.append(Dial(joint.name, min(low, values[0]), max(high, values[0]), i, values[0]))
-            continue
-        for part, value in zip(_PARTS[joint.type], values, strict=True):
-            reach = 1.0 if part in _LENGTHS else math.pi
-            found.append(Dial(f"{joint.name} {part}", min(-reach, value), max(reach, value), i, value))
+        for k, (coordinate, value) in enumerate(zip(joint.kind.coordinates, values, strict=True)):
+            low, high = joint.kind.span(k, lower, upper)
+            label = f"{joint.name} {coordinate}" if coordinate else joint.name
+            found.append(Dial(label, min(low, value), max(high, value), i, value))
     return found
 
 
 def dial_values(joint: Joint, q: np.ndarray) -> list[float]:
     """What the sliders of a joint show at its numbers in q."""
-    if joint.nq == 1:
-        return [float(q[0])]
-    if joint.type == "planar":
-        return [float(q[0]), float(q[1]), math.atan2(q[3], q[2])]
+    plain = [float(x) for x in q[: joint.kind.plain]]
+    if joint.kind.direction is None:
+        return plain
+    if joint.kind.direction == PAIR:
+        return [*plain, math.atan2(q[-1], q[-2])]
     x, y, z, w = q[-4:] / np.linalg.norm(q[-4:])
     roll = math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
     pitch = math.asin(min(max(2 * (w * y - z * x), -1.0), 1.0))
     yaw = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-    return [*(float(p) for p in q[:-4]), roll, pitch, yaw]
+    return [*plain, roll, pitch, yaw]
 
 
 def position(model: Model, values: Sequence[float]) -> np.ndarray:
@@ -69,10 +63,10 @@ def position(model: Model, values: Sequence[float]) -> np.ndarray:
             continue
         own = [next(rest) for _ in range(joint.nv)]
         part = q[joint.q : joint.q + joint.nq]
-        if joint.nq == 1:
+        if joint.kind.direction is None:
             part[:] = own
-        elif joint.type == "planar":
-            part[:] = own[0], own[1], math.cos(own[2]), math.sin(own[2])
+        elif joint.kind.direction == PAIR:
+            part[:] = *own[:-1], math.cos(own[-1]), math.sin(own[-1])
         else:
             w, x, y, z = quaternions(rotation_from_rpy(own[-3:]))
             part[:] = *own[:-3], x, y, z, w

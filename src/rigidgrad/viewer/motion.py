@@ -42,19 +42,14 @@ class Motion:
             return self.q[0]
         part = (t - self.t[k]) / (self.t[k + 1] - self.t[k])
         a, b = self.q[k], self.q[k + 1].copy()
-        for unit in unit_parts(model):
+        units = [d.q for d in model.directions]
+        for unit in units:
             if a[unit] @ b[unit] < 0:  # the same orientation, the nearer of its two quaternions
                 b[unit] = -b[unit]
         q = a + part * (b - a)
-        for unit in unit_parts(model):
+        for unit in units:
             q[unit] /= np.linalg.norm(q[unit]) or 1.0
         return q
-
-
-def unit_parts(model: Model) -> list[slice]:
-    """Where quaternions and (cos, sin) pairs lie in q."""
-    starts = {"spherical": 0, "planar": 2, "floating": 3}
-    return [slice(j.q + starts[j.type], j.q + j.nq) for j in model.joints if j.type in starts]
 
 
 def as_motion(model: Model, solution: Any, dt: float | None = None) -> Motion:

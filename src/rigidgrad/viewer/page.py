@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.errors import InputError
+from rigidgrad.errors import InputError, ModelError
 from rigidgrad.model.model import Model
 from rigidgrad.model.pose import Pose
 from rigidgrad.model.tool_frame import tool_frame
@@ -137,13 +137,17 @@ def content(
 
 
 def _joints(model: Model) -> list[dict[str, Any]]:
+    for j in model.joints:
+        if j.kind.moves_as is None:
+            raise ModelError(f"joint '{j.name}' is {j.type}, which a saved page cannot move; a live one can: leave html= out")
     return [
         {
             "name": j.name,
-            "type": j.type,
+            "type": j.kind.moves_as,
+            "plain": j.kind.plain,
             "parent": model.parents[i],
             "placement": _placement(model.placements[i]),
-            "axis": list(j.axis) if j.type in ("revolute", "continuous", "prismatic", "helical") else None,
+            "axis": list(j.axis) if j.kind.has_axis else None,
             "pitch": j.pitch,
             "q": j.q,
             "nq": j.nq,

@@ -148,12 +148,12 @@ class _StandIns:
         for name in names:
             yield from self._link(name)
         for i, joint in enumerate(self.model.joints):
-            if self.model.body_names[i] in names and joint.type in ("revolute", "continuous", "helical", "spherical"):
+            hub = joint.kind.hub
+            if self.model.body_names[i] in names and hub is not None:
                 radius = 1.25 * self._radius(self.model.inertias[i][0], self._length(self.model.body_names[i]))
-                ball = joint.type == "spherical"
-                size = (radius,) if ball else (radius, 2.2 * radius)
-                placement = IDENTITY_POSE if ball else _along(joint.axis)
-                yield Shape("sphere" if ball else "cylinder", size, placement, HUB, i, self.model.body_names[i])
+                size = (radius,) if hub == "sphere" else (radius, 2.2 * radius)
+                placement = IDENTITY_POSE if hub == "sphere" else _along(joint.axis)
+                yield Shape(hub, size, placement, HUB, i, self.model.body_names[i])
 
     def _ends(self, name: str) -> list[np.ndarray]:
         """Where a link leads to: its children's joints, or twice as far as its centre of mass."""

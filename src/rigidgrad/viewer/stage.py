@@ -74,7 +74,7 @@ class Stage:
         low, high = self.drawing.bounds(body_poses(model, np.array(self.robot.neutral())))
         reach = 0.06 * float(np.linalg.norm(high - low))
         for i, joint in enumerate(model.joints):
-            if joint.type in ("revolute", "continuous", "prismatic", "helical"):
+            if joint.kind.has_axis:
                 along = reach * np.array(joint.axis)
                 ends = np.array([[-along, along]])
                 line = {"thickness": 3.0, "thickness_units": "screen", "visible": False}

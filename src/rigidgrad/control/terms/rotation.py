@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rigidgrad.algorithms import manifold
 from rigidgrad.algorithms.joints import Vector
+from rigidgrad.rotations import cotangent_rest
 from rigidgrad.scalars import atan2, less, select, sqrt
 from rigidgrad.spatial import Matrix3, Vector3, add3, cross3, dot3, scale3, transpose
 
@@ -33,7 +33,7 @@ def rotation_vector(R: Matrix3) -> Vector3:
 
 def rotation_vector_jacobian(E: Matrix3, r: Vector3) -> Matrix3:
     """Takes an angular velocity in world axes to the rate of r = log(R_targetᵀ R): J_r(r)⁻¹ E with E = Rᵀ and J_r⁻¹ = 1 + ½ r× + (1 - θ/2 cot θ/2)/θ² r×r×."""
-    rest = manifold.cotangent_rest(dot3(r, r))
+    rest = cotangent_rest(dot3(r, r))
     columns = []
     for e in transpose(E):
         re = cross3(r, e)

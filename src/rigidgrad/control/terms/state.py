@@ -39,9 +39,8 @@ class State(Cost):
     def units(self, system: System) -> tuple[str, ...]:
         if not isinstance(system, RobotSystem):
             return super().units(system)
-        kinds = {"prismatic": "m", "planar": "m m rad", "floating": "m m m rad rad rad", "spherical": "rad rad rad"}
         joints = sorted((j for j in system.model.joints if not j.is_mimic), key=lambda j: j.v)
-        of_q = " ".join(kinds.get(j.type, "rad") for j in joints).split()
+        of_q = [unit for j in joints for unit in j.kind.units]
         return (*of_q, *(f"{unit}/s" for unit in of_q))
 
     def remaining(self, system: System, x: Vector, target: Vector) -> Vector:

@@ -91,6 +91,11 @@ class BlockFunction:
         return self.schedule.size * (8 if dtype == "float64" else 4)
 
 
+def has_block(model: Model) -> bool:
+    """Whether `block_function` can compute a model."""
+    return bool(model.joints) and not model.has_mimic and all(j.kind.moves_as for j in model.joints)
+
+
 def block_function(
     model: Model,
     name: str,
@@ -111,6 +116,11 @@ def block_function(
         raise InputError(f"robot '{model.name}' has mimic joints: kernels with a block a state have none, use one thread a state")
     if not model.joints:
         raise InputError(f"robot '{model.name}' has no moving joint: there is nothing to compute")
+    for joint in model.joints:
+        if joint.kind.moves_as is None:
+            raise InputError(
+                f"joint '{joint.name}' is {joint.type}: kernels with a block a state have no such joint, use one thread a state"
+            )
     options = {"external": external, "frame": frame, "expressed_in": expressed_in}
     reduced = canonical(model)
     function = _recorded(reduced, name, options | {"dense": True}, threads)

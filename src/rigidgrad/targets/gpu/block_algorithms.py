@@ -16,7 +16,6 @@ from rigidgrad.model.model import WORLD, Frame, Model
 from rigidgrad.targets.gpu.schedule import Block, Number, Value
 
 Place = Value | Number
-_JOINTS = {"continuous": "joint_revolute"}  # others are named by their type
 _UNIT_Z = (0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
@@ -48,7 +47,7 @@ class Work:
     @cached_property
     def z(self) -> int:
         """Whether every joint turns about z."""
-        return int(all(j.type in ("revolute", "continuous") for j in self.model.joints))
+        return int(all(j.kind.is_hinge for j in self.model.joints))
 
     def freedoms(self, body: int) -> range:
         joint = self.model.joints[body]
@@ -92,7 +91,8 @@ class Work:
         """X of each body."""
         q = self.inputs["q"]
         chosen = self.model.bodies if bodies is None else bodies
-        return {i: self.one(_JOINTS.get(t := self.model.joints[i].type, f"joint_{t}"), (q[self.model.joints[i].q], i), 12) for i in chosen}
+        joints = self.model.joints
+        return {i: self.one(f"joint_{joints[i].kind.moves_as}", (q[joints[i].q], i), 12) for i in chosen}
 
     def along(self, k: int, f: Value) -> Number:
         """S_k · f: a number of f where S_k is a unit vector."""

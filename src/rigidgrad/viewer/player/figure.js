@@ -31,8 +31,7 @@ class Player {
   constructor(host, data) {
     this.host = host, this.data = data;
     this.joints = data.joints;
-    const starts = { spherical: 0, planar: 2, floating: 3 };
-    const units = this.joints.filter((j) => j.type in starts).map((j) => [j.q + starts[j.type], j.q + j.nq]);
+    const units = this.joints.filter((j) => j.plain < j.nq).map((j) => [j.q + j.plain, j.q + j.nq]);
     this.motion = data.motion ? new Motion(data.motion, data.nq, units) : null;
     this.time = 0, this.speed = 1, this.playing = false, this.visible = true;
     this.q = this.motion ? this.motion.frame(0) : data.start.slice();

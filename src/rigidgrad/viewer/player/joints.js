@@ -1,4 +1,4 @@
-// Placements are 12 numbers: the rotation row by row, then the origin. Joints as in rigidgrad's algorithms/joints.py.
+// Placements are 12 numbers: the rotation row by row, then the origin. Joints as in rigidgrad's model/joints.
 
 const IDENTITY = [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0];
 
@@ -43,7 +43,8 @@ function jointPose(joint, q) {
     case "spherical": return fromQuaternion(n);
     case "planar": return [n[2], -n[3], 0, n[3], n[2], 0, 0, 0, 1, n[0], n[1], 0];
     case "floating": return at(fromQuaternion(n.slice(3)), n.slice(0, 3));
-    default: return about(joint.axis, n[0]);
+    case "revolute": return about(joint.axis, n[0]);
+    default: throw new Error(`joint ${joint.name} is of no type that this page knows`);
   }
 }
 
@@ -62,8 +63,8 @@ const bodyPose = (poses, body) => poses[body < 0 ? poses.length - 1 : body];
 
 // What a joint's sliders show, and back.
 function dialValues(joint, n) {
-  if (joint.nq === 1) return [n[0]];
-  if (joint.type === "planar") return [n[0], n[1], Math.atan2(n[3], n[2])];
+  if (joint.plain === joint.nq) return [...n];
+  if (joint.plain === joint.nq - 2) return [...n.slice(0, -2), Math.atan2(...n.slice(-2).reverse())];
   const [x, y, z, w] = n.slice(-4);
   const rpy = [Math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y)), Math.asin(clamp(2 * (w * y - z * x), -1, 1)),
     Math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))];
@@ -71,8 +72,8 @@ function dialValues(joint, n) {
 }
 
 function jointNumbers(joint, values) {
-  if (joint.nq === 1) return values;
-  if (joint.type === "planar") return [values[0], values[1], Math.cos(values[2]), Math.sin(values[2])];
+  if (joint.plain === joint.nq) return values;
+  if (joint.plain === joint.nq - 2) return [...values.slice(0, -1), Math.cos(values.at(-1)), Math.sin(values.at(-1))];
   const [sr, sp, sy] = values.slice(-3).map((a) => Math.sin(a / 2)), [cr, cp, cy] = values.slice(-3).map((a) => Math.cos(a / 2));
   return [...values.slice(0, -3), sr * cp * cy - cr * sp * sy, cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy,
     cr * cp * cy + sr * sp * sy];
