@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rigidgrad as rg
-from rigidgrad.control.mpc_log import Log
-from rigidgrad.control.plan import Plan
+from rigidgrad.control.mpc.log import Log
+from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.errors import InputError
 
 POINT = (0.0, 0.0, 0.0635)

@@ -7,7 +7,7 @@ import pytest
 from test_mpc import POINT, READY, drive, tip
 
 import rigidgrad as rg
-from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.mpc.log import Log
 from rigidgrad.errors import InputError
 
 START = READY + np.r_[-0.5, np.zeros(13)]

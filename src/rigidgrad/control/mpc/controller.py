@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.guard import Guard
-from rigidgrad.control.integral import Integral
-from rigidgrad.control.iterations import COLD, Iterations
-from rigidgrad.control.live import LiveProblem, with_payload
-from rigidgrad.control.loop import Running, drive
-from rigidgrad.control.measured import HUGE, Measured, Missing, Outlier
-from rigidgrad.control.mpc_log import Log
-from rigidgrad.control.observer import DisturbanceObserver
+from rigidgrad.control.mpc.guard import Guard
+from rigidgrad.control.mpc.integral import Integral
+from rigidgrad.control.mpc.iterations import COLD, Iterations
+from rigidgrad.control.mpc.live import LiveProblem, with_payload
+from rigidgrad.control.mpc.log import Log
+from rigidgrad.control.mpc.loop import Running, drive
+from rigidgrad.control.mpc.measured import HUGE, Measured, Missing, Outlier
+from rigidgrad.control.mpc.observer import DisturbanceObserver
+from rigidgrad.control.mpc.plan import Plan
+from rigidgrad.control.mpc.posture import Bounds, Posture
+from rigidgrad.control.mpc.target import Aim, aim_of, sampled
 from rigidgrad.control.pddp import PDDP
-from rigidgrad.control.plan import Plan
-from rigidgrad.control.posture import Bounds, Posture
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.target import Aim, aim_of, sampled
 from rigidgrad.errors import InputError
 
 _FAILURES = 2  # in a row, after which the plan is made from cold

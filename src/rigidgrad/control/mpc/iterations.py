@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.live import LiveProblem
+from rigidgrad.control.mpc.live import LiveProblem
+from rigidgrad.control.mpc.plan import Plan
+from rigidgrad.control.mpc.posture import Posture
 from rigidgrad.control.pddp import PDDP, Run
-from rigidgrad.control.plan import Plan
-from rigidgrad.control.posture import Posture
 from rigidgrad.control.shooting import Forward
 
 COLD = 20  # iterations of a plan from cold, at least

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.gate import Gate
+from rigidgrad.control.mpc.gate import Gate
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import CustomSystem
 from rigidgrad.errors import InputError
