@@ -333,7 +333,8 @@ class MPC:
 
     def _is_warm(self, begin: float) -> bool:
         """Whether a plan can be made from the last one."""
-        return -math.inf < self.plan.start and begin < self.plan.end and not self._fallback.exhausted
+        last = self.plan
+        return -math.inf < last.start and begin < last.end and not self._fallback.exhausted
 
     def _foresee(self, begin: float) -> None:
         """Bounds of the controls and target of a plan, as they are known now."""

@@ -14,6 +14,7 @@ from rigidgrad.control.problem import Problem
 from rigidgrad.errors import InputError
 
 _PER_SECOND = 10.0
+_NONE = np.zeros(0)
 _FAR = 1e12  # stands for an infinite bound
 _RECOVERY_RATE = 0.5  # units of a constraint per second (m/s, rad/s) in which a bound that the start is outside of comes back to its place
 _LONGEST_RECOVERY = 0.25  # at most in this part of the horizon
@@ -104,7 +105,7 @@ class LiveProblem(Problem):
     def fit_at(self, begin: float) -> np.ndarray:
         """As `fit`, for a plan that begins at a time."""
         if not self.constraints:
-            return np.zeros(0)
+            return _NONE
         elapsed, self._fitted = begin - self._fitted, begin
         return self.fit(elapsed if elapsed > 0.0 else 0.0)
 
