@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rigidgrad import files
-from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.mpc.log import Log
 from rigidgrad.errors import InputError, printable
 from rigidgrad.files import read_arrays
 

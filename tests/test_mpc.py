@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rigidgrad as rg
-from rigidgrad.control.mpc_log import Log
-from rigidgrad.control.plan import Plan
+from rigidgrad.control.mpc.log import Log
+from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.errors import InputError
 
 POINT = (0.0, 0.0, 0.0635)
@@ -106,7 +106,8 @@ def test_a_prepared_step_only_rolls_out(monkeypatch):
     problem, period = reaching(limits=rg.Limits(torque=True, position=True)), 0.002
     mpcs = [rg.MPC(problem, period=period, target=eight) for _ in range(2)]
     expanded = []
-    monkeypatch.setattr(mpcs[1]._engine, "expand", lambda own=mpcs[1]._engine.expand: (expanded.append(len(expanded)), own()))
+    run = mpcs[1]._planner.run
+    monkeypatch.setattr(run, "expand", lambda own=run.expand: (expanded.append(len(expanded)), own()))
     x, t = READY, 0.0
     for mpc in mpcs:
         mpc.step(x, t)
@@ -230,7 +231,7 @@ def test_a_budget_gives_as_many_iterations_as_fit():
     assert mpc.log.solve_seconds[0] < 0.5  # one iteration beyond the budget, on a busy machine
     short = rg.MPC(problem, period=0.01, budget=1e-6)
     short.step(READY, 0.0)
-    assert short.log.solve_iterations[0] == 1 and np.isfinite(short._latest.u).all()
+    assert short.log.solve_iterations[0] == 1 and np.isfinite(short.plan.u).all()
 
 
 def test_in_real_time():
@@ -289,13 +290,12 @@ def test_a_measurement_that_is_no_number():
 
 def test_a_solver_that_fails(monkeypatch):
     mpc, plant = in_trouble()
-    engine = mpc._engine
-    descend = engine.descend
+    run = mpc._planner.run
 
     def fail(*_):
         raise ArithmeticError("made to fail")
 
-    monkeypatch.setattr(engine, "descend", fail)
+    monkeypatch.setattr(run, "iterate", fail)
     drive(mpc, plant, 0.004 * 1)
     assert mpc.counts["kept"] >= 1 and mpc.counts["held"] == 0 and "made to fail" in mpc.trouble
     drive(mpc, plant, 0.6)
@@ -303,7 +303,7 @@ def test_a_solver_that_fails(monkeypatch):
     speed = np.abs(plant.x[7:]).max()
     drive(mpc, plant, 0.5)
     assert np.abs(plant.x[7:]).max() < max(0.05, speed)  # it holds the posture
-    monkeypatch.setattr(engine, "descend", descend)
+    monkeypatch.undo()
     states = drive(mpc, plant, 2.0)
     assert mpc.counts["cold"] >= 1
     assert errors(states, plant, eight)[-1] < 0.02
@@ -450,11 +450,11 @@ def test_multipliers_move_with_the_plan(monkeypatch, prepared):
     part = mpc.problem.programs.slices[len(problem.costs)]["multiplier"]
     mpc.step(READY, 0.0)
     found = np.random.default_rng(0).normal(size=mpc.problem.p[:, part].shape)
-    mpc._iterations.multipliers = found
+    mpc._planner.multipliers = found
     if prepared is not None:
         mpc.prepare(prepared)
     seen = []
-    monkeypatch.setattr(mpc._engine, "descend", lambda *_: seen.append(mpc.problem.p[:, part].copy()))
+    monkeypatch.setattr(mpc._planner.run, "iterate", lambda *_: seen.append(mpc.problem.p[:, part].copy()))
     mpc.step(READY, 0.5 / 63)
     np.testing.assert_allclose(seen[0][:-1], found[1:], atol=1e-9)
 
@@ -470,7 +470,7 @@ def test_discrete_dynamics():
     for k in range(60):
         u = mpc.step(x, 0.1 * k)
         if k > 2:  # the prediction was right: the plan that acts now began where the system is
-            np.testing.assert_allclose(mpc._plan.x[0], x, atol=1e-12)
+            np.testing.assert_allclose(mpc._schedule.acting.x[0], x, atol=1e-12)
         x = np.array([x[0] + 0.1 * x[1], x[1] + 0.1 * u[0]])
     np.testing.assert_allclose(x, [1.0, 0.0], atol=0.01)
     with pytest.raises(InputError, match="multiple"):

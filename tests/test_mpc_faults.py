@@ -7,7 +7,7 @@ import pytest
 from test_mpc import READY, drive, eight, errors, reaching, tip
 
 import rigidgrad as rg
-from rigidgrad.control.observer import DisturbanceObserver
+from rigidgrad.control.mpc.observer import DisturbanceObserver
 
 EFFORT = rg.load("iiwa14").limits.effort
 

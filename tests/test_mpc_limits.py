@@ -7,7 +7,7 @@ import pytest
 from test_mpc import POINT, READY, drive, tip
 
 import rigidgrad as rg
-from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.mpc.log import Log
 from rigidgrad.errors import InputError
 
 START = READY + np.r_[-0.5, np.zeros(13)]
@@ -54,8 +54,8 @@ def test_an_obstacle_in_the_way_is_passed_by_whatever_the_weights(scale, iterati
 def test_where_no_roll_out_stays_finite_the_first_plan_begins_from_held_states(monkeypatch):
     """As with the light wrist of a humanoid's arm and long steps, which run away from every posture that is held."""
     mpc, plant = controlled(passing())
-    begin = mpc._iterations.begin
-    monkeypatch.setattr(mpc._iterations, "begin", lambda last, *rest: last is not None and begin(last, *rest))
+    begin = mpc._planner.begin
+    monkeypatch.setattr(mpc._planner, "begin", lambda last, *rest: last is not None and begin(last, *rest))
     states = drive(mpc, plant, 1.2)
     assert clearance(states).min() > -1e-3 and np.linalg.norm(tip(states[-1]) - TARGET) < 0.02
     assert not any(mpc.counts.values())
@@ -86,11 +86,11 @@ def test_numbers_take_effect_at_the_next_plan_and_multipliers_stay():
     problem = passing()
     mpc, plant = controlled(problem)
     drive(mpc, plant, 0.15)
-    multipliers = mpc._iterations.multipliers.copy()
+    multipliers = mpc._planner.multipliers.copy()
     assert np.abs(multipliers).max() > 1.0
     problem.limits.obstacles[0].center = BETWEEN + np.array([0.0, 0.0, 0.001])
     mpc.problem.update()
-    np.testing.assert_array_equal(mpc._iterations.multipliers, multipliers)
+    np.testing.assert_array_equal(mpc._planner.multipliers, multipliers)
     states = drive(mpc, plant, 1.0)
     assert clearance(states, BETWEEN + np.array([0.0, 0.0, 0.001])).min() > -1e-3
     assert mpc.counts["cold"] == mpc.counts["refused"] == 0
@@ -195,8 +195,8 @@ def popping_up(policy, distance=0.03):
     paces, held = [], []
 
     def each(_):
-        paces.append(mpc._plan.pace)
-        held.append(mpc._plan.held)
+        paces.append(mpc._schedule.acting.pace)
+        held.append(mpc._schedule.acting.held)
 
     states = drive(mpc, plant, 1.5, each)
     assert np.linalg.norm(tip(states[-1]) - TARGET) < 0.02  # it gets there in the end
@@ -229,7 +229,7 @@ def test_a_slowed_plan_is_followed_along_its_path():
     mpc, plant = controlled(passing(center=(5.0, 5.0, 5.0)))
     mpc.step(START, 0.0)
     plan = mpc.plan
-    plan.pace, mpc._due = 0.5, np.inf
+    plan.pace, mpc._clock.due = 0.5, np.inf
     for _ in range(150):
         plant.advance(mpc.step(plant.x, plant.time))
     assert np.abs(plant.x[:7] - plan.state(0.15)[:7]).max() < 0.02
@@ -263,11 +263,11 @@ def test_braking_throws_no_weak_joint(policy):
     mpc, plant = rg.MPC(problem, period=0.01, on_violation=policy), rg.plants.Simulator(robot, x, dt=0.002)
     plant.advance(mpc.step(plant.x, 0.0))
     if policy == "slow":
-        mpc._plan.pace = 0.2
+        mpc._schedule.acting.pace = 0.2
     else:
-        mpc._plan.held = True
-        mpc._begin_hold(plant.x)
-    mpc._due = np.inf  # the plan stays as it is
+        mpc._schedule.acting.held = True
+        mpc._fallback.hold(plant.x)
+    mpc._clock.due = np.inf  # the plan stays as it is
     speeds = []
     for _ in range(40):
         plant.advance(mpc.step(plant.x, plant.time))

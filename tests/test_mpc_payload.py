@@ -53,7 +53,8 @@ def test_a_payload_is_set_down_and_taken_up_in_the_loop():
 def test_a_posture_is_held_with_the_payload(monkeypatch):
     mpc, plant = carrying(CARRIED)
     mpc.step(READY, 0.0)
-    mpc._due, mpc._hold = np.inf, READY.copy()
+    mpc._clock.due = np.inf
+    mpc._fallback.hold(READY)
     states = drive(mpc, plant, 0.5)
     assert np.abs(states[-1] - READY).max() < 1e-3
 

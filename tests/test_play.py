@@ -163,7 +163,7 @@ def test_a_robot_that_runs_away_begins_again_and_nothing_but_finite_numbers_is_s
     now = session.advance(PLANT_STEP)
     assert "ran away" in now.trouble and now.t == 0 and np.all(np.isfinite(now.x))
     session.advance(0.1)
-    session._mpc._latest.x[3:] = np.nan
+    session._mpc.plan.x[3:] = np.nan
     session._publish()
     assert len(session.now.plan) == 3 and np.all(np.isfinite(session.now.plan))
     note = session._mpc.log.add_solve

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rigidgrad as rg
-from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.mpc.log import Log
 from rigidgrad.errors import InputError
 from rigidgrad.viewer.page import content
 

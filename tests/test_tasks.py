@@ -233,7 +233,7 @@ def test_mpc_runs_and_writes_a_log_that_can_be_viewed(file, capsys):
     assert main(["mpc", file, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["steps"] == 500 and said["solves"] == 50 and said["counts"]["held"] == 0
-    from rigidgrad.control.mpc_log import Log
+    from rigidgrad.control.mpc.log import Log
 
     log = Log.load("log.npz")
     assert log.steps == 500 and said["distance"]["last"] == pytest.approx(float(load_task(file).tracked.distance(log.t, log.x)[-1]))

@@ -100,7 +100,7 @@ def logs() -> Target:
     from hostile.mutations import mutant_log
 
     from rigidgrad.commands.view import read_motion
-    from rigidgrad.control.mpc_log import Log
+    from rigidgrad.control.mpc.log import Log
 
     log = Log(2, 1)
     for k in range(4):

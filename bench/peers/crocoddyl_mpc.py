@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,11 @@ from mpc_cases import Tracking
 import rigidgrad as rg
 from peers import build, crocoddyl_process
 from peers.crocoddyl_process import URDF, Crocoddyl
+from rigidgrad.control.mpc import planner
+from rigidgrad.control.mpc.clock import Stopwatch
+from rigidgrad.control.mpc.live import LiveProblem
+from rigidgrad.control.mpc.plan import Plan
+from rigidgrad.control.pddp import Iterate
 
 WORKER = build.SOURCES / "crocoddyl_mpc_worker.py"
 PHASES = ("python", "roll_out", "solve")  # goals, start and a roll-out in Python; the roll-out again in C++; the solver
@@ -30,33 +34,39 @@ class Planner(Crocoddyl):
         return {name: unpacked(value) for name, value in found.items()}
 
 
-class TheirMPC(rg.MPC):
+class TheirPlans(planner.Planner):
     """`taken`: seconds of every plan, by PHASES: wall (plans, phases) and CPU time."""
 
-    def __init__(self, planner: Planner, problem: rg.Problem, iterations: int = 1, **options: Any):
-        self.iterations = iterations
-        self._planner = planner
+    def __init__(self, worker: Planner, problem: LiveProblem, period: float, iterations: int):
+        super().__init__(problem, None, period)
+        self.worker, self.iterations = worker, iterations
         self.taken: dict[str, list[list[float]]] = {"wall": [], "cpu": []}
-        super().__init__(problem, self, **options)
 
-    def solve(self, problem: rg.Problem) -> rg.Solution:
-        raise NotImplementedError("plans are made by _solve_elsewhere, which knows the time")
-
-    def _solve_elsewhere(self, begin: float, began: float, warm: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, int]:
-        p, last = self.problem, self._latest
-        x, u = np.empty_like(last.x), np.empty_like(last.u)
-        if warm:
-            last.shifted_into(begin, x, u, self._gains, self._resting(last.x[-1]))
+    def make(self, last: Plan | None, begin: float, watch: Stopwatch, prepared: bool) -> Iterate:
+        p = self.problem
+        x, u = np.empty((p.steps + 1, p.system.nx)), np.empty((p.steps, p.system.nu))
+        if last is not None:
+            last.shifted_into(begin, x, u, self.gains, self.posture.resting(last.x[-1]))
         else:
-            x[:], u[:], self._gains[:] = p.start, self._resting(p.start), 0.0
+            x[:], u[:], self.gains[:] = p.start, self.posture.resting(p.start), 0.0
         goals = p.p[:, p.programs.slices[0]["target"]]
-        iterations = self.iterations if warm else max(COLD_ITERATIONS, self.iterations)
-        found = self._planner.plan(iterations, start=p.start, goals=goals, x=x, u=u, gains=self._gains[:, :, last.columns])
-        if warm:
+        iterations = self.iterations if last is not None else max(COLD_ITERATIONS, self.iterations)
+        found = self.worker.plan(iterations, start=p.start, goals=goals, x=x, u=u, gains=self.gains[:, :, self.columns])
+        if last is not None:
             for kind, times in self.taken.items():
                 times.append(found[kind])
-        self.seconds["iterate"] = time.perf_counter() - began
-        return found["x"], found["u"], found["gains"], found["cost"], found["iterations"]
+        self.gains[:, :, self.columns] = found["gains"]
+        watch.stop("iterate")
+        return Iterate(found["x"], found["u"], self.gains, found["cost"], found["iterations"])
+
+
+class TheirMPC(rg.MPC):
+    """Everything but the plans is ours; `taken` is that of `TheirPlans`."""
+
+    def __init__(self, worker: Planner, problem: rg.Problem, iterations: int = 1, **options: Any):
+        super().__init__(problem, rg.Direct(), **options)
+        self._planner = plans = TheirPlans(worker, self.problem, self.period, iterations)
+        self.taken = plans.taken
 
 
 def packed(array: np.ndarray) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _LATER = {
     "Solution": ("rigidgrad.control.solution", "Solution"),
     "report": ("rigidgrad.reports", "report"),
     "solve": ("rigidgrad.control.solve", "solve"),
-    "tracking": ("rigidgrad.control.tracking", "tracking"),
+    "tracking": ("rigidgrad.control.mpc.tracking", "tracking"),
     "view": ("rigidgrad.viewer", "view"),
 }
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from rigidgrad import charts, viewer
-from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.mpc.log import Log
+from rigidgrad.control.mpc.tracking import Tracking
 from rigidgrad.control.solution import Solution
 from rigidgrad.control.surroundings import Target
 from rigidgrad.control.system import RobotSystem
-from rigidgrad.control.tracking import Tracking
 from rigidgrad.errors import InputError
 from rigidgrad.robot import Robot
 from rigidgrad.runtime import native

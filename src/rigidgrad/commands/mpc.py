@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     data = summary(task, controller, log) | {"compile_seconds": compiling.seconds, "trouble": controller.trouble, "files": [out]}
     lines = told(task, data, str(compiling))
     if page := arguments.report or task.output("report"):
-        from rigidgrad.control.tracking import tracking
+        from rigidgrad.control.mpc.tracking import tracking
         from rigidgrad.reports import report
 
         run = log if task.tracked is None else tracking(log, controller, after=0.5 * float(log.t[-1] - log.t[0]))

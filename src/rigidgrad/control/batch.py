@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rigidgrad.control.augmented import Outer
-from rigidgrad.control.pddp import PATIENCE, PDDP, TELLING, Search
+from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import keep_to_touched, trouble
+from rigidgrad.control.search import PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.groups import Groups, chain

@@ -13,8 +13,9 @@ import numpy as np
 
 from rigidgrad.control.device_run import BEGIN, DIVERGED, RUNNING, DeviceRun
 from rigidgrad.control.direct import FIRST_PENALTY, Direct
-from rigidgrad.control.pddp import ARMIJO, PDDP, TELLING, Search
+from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
+from rigidgrad.control.search import ARMIJO, TELLING, Search
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.gpu import DEVICES

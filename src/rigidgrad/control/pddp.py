@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,16 +23,11 @@ from rigidgrad.control.augmented import Outer
 from rigidgrad.control.options import check_number, check_range, check_whole
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward
+from rigidgrad.control.search import ARMIJO, PATIENCE, STALLED, TELLING, Search
 from rigidgrad.control.shooting import Forward
 from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.threads import default_crew, thread_count
-
-ARMIJO = 0.05  # where there are defects: of the fall that the slope promises, the part that a step must bring
-FIRST = 4  # step sizes that are simulated first: a vector of float64 has so many at least on most CPUs
-TELLING = 0.5  # a step at least so large tells, by how little the cost falls, that a descent which need not be exact has come far enough
-STALLED = 100.0  # where no step can be taken any more, the promise may be so many times the tolerance: rounding and sharp corners of penalties hide the rest
-PATIENCE = 20  # steps in a row that hardly lower the cost, after which a descent is called slow
 
 
 @dataclass(frozen=True)
@@ -119,55 +115,22 @@ class PDDP:
         return solution
 
 
-class Search:
-    """Which of the step sizes is taken: plain numbers, since a handful of them is quicker so than in arrays."""
+class Iterate(NamedTuple):
+    """Where a run is: states x (N + 1, nx), controls u (N, nu), gains as the backward pass lays them out, the cost J with penalties, and how many iterations led there."""
 
-    def __init__(self, options: PDDP):
-        self.alphas: list[float] = options.step_sizes.tolist()
-        self.whole = min(range(len(self.alphas)), key=lambda k: abs(self.alphas[k] - 1.0))
-        self.choose, (self.low, self.high) = options.choose, options.accept
-        # how many there are after each turn: the small ones wait until the first few are refused, unless the best of all is wanted
-        count = len(self.alphas)
-        self.turns = (FIRST, count) if count > FIRST and self.choose != "best" else (count,)
-
-    def expected(self, slope: Any, curve: Any) -> Any:
-        """The fall of the cost that a whole step promises, of one problem or of each of many."""
-        alpha = self.alphas[self.whole]
-        return -(alpha * slope + alpha * alpha * 0.5 * curve)
-
-    def pick(self, J: float, costs: list[float], slope: float, curve: float) -> int | None:
-        """By the costs of the first few step sizes, where it is J now (4.2). NaN is never acceptable."""
-        fine = []
-        for k, cost in enumerate(costs):
-            alpha = self.alphas[k]
-            expected = -(alpha * slope + alpha * alpha * 0.5 * curve)
-            if expected != 0.0 and self.low < (J - cost) / expected < self.high:
-                fine.append(k)
-        return self.among(fine, costs)
-
-    def pick_each(self, J: np.ndarray, costs: np.ndarray, slope: np.ndarray, curve: np.ndarray) -> np.ndarray:
-        """The same for many problems, costs (problems, step sizes); -1 where none will do."""
-        alpha = np.array(self.alphas[: costs.shape[1]])
-        expected = -(alpha * slope[:, None] + alpha * alpha * 0.5 * curve[:, None])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = (J[:, None] - costs) / expected
-            fine = (self.low < ratio) & (ratio < self.high)
-        first, best = fine.argmax(axis=1), np.where(fine, costs, np.inf).argmin(axis=1)
-        return np.where(fine.any(axis=1), np.where(self._wants_best(fine), best, first), -1)
-
-    def _wants_best(self, fine: np.ndarray) -> np.ndarray | bool:
-        return self.choose == "best" or (self.choose == "balanced" and fine[:, self.whole])
-
-    def among(self, fine: list[int], costs: list[float]) -> int | None:
-        if not fine:
-            return None
-        if self.choose == "best" or (self.choose == "balanced" and self.whole in fine):
-            return min(fine, key=costs.__getitem__)
-        return fine[0]
+    x: np.ndarray
+    u: np.ndarray
+    gains: np.ndarray
+    J: float
+    iterations: int
 
 
 class Run:
-    """A problem in the hands of this solver: buffers are made once, and solves may follow one another."""
+    """A problem in the hands of this solver: buffers are made once, and solves may follow one another.
+
+    `solve` does everything. A controller goes step by step instead: `forget` what was counted, start from the last plan (`warm_start`) or from a state that is held (`cold_start`), or `follow` what was
+    prepared; `linearize` ahead of time, `iterate`, and read the `result`. In between it may change the numbers of `problem`; where it does, `follow` says what the cost is now.
+    """
 
     def __init__(self, problem: Problem, options: PDDP):
         if options.device is not None:
@@ -186,9 +149,8 @@ class Run:
         self.single = self.forward if not self.gaps and options.M_f == 1 else Forward(problem, self.backward, np.ones(1))
         self.crew = default_crew(options.threads) if thread_count(options.threads) > 1 else None
         self.seconds = {"expansion": 0.0, "backward": 0.0, "forward": 0.0}
-        self.deadline = math.inf  # of time.perf_counter, when a descent breaks off
-        self.most = options.iterations
         self.passed = (False, math.nan, math.nan)  # what the last backward pass gave
+        self._followed: Forward | None = None  # what `follow` simulates
         self.forget()
 
     def forget(self) -> None:
@@ -224,7 +186,7 @@ class Run:
         self.J = float(self.problem.evaluate(self.x, self.u)[1].sum())
         status = ""
         while not status:
-            ended = self.descend(outer.tolerance)
+            ended = self.descend(outer.tolerance, self.options.iterations)
             if self.problem.constraints and ended == "converged" and self.forward.gap.any():
                 self.roll_out(self.u.copy())  # so that constraints are judged on a motion
             status = outer.after(ended, self.x, self.u, self.iterations)
@@ -267,12 +229,7 @@ class Run:
             f.x[:], f.u[:] = s.x, s.u
             f.gap[:] = 0.0
 
-    def linearize(self) -> None:
-        """The first half of an iteration, before it is known where exactly it starts: what `descend` then goes on from."""
-        self.timed("expansion", self.expand)
-        self.passed = self.timed("backward", self.backward.run, 0.0, self.crew, True, self.options.second_order)
-
-    def descend(self, tolerance: float, linearized: bool = False) -> str:
+    def descend(self, tolerance: float, most: int, deadline: float = math.inf, linearized: bool = False) -> str:
         """Iterates until the gradient promises no more than `tolerance` of the cost; the status. With `linearized` the first iteration has been begun.
 
         The measure is the fall that a Newton step without regularisation promises, ½ gᵀH⁻¹g with the gradient g of the cost and penalties by the controls; where H is singular, with the least
@@ -282,7 +239,7 @@ class Run:
         o = self.options
         rho, low, high = 0.0, *o.regularization
         fresh, slow = True, 0
-        while self.iterations < self.most:
+        while self.iterations < most:
             self.iterations += 1
             if not linearized:
                 self.timed("expansion", self.expand)
@@ -299,7 +256,7 @@ class Run:
                     least = rho = max(low, 10.0 * rho)
                     if rho > high:
                         return self.backward.trouble()
-                    if time.perf_counter() > self.deadline:
+                    if time.perf_counter() > deadline:
                         return "time"
                     continue
                 fresh = False
@@ -316,7 +273,7 @@ class Run:
                 rho = max(low, 10.0 * rho)
                 if rho > high:
                     return "converged" if self.nothing_left(STALLED * tolerance) else "stalled"
-                if time.perf_counter() > self.deadline:
+                if time.perf_counter() > deadline:
                     return "time"
             if chosen is None:
                 return "converged" if (measured and o.M_b == 1) or self.nothing_left(STALLED * tolerance) else "stalled"
@@ -341,7 +298,7 @@ class Run:
             slow = slow + 1 if abs(fall) <= small else 0
             if slow >= PATIENCE and o.M_b == 1:  # a stale cost-to-go makes steps uneven
                 return "slow"
-            if time.perf_counter() > self.deadline:
+            if time.perf_counter() > deadline:
                 return "time"
         return "iterations"
 
@@ -391,6 +348,62 @@ class Run:
         expected = self.sigma * before - slope - 0.5 * curve
         chosen = self.choice.among(np.nonzero(fine)[0].tolist(), (J + self.sigma * after).tolist())
         return chosen, self.J if chosen is None else float(J[chosen]), expected
+
+    # --- from plan to plan -------------------------------------------------------------------------------------------------------
+
+    def warm_start(self, write: Callable[[np.ndarray, np.ndarray, np.ndarray], None]) -> bool:
+        """Starts from what `write(x, u, gains)` writes into the run's own arrays, followed from the problem's start; whether that stays finite."""
+        self.backward.prepare()
+        write(self.x, self.u, self.backward.gains)
+        return self._follow_and_settle()
+
+    def cold_start(self, x: np.ndarray, u: np.ndarray, K: np.ndarray) -> bool:
+        """Starts from a state x (nx,) held by controls u (nu,) and feedback K (nu, ndx), followed from the problem's start; whether that stays finite."""
+        self.backward.prepare()
+        self.backward.gains[:] = 0.0
+        self.x[:], self.u[:], self.backward.gains[:, :, self.backward.state_columns] = x, u, K
+        return self._follow_and_settle()
+
+    def follow(self) -> bool:
+        """Measures the cost of following the reference by its gains from where the problem starts now; whether it is finite. The reference stays as it is."""
+        if self._followed is None:  # a step size of 0 leaves the controls as they are
+            self._followed = Forward(self.problem, self.backward, np.zeros(1), reference=(self.x, self.u))
+        self.forward.prepare()
+        self._followed.prepare()
+        self.J = float(self._followed.run()[0])
+        return math.isfinite(self.J)
+
+    def _follow_and_settle(self) -> bool:
+        finite = self.follow()
+        self._settle()
+        return finite
+
+    def _settle(self) -> None:
+        """What `follow` simulated becomes the reference."""
+        assert self._followed is not None
+        self._followed.take(0)
+        self.forward.gap[:] = 0.0
+
+    def linearize(self) -> None:
+        """The first half of an iteration, before it is known where exactly it starts: what `iterate` then goes on from."""
+        self.timed("expansion", self.expand)
+        self.passed = self.timed("backward", self.backward.run, 0.0, self.crew, True, self.options.second_order)
+
+    def iterate(self, most: int, deadline: float = math.inf, linearized: bool = False) -> str:
+        """Iterates until it has converged, up to `most` iterations since `forget`, or past a `deadline` of time.perf_counter; the status. It ends with a trajectory from the problem's start.
+
+        With `linearized` the first iteration has been begun, and `follow` has measured what it starts from.
+        """
+        status = self.descend(self.options.tolerance, most, deadline, linearized)
+        if linearized and not self.steps_taken:
+            self._settle()
+        if self.forward.open and np.any(self.forward.gap):
+            self.roll_out(self.u)
+        return status
+
+    def result(self) -> Iterate:
+        """The arrays are the run's own: copy what is to last."""
+        return Iterate(self.x, self.u, self.backward.gains, self.J, self.iterations)
 
     # --- the end -----------------------------------------------------------------------------------------------------------------
 

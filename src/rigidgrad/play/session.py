@@ -297,7 +297,7 @@ class Session:
 
     def _publish(self) -> None:
         mpc, x = self._mpc, self.plant.x
-        plan = mpc._latest.x.copy() if mpc.log.solves else x[None]
+        plan = mpc.plan.x.copy() if mpc.log.solves else x[None]
         self._snapshot = Snapshot(
             t=self.plant.time,
             x=x,

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.gate import Gate
+from rigidgrad.control.mpc.clock import HUGE, ROUNDING
+from rigidgrad.control.mpc.gate import Gate
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import CustomSystem
 from rigidgrad.errors import InputError
 
-HUGE = 1e12  # numbers of a state, and times, beyond are none
 _STEP = 0.002  # seconds of a simulated step
 _OLDEST = 0.2  # seconds; what was measured longer ago is missing
-_ROUNDING = 1e-9
 
 
 class Missing(Exception):
@@ -72,7 +71,7 @@ class Measured:
                 raise InputError("the measured state holds NaN, infinity or numbers beyond 1e12")
             if not self._gate.admits(state, seen, u, bounds):
                 raise Outlier
-        if seen < t - _ROUNDING:
+        if seen < t - ROUNDING:
             with np.errstate(all="ignore"):
                 state = self.forward(state, seen, t)
             if not float(np.abs(state).max()) < HUGE:
@@ -92,14 +91,14 @@ class Measured:
             if begin <= since:
                 break
         for u, seconds in reversed(parts):
-            if seconds > _ROUNDING:
+            if seconds > ROUNDING:
                 x = self.simulate(x, u + self.cancelled, seconds)
         return x
 
     def simulate(self, x: np.ndarray, u: np.ndarray, duration: float) -> np.ndarray:
         """The state after holding a control for a while."""
         length = self.problem.dt if self.discrete else _STEP
-        count = round(duration / length) if self.discrete else max(1, math.ceil(duration / length - _ROUNDING))
+        count = round(duration / length) if self.discrete else max(1, math.ceil(duration / length - ROUNDING))
         for _ in range(count):
             x = self.problem.programs.step(x, u, np.array(duration / count), *self.problem.inputs_at(0))
         return x

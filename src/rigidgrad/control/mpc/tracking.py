@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.control.costs import Reach
-from rigidgrad.control.mpc import MPC
-from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.mpc.controller import MPC
+from rigidgrad.control.mpc.log import Log
 from rigidgrad.control.surroundings import Surroundings, Target, target_of
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.errors import InputError

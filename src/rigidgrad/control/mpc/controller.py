@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.guard import Guard
-from rigidgrad.control.integral import Integral
-from rigidgrad.control.iterations import COLD, Iterations
-from rigidgrad.control.live import LiveProblem, with_payload
-from rigidgrad.control.loop import Running, drive
-from rigidgrad.control.measured import HUGE, Measured, Missing, Outlier
-from rigidgrad.control.mpc_log import Log
-from rigidgrad.control.observer import DisturbanceObserver
-from rigidgrad.control.pddp import PDDP
-from rigidgrad.control.plan import Plan
-from rigidgrad.control.posture import Bounds, Posture
+from rigidgrad.control.mpc.clock import ROUNDING, Clock, Stopwatch, check_seconds
+from rigidgrad.control.mpc.fallback import Fallback
+from rigidgrad.control.mpc.guard import Guard
+from rigidgrad.control.mpc.integral import Integral
+from rigidgrad.control.mpc.iterations import planner_of
+from rigidgrad.control.mpc.live import LiveProblem, with_payload
+from rigidgrad.control.mpc.log import Log
+from rigidgrad.control.mpc.loop import Running, drive
+from rigidgrad.control.mpc.measured import Measured, Missing, Outlier
+from rigidgrad.control.mpc.observer import DisturbanceObserver
+from rigidgrad.control.mpc.plan import Plan
+from rigidgrad.control.mpc.schedule import Schedule
+from rigidgrad.control.mpc.target import Aim, aim_of, sampled
+from rigidgrad.control.pddp import PDDP, Iterate
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.target import Aim, aim_of, sampled
 from rigidgrad.errors import InputError
 
-_FAILURES = 2  # in a row, after which the plan is made from cold
 _PREDICTION_STEP = 0.002  # seconds
-_ROUNDING = 1e-9
-_NONE = np.zeros(0)
 FALLBACKS = ("missing", "outlier", "clock", "kept", "cold", "held", "late", "violated", "refused")
 
 
@@ -75,39 +71,33 @@ class MPC:
     ):
         if not isinstance(problem, Problem):
             raise InputError(f"MPC needs a Problem, not {type(problem).__name__}")
-        for name, value, least in (("period", period, _ROUNDING), ("latency", latency, 0.0), ("budget", budget, _ROUNDING)):
-            if value is not None and not (isinstance(value, int | float | np.number) and math.isfinite(value) and value >= least):
-                raise InputError(f"{name} is a number of seconds of at least {least:g}, not {value!r}")
-        if not (isinstance(violation, int | float | np.number) and math.isfinite(violation) and violation >= 0.0):
-            raise InputError(f"violation is how far a plan may be outside of its limits, a number of at least 0, not {violation!r}")
+        check_seconds("period", period, ROUNDING)
+        check_seconds("latency", latency, 0.0)
+        if budget is not None:
+            check_seconds("budget", budget, ROUNDING)
         self.solver = PDDP(iterations=1) if solver is None else solver
         if not hasattr(self.solver, "solve"):
             raise InputError(f"a solver is rg.PDDP(…) or rg.Direct(…), not {type(self.solver).__name__}")
         self.period, self.latency, self.budget = float(period), float(latency), budget
         live = LiveProblem.of(problem if payload is None else with_payload(problem, payload))
-        allowed = live.tolerances(float(violation))
-        self._iterations = Iterations(live, self.solver, allowed) if isinstance(self.solver, PDDP) else None
-        if budget is not None and self._iterations is None:
-            raise InputError("a time budget needs rg.PDDP; give other solvers a number of iterations")
-        self.problem: LiveProblem = self._iterations.problem if self._iterations else live
+        allowed = live.tolerances(violation)
+        self._planner = planner_of(live, self.solver, self.period, allowed, budget)
+        self.problem: LiveProblem = self._planner.problem
         self.system = self.problem.system
         self._measured = Measured(self.problem)
         if self._measured.discrete and abs(self.latency / problem.dt - round(self.latency / problem.dt)) > 1e-6:
             raise InputError("discrete dynamics have no time between their steps: the latency must be a multiple of the problem's dt")
         self._aim = Aim.of(self.problem)
-        self._posture = Posture(self.problem, self.period)
-        self._guard = Guard(self.problem, self._posture, on_violation, allowed)
+        posture = self._planner.posture
+        self._fallback = Fallback(posture)
+        self._guard = Guard(self.problem, posture, on_violation, allowed)
         rate = 20.0 if observer is True else float(observer or 0.0)
-        self.observer = DisturbanceObserver(self.system, rate, self._posture.forces) if observer else None
+        self.observer = DisturbanceObserver(self.system, rate, posture.forces) if observer else None
         cost = self._aim.cost if self._aim else None
         self.integral = Integral(self.system, cost, 4.0 if integral is True else float(integral)) if integral else None
-        # the plan that acts, those that wait for the latency to pass, and room for the next
-        self._plan = Plan(self.problem)
-        self._waiting: deque[Plan] = deque()
-        self._spare = [Plan(self.problem) for _ in range(math.ceil(self.latency / self.period) + 2)]
+        self._clock = Clock(self.period)
+        self._schedule = Schedule(self.problem, math.ceil(self.latency / self.period))
         self._times = self.problem.dt * np.arange(self.problem.steps + 1)
-        self._gains = np.zeros_like(self._plan.gains)
-        self._now = -math.inf
         self._prepared = math.nan  # when the plan begins whose iteration `prepare` has begun
         self._log_size = log
         self.target = self.integral.cost.target if target is None and self.integral else target
@@ -124,27 +114,29 @@ class MPC:
         self.counts = self.log.counts
         self.counts.update(dict.fromkeys(FALLBACKS, 0))
         self.trouble = ""
-        self._plan.start, self._due = -math.inf, -math.inf
-        self._spare += self._waiting
-        self._waiting.clear()
-        self._failures = 0
-        self._hold: np.ndarray | None = None
-        self._now, self._prepared, self._fitted = -math.inf, math.nan, math.nan
+        self._clock.reset()
+        self._watch = Stopwatch()
+        self._schedule.clear()
+        self._fallback.reset()
+        self._prepared = math.nan
         self._u = np.zeros(self.system.nu)
-        self.seconds = dict.fromkeys(("predict", "shift", "iterate", "solve"), 0.0)
         self._measured.reset()
         if self.observer:
             self.observer.reset()
         if self.integral:
             self.integral.reset()
         self.problem.forget_margins()
-        if self._iterations:
-            self._iterations.reset()
+        self._planner.reset()
 
     @property
-    def _engine(self) -> Any:
-        """The run of parallel DDP, where that is the solver."""
-        return self._iterations.run if self._iterations else None
+    def seconds(self) -> dict[str, float]:
+        """Of the last plan, by its phases."""
+        return self._watch.seconds
+
+    @property
+    def plan(self) -> Plan:
+        """The newest plan, which may still have to wait for the latency: `x`, `u`, `start`, `dt`."""
+        return self._schedule.latest
 
     # --- the target and other numbers ------------------------------------------------------------------------------------------------
 
@@ -154,10 +146,8 @@ class MPC:
 
     @target.setter
     def target(self, value: Any) -> None:
-        if value is not None:
-            aim_of(self.problem).rows(
-                self.problem, value, max(self._now, 0.0) + self.latency + self._times
-            )  # complains now, not when a plan is made
+        if value is not None:  # complains now, not when a plan is made
+            aim_of(self.problem).rows(self.problem, value, max(self._clock.now, 0.0) + self.latency + self._times)
         self._target, self._prepared = value, math.nan
 
     def _aim_at(self, t: float) -> None:
@@ -187,11 +177,11 @@ class MPC:
         except Exception as error:  # a controller must go on, whatever it is told
             self._refuse(error)
             return
-        if changed and self._iterations:
-            self._iterations.rescale()
+        if changed:
+            self._planner.rescale()
         if self.problem.dt != dt:
             self._times = self.problem.dt * np.arange(self.problem.steps + 1)
-            self._failures = _FAILURES  # plans of other steps are no warm start
+            self._fallback.exhaust()  # plans of other steps are no warm start
 
     def _refuse(self, error: Exception, count: str = "refused") -> None:
         self.counts[count] += 1
@@ -209,11 +199,11 @@ class MPC:
         if self.problem.stale:
             self._read()
         measured = self._checked(x, t, measured_at)
-        self._activate(t)
-        if measured is not None and t >= self._due - _ROUNDING:
-            self._due = t + self.period if t - self._due > self.period or self._due == -math.inf else self._due + self.period
+        self._schedule.activate(t)
+        if measured is not None and self._clock.is_due(t):
+            self._clock.set_next()
             self._make_plan(measured, t)
-            self._activate(t)
+            self._schedule.activate(t)
         u = self._command(measured, t)
         if measured is not None:
             self._learn(measured, t, u)
@@ -228,42 +218,36 @@ class MPC:
         That is the roll-out from where the last plan will be then, the derivatives and the backward pass; the step only rolls out its first iteration from where the robot
         really is, with the gains for the difference. If it comes at another time or the target changes, or with another solver than parallel DDP, it does everything itself.
         """
-        began = time.perf_counter()
         try:
             begin = float(t) + self.latency
         except (TypeError, ValueError, OverflowError):
             return  # `step` counts a time that is none
-        if self._iterations is None or self.problem.stale or not begin - self.latency >= self._due - _ROUNDING or not self._is_warm(begin):
+        ready = self._planner.prepares and not self.problem.stale and self._clock.is_due(begin - self.latency)
+        if not (ready and self._is_warm(begin)):
             return
+        self._watch.start()
         self._prepared = math.nan
         with contextlib.suppress(Exception):  # `step` meets it again, and knows what to do
             self._foresee(begin)
-            self.problem.start = self._latest.state(self._latest.phase(begin))
-            self._fit(begin)
-            if self._iterations.prepare(self._latest, begin, self._posture):
+            self.problem.start = self.plan.state(self.plan.phase(begin))
+            self.problem.fit_at(begin)
+            if self._planner.prepare(self.plan, begin):
                 self._prepared = begin
-        self.seconds["prepare"] = time.perf_counter() - began
+        self._watch.stop("prepare")
 
     def _tick(self, t: Any) -> float:
-        """The time of a step. Where it goes back, everything that the controller remembers goes back with it; where it is none, it stands still."""
-        try:
-            now = float(t)
-        except (TypeError, ValueError, OverflowError):
-            now = math.nan
-        if not abs(now) < HUGE:
-            self._refuse(InputError(f"the time {t!r} is not a number of seconds"), "clock")
-            now = max(self._now, 0.0)
-        elif now < self._now:
-            self._refuse(InputError(f"the time went from {self._now!r} back to {now!r}"), "clock")
-            self._turn_back(now - self._now)
-        self._now = now
-        return now
+        """The time of a step. Where it goes back, everything that the controller remembers goes back with it."""
+        wrong = self._clock.tick(t)
+        if wrong is not None:
+            self._refuse(wrong, "clock")
+        if self._clock.turned:
+            self._turn_back(self._clock.turned)
+        return self._clock.now
 
     def _turn_back(self, seconds: float) -> None:
-        for plan in (self._plan, *self._waiting):
-            plan.start += seconds
-        self._due += seconds
-        self._prepared, self._fitted = math.nan, self._fitted + seconds
+        self._prepared = math.nan
+        self._schedule.shift(seconds)
+        self.problem.shift(seconds)
         self._measured.shift(seconds)
         if self.observer:
             self.observer.shift(seconds)
@@ -289,12 +273,6 @@ class MPC:
             self.observer.skip()
         return state
 
-    def _activate(self, t: float) -> None:
-        """The newest plan whose time has come acts."""
-        while self._waiting and t >= self._waiting[0].start - _ROUNDING:
-            self._spare.append(self._plan)
-            self._plan = self._waiting.popleft()
-
     def _command(self, x: np.ndarray | None, t: float) -> np.ndarray:
         """What acts now, within bounds; where its feedback is not finite, without that, or else the last control again."""
         lower, upper = self.problem.own_bounds
@@ -302,25 +280,14 @@ class MPC:
         for state in (x, None):
             if self.observer:
                 shift = self.observer.control
-                u = self._wanted(state, t, (lower + shift, upper + shift)) - shift
+                u = self._fallback.wanted(self._schedule, state, t, (lower + shift, upper + shift)) - shift
             else:
-                u = self._wanted(state, t, (lower, upper))
+                u = self._fallback.wanted(self._schedule, state, t, (lower, upper))
             np.minimum(np.maximum(u, lower, out=u), upper, out=u)
             if math.isfinite(u.sum()):
                 return u
             self._refuse(ArithmeticError("the feedback is not finite"), "kept")
         return np.minimum(np.maximum(self._u, lower), upper)
-
-    def _wanted(self, x: np.ndarray | None, t: float, bounds: Bounds) -> np.ndarray:
-        if self._hold is not None:
-            with np.errstate(all="ignore"):
-                return self._posture.holding(self._hold, x, bounds, brisk=self._failures == 0)
-        if self._plan.start == -math.inf:
-            return self.problem.guess[0].copy() if x is None else self._posture.resting(x)
-        return self._follow(self._plan, t, x, bounds)
-
-    def _follow(self, plan: Plan, t: float, x: np.ndarray | None, bounds: Bounds) -> np.ndarray:
-        return plan.control(t, x) if plan.pace == 1.0 else self._posture.slowed(plan, t, x, bounds)
 
     def _learn(self, x: np.ndarray, t: float, u: np.ndarray) -> None:
         """What observer and integral action make of a measurement and the control that acts from now on."""
@@ -334,52 +301,40 @@ class MPC:
             except Exception as error:
                 self._refuse(error)
 
-    def _resting(self, x: np.ndarray) -> np.ndarray:
-        """The controls that come nearest to holding a state under gravity."""
-        return self._posture.resting(x)
-
     # --- making a plan -------------------------------------------------------------------------------------------------------------
 
     def _make_plan(self, x: np.ndarray, t: float) -> None:
-        began = time.perf_counter()
+        self._watch.start()
         cost, iterations, outside = math.nan, 0, math.nan
         warm = self._is_warm(t + self.latency)
         try:
-            plan, cost, iterations, (outside, violated) = self._solve(x, t, began, warm)
+            plan, found, (outside, violated) = self._solve(x, t, warm)
+            cost, iterations = found.J, found.iterations
             self.counts["cold"] += not warm and self.log.solves > 0
             self.counts["violated"] += violated
-            self._failures = 0
-            if not plan.held:
-                self._hold = None
+            self._fallback.failures = 0
+            if plan.held:
+                self._hold(x)
             else:
-                self._begin_hold(x)
+                self._fallback.release()
         except Exception as error:  # a controller must go on, whatever a solver does
             self.trouble = f"{type(error).__name__}: {error}"
-            self._failures += 1
+            self._fallback.failures += 1
             if warm:
                 self.counts["kept"] += 1
-            if not warm or t >= self._plan.end:
-                self._begin_hold(x)
-        self.seconds["solve"] = time.perf_counter() - began
+            if not warm or t >= self._schedule.acting.end:
+                self._hold(x)
+        self._watch.stop("solve")
         self.log.add_solve(t, self.seconds["solve"], cost, iterations, outside)
 
-    def _begin_hold(self, x: np.ndarray) -> None:
+    def _hold(self, x: np.ndarray) -> None:
         self.counts["held"] += 1
-        if self._hold is None:
-            self._hold = x.copy()
-
-    @property
-    def plan(self) -> Plan:
-        """The newest plan, which may still have to wait for the latency: `x`, `u`, `start`, `dt`."""
-        return self._latest
-
-    @property
-    def _latest(self) -> Plan:
-        return self._waiting[-1] if self._waiting else self._plan
+        self._fallback.hold(x)
 
     def _is_warm(self, begin: float) -> bool:
         """Whether a plan can be made from the last one."""
-        return -math.inf < self._latest.start and begin < self._latest.end and self._failures < _FAILURES
+        last = self.plan
+        return -math.inf < last.start and begin < last.end and not self._fallback.exhausted
 
     def _foresee(self, begin: float) -> None:
         """Bounds of the controls and target of a plan, as they are known now."""
@@ -389,94 +344,32 @@ class MPC:
             self.problem.bounds = (self.problem.bounds[0] + shift, self.problem.bounds[1] + shift)
         self._aim_at(begin)
 
-    def _fit(self, begin: float) -> np.ndarray:
-        """Bounds of the state for a plan from the problem's start on; how far that is outside."""
-        if not self.problem.constraints:
-            return _NONE
-        elapsed = begin - self._fitted
-        self._fitted = begin
-        return self.problem.fit(elapsed if elapsed > 0.0 else 0.0)
-
-    def _solve(self, x: np.ndarray, t: float, began: float, warm: bool) -> tuple[Plan, float, int, tuple[float, bool]]:
-        p, begin = self.problem, t + self.latency
-        prepared = warm and abs(begin - self._prepared) < _ROUNDING
+    def _solve(self, x: np.ndarray, t: float, warm: bool) -> tuple[Plan, Iterate, tuple[float, bool]]:
+        """(a plan, what the solver said of it, what the guard says of it)."""
+        begin = t + self.latency
+        prepared = warm and abs(begin - self._prepared) < ROUNDING
         self._prepared = math.nan
         if not prepared:
             self._foresee(begin)
-        p.start = self._predict(x, t) if self.latency else x
-        outside = self._fit(begin)
-        predicted = time.perf_counter()
-        self.seconds["predict"] = predicted - began
-        if self._iterations is not None:
-            finite = self._iterations.begin(self._latest if warm else None, begin, self._posture, prepared)
-            shifted = time.perf_counter()
-            if finite or warm:
-                if finite:
-                    self._iterations.improve(began, warm, prepared, self.budget)
-                x_new, u_new, gains, cost, used = self._iterations.result()
-            else:
-                x_new, u_new, gains, cost, used = self._solve_from_held_states()
-            self.seconds["shift"], self.seconds["iterate"] = shifted - predicted, time.perf_counter() - shifted
-        else:
-            x_new, u_new, K, cost, used = self._solve_elsewhere(begin, began, warm)
-            gains = self._gains
-            gains[:, :, self._plan.columns] = K
-        if not math.isfinite(cost + x_new.sum() + u_new.sum() + gains.sum()):
+        self.problem.start = self._predict(x, t) if self.latency else x
+        outside = self.problem.fit_at(begin)
+        self._watch.lap("predict")
+        found = self._planner.make(self.plan if warm else None, begin, self._watch, prepared)
+        if not math.isfinite(found.J + found.x.sum() + found.u.sum() + found.gains.sum()):
             raise ArithmeticError("the solve did not end with finite numbers")
-        plan = self._spare.pop() if self._spare else self._waiting.pop()
-        plan.start, plan.dt = begin, p.dt
-        plan.x[:], plan.u[:], plan.gains[:] = x_new, u_new, gains
-        self._waiting.append(plan)
-        if self._iterations is not None:
-            self._iterations.keep()
-        return plan, cost, used, self._guard.judge(plan, outside)
-
-    def _solve_elsewhere(self, begin: float, began: float, warm: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, int]:
-        """By a solver that takes whole problems."""
-        p, solver = self.problem, self.solver
-        if warm:
-            last = self._latest
-            x, u = np.empty_like(last.x), np.empty_like(last.u)
-            last.shifted_into(last.phase(begin), x, u, self._gains, self._resting(last.x[-1]))
-            x[0] = p.start
-            p.guess_states, p.guess = x, np.clip(u, *p.bounds)
-        else:
-            p.guess_states, p.guess = None, np.clip(np.tile(self._resting(p.start), (p.steps, 1)), *p.bounds)
-            if dataclasses.is_dataclass(solver) and getattr(solver, "iterations", COLD) < COLD:
-                solver = dataclasses.replace(solver, iterations=COLD)  # type: ignore[type-var]
-        shifted = time.perf_counter()
-        self.seconds["shift"] = shifted - began - self.seconds["predict"]
-        found = solver.solve(p)
-        self.seconds["iterate"] = time.perf_counter() - shifted
-        return found.x, found.u, found.gains, found.cost, found.iterations
-
-    def _solve_from_held_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, int]:
-        """From states that stay at the start, where no roll-out does: very light links run away even from a posture held by feedback, if steps are long."""
-        p, options = self.problem, self.solver
-        p.guess_states, p.guess = p.held_states()
-        try:
-            cold = dataclasses.replace(
-                options, iterations=max(COLD, options.iterations), blocks=1, forward_blocks=None, backward_blocks=None
-            )
-            found = cold.solve(p)
-        finally:
-            p.guess_states = None
-        if found.multipliers is not None:
-            p.p[:, p.programs.columns["multiplier"]] = found.multipliers
-        self._gains[:] = 0.0
-        self._gains[:, :, self._plan.columns] = found.gains
-        return found.x, found.u, self._gains, found.cost, found.iterations
+        plan = self._schedule.add(begin, self.problem.dt, found)
+        self._planner.keep()
+        return plan, found, self._guard.judge(plan, outside)
 
     def _predict(self, x: np.ndarray, t: float) -> np.ndarray:
         """The state after the latency, under the control that will act until then."""
         lower, upper = (b[0] for b in self.problem.bounds)
         now, end = t, t + self.latency
-        while end - now > _ROUNDING:
+        while end - now > ROUNDING:
             h = self.problem.dt if self._measured.discrete else min(_PREDICTION_STEP, end - now)
-            acting = next((p for p in reversed(self._waiting) if p.start <= now + _ROUNDING), self._plan)
-            u = self._u
+            acting, u = self._schedule.acting_at(now), self._u
             if acting.start > -math.inf:
-                u = self._follow(acting, now, x, (lower, upper))
+                u = self._fallback.follow(acting, x, now, (lower, upper))
                 np.minimum(np.maximum(u, lower, out=u), upper, out=u)
             x = self.problem.programs.step(x, u, np.array(h), *self.problem.inputs_at(0))
             now += h

@@ -14,6 +14,7 @@ from rigidgrad.control.problem import Problem
 from rigidgrad.errors import InputError
 
 _PER_SECOND = 10.0
+_NONE = np.zeros(0)
 _FAR = 1e12  # stands for an infinite bound
 _RECOVERY_RATE = 0.5  # units of a constraint per second (m/s, rad/s) in which a bound that the start is outside of comes back to its place
 _LONGEST_RECOVERY = 0.25  # at most in this part of the horizon
@@ -44,6 +45,11 @@ class LiveProblem(Problem):
 
     def forget_margins(self) -> None:
         self.margin = np.zeros(len(self.programs.columns["lower"]))
+        self._fitted = math.nan  # when the last plan began
+
+    def shift(self, seconds: float) -> None:
+        """The clock was moved."""
+        self._fitted += seconds
 
     def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
         """Numbers of costs and limits, a new time step and parameters count from the next step of the controller on; start and guess are the controller's own."""
@@ -81,10 +87,27 @@ class LiveProblem(Problem):
 
     def tolerances(self, violation: float) -> np.ndarray:
         """What is no violation of each constraint, (constraints,): of velocities what adds up to `violation` in a tenth of a second."""
+        if not (isinstance(violation, int | float | np.number) and math.isfinite(violation) and violation >= 0.0):
+            raise InputError(f"violation is how far a plan may be outside of its limits, a number of at least 0, not {violation!r}")
         parts = [np.full(c.size(self.system), violation * (_PER_SECOND if isinstance(c, Velocity) else 1.0)) for c in self.constraints]
         return np.concatenate([*parts, np.zeros(0)])
 
+    def set_multipliers(self, rows: np.ndarray) -> None:
+        """(knots, constraints)."""
+        self.p[:, self.programs.columns["multiplier"]] = rows
+
+    def set_penalties(self, rows: np.ndarray) -> None:
+        """(knots, constraints)."""
+        self.p[:, self.programs.columns["penalty"]] = rows
+
     # --- bounds of a plan ----------------------------------------------------------------------------------------------------------------
+
+    def fit_at(self, begin: float) -> np.ndarray:
+        """As `fit`, for a plan that begins at a time."""
+        if not self.constraints:
+            return _NONE
+        elapsed, self._fitted = begin - self._fitted, begin
+        return self.fit(elapsed if elapsed > 0.0 else 0.0)
 
     def fit(self, elapsed: float) -> np.ndarray:
         """Sets the bounds of a plan from `start` on, `elapsed` seconds after the last one; how far the start is outside of each (constraints,)."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rigidgrad.control.plan import Plan
+from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rigidgrad.control.live import LiveProblem
-from rigidgrad.control.plan import Plan
-from rigidgrad.control.posture import Posture
+from rigidgrad.control.mpc.live import LiveProblem
+from rigidgrad.control.mpc.plan import Plan
+from rigidgrad.control.mpc.posture import Posture
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError, unknown_name
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rigidgrad.control.mpc_log import Log
+from rigidgrad.control.mpc.log import Log
 
 if TYPE_CHECKING:
-    from rigidgrad.control.mpc import MPC
+    from rigidgrad.control.mpc.controller import MPC
 
 
 def drive(mpc: MPC, plant: Any, duration: float, realtime: bool, until: Callable[[Any], bool] | None) -> Log:
