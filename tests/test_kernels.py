@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="two arrays"):
         k.input("a", 1)
     with k.along(3) as i:
-        k.product(b.matrix(2, 1, i), a.matrix(2, 3), a.matrix(3, 1))
+        k.product(b.matrix(2, 1, 2 * i), a.matrix(2, 3), a.matrix(3, 1))
     with pytest.raises(IndexError, match="outside"):
         interpret(k, {"a": np.zeros((1, 6))})
 
