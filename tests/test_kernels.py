@@ -8,7 +8,7 @@ from random_trees import random_tree
 
 import rigidgrad as rg
 from rigidgrad.errors import InputError
-from rigidgrad.kernels.forward_gradient import segments
+from rigidgrad.kernels.blocks import segments
 from rigidgrad.kernels.interpret import interpret
 from rigidgrad.kernels.language import Kernel, Table
 from rigidgrad.kernels.structure import counts, pattern

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -52,10 +53,18 @@ def _run(body: Sequence[Statement], memory: dict[str, np.ndarray], rounds: Round
 
 def places(view: View, rounds: Rounds) -> np.ndarray:
     """Where the numbers of a view are, in its shape."""
-    found = np.array(view.places(), dtype=np.int64).reshape(view.shape) + value(view.offset, rounds)
-    if found.size and not (found.min() >= 0 and found.max() < view.array.size):
+    near, last = _near(view.shape, view.strides)
+    start = value(view.offset, rounds)
+    if near.size and not (start >= 0 and start + last < view.array.size):
         raise IndexError(f"{view} is outside of its array in round {rounds}")
-    return found
+    return near + start
+
+
+@cache
+def _near(shape: tuple[int, int], strides: tuple[int, int]) -> tuple[np.ndarray, int]:
+    """Places from the offset on, and the last of them; strides are not negative."""
+    found = np.arange(shape[0])[:, None] * strides[0] + np.arange(shape[1])[None, :] * strides[1]
+    return found, int(found.max(initial=0))
 
 
 def _call(call: Call, memory: dict[str, np.ndarray], rounds: Rounds) -> None:

@@ -129,7 +129,7 @@ class View:
 
 @dataclass(frozen=True)
 class Call:
-    """A Program, from some views to others. Its results may be anywhere but among its inputs."""
+    """A Program, from some views to others. All inputs are read before the first result is written, so that they may be the same numbers."""
 
     program: Program
     inputs: Mapping[str, View]
@@ -177,6 +177,7 @@ class Kernel:
         self.arrays: dict[str, Array] = {}
         self._open: list[list[Statement]] = [[]]
         self._variables = 0
+        self.known_pattern: dict[str, list[bool]] | None = None  # once it was asked for, by `structure.pattern`
 
     @property
     def body(self) -> tuple[Statement, ...]:

@@ -31,14 +31,26 @@ def pattern(kernel: Kernel | Program) -> dict[str, list[bool]]:
     """Per output, which of its numbers are not structurally zero."""
     if isinstance(kernel, Program):
         return kernel.pattern()
+    if kernel.known_pattern is None:
+        kernel.known_pattern = _pattern(kernel)
+    return kernel.known_pattern
+
+
+def _pattern(kernel: Kernel) -> dict[str, list[bool]]:
     known = {a.name: np.full(a.size, a.role == "input") for a in kernel.arrays.values()}
     for a in kernel.of("constant"):
         known[a.name] = np.array(a.values) != 0.0
+    marks: dict[int, dict[str, np.ndarray]] = {}  # of each Program
+    products = [s for s, _ in steps(kernel.body) if isinstance(s, Product)]
+    needed = {a.name for a in kernel.of("output")} | {v.array.name for p in products for v in (p.left, p.right, p.target)}
     for step, rounds in steps(kernel.body):
         if isinstance(step, Call):
-            marks = step.program.pattern()
+            if id(step.program) not in marks:
+                marks[id(step.program)] = {name: np.array(x) for name, x in step.program.pattern().items()}
             for name, view in step.outputs.items():
-                known[view.array.name][places(view, rounds).ravel()] = marks[name]
+                if view.array.name not in needed:
+                    continue
+                known[view.array.name][places(view, rounds).ravel()] = marks[id(step.program)][name]
             continue
         left, right, target = (known[v.array.name][places(v, rounds)] for v in (step.left, step.right, step.target))
         filled = left.astype(np.float32) @ right.astype(np.float32) > 0
@@ -52,18 +64,19 @@ def counts(kernel: Kernel | Program) -> Counts:
     """Operations of one state. `depth` and `live` of a kernel are those of the largest Program in it."""
     if isinstance(kernel, Program):
         return kernel.counts()
-    kinds: Counter[str] = Counter()
-    largest: Counts | None = None
-    of_program: dict[int, Counts] = {}
+    times: Counter[int] = Counter()  # how often each statement runs
+    statements: dict[int, Call | Product] = {}
     for step, _ in steps(kernel.body):
-        if isinstance(step, Call):
-            found = of_program.setdefault(id(step.program), step.program.counts())
-            kinds.update(found.kinds)
-            if largest is None or found.instructions > largest.instructions:
-                largest = found
-        else:
-            kinds.update(_of_product(step))
-    return Counts(dict(kinds), largest.depth if largest else 0, largest.live if largest else 0)
+        times[id(step)] += 1
+        statements[id(step)] = step
+    kinds: Counter[str] = Counter()
+    largest = Counts({}, 0, 0)
+    for key, step in statements.items():
+        found = step.program.counts() if isinstance(step, Call) else Counts(_of_product(step), 0, 0)
+        for kind, n in found.kinds.items():
+            kinds[kind] += n * times[key]
+        largest = max(largest, found, key=lambda c: c.instructions if c.depth else 0)
+    return Counts(dict(kinds), largest.depth, largest.live)
 
 
 def _of_product(product: Product) -> dict[str, int]:

@@ -16,7 +16,7 @@ from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.minv import minv
 from rigidgrad.algorithms.newton_euler import newton_euler
 from rigidgrad.algorithms.rnea import External, rnea
-from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.algorithms.sparsity import Supports, supports
 from rigidgrad.algorithms.subtree_gradient import (
     SolveParts,
     solve_parts,
@@ -28,6 +28,7 @@ from rigidgrad.algorithms.subtree_gradient import (
 )
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
+from rigidgrad.kernels import large_robots
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
@@ -40,6 +41,8 @@ Way = Callable[..., Any]
 
 # multiply-adds of the products at the end of a gradient of forward dynamics from which on they are tiled
 _TILED_FROM = 30_000
+# pairs of freedoms, one carrying the other, from which on code is no longer straight-line
+_LOOPS_FROM = 1500
 _TILED: dict[str, dict[str, bool]] = {
     "aba_derivatives": {},
     "aba_state_derivatives": {"dtau": False},
@@ -97,6 +100,8 @@ def program_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **o
 
 def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Program | kernels.Kernel:
     """What lanes run: the Program, or a kernel where most of the work is products of matrices."""
+    if not parameters and loops_pay(model, name):
+        return large_robots.KERNELS[name](canonical(model), options.get("external", ()))
     if name in _TILED and products_pay(model):
         if not parameters:
             model = canonical(model)
@@ -110,6 +115,16 @@ def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **op
     return program_of(model, name, parameters=parameters, **options)
 
 
+def loops_pay(model: Model, name: str) -> bool:
+    """Whether straight-line code would be so long that loops over bodies are what can be compiled. Mimic joints have none."""
+    return name in large_robots.KERNELS and not model.has_mimic and pairs(supports(model)) >= _LOOPS_FROM
+
+
+def pairs(tree: Supports) -> int:
+    """Pairs of freedoms of which one carries the other: what gradients are made of."""
+    return sum(len(support) + 1 for support in tree)
+
+
 def products_pay(model: Model) -> bool:
     """Whether the products at the end of the gradient of forward dynamics are so many that tiles are faster than straight-line code."""
     return multiplications(supports(model)) >= _TILED_FROM
@@ -118,7 +133,10 @@ def products_pay(model: Model) -> bool:
 def _cheapest(model: Model, name: str, bound: Callable[[Way | None], Kernel]) -> Program:
     if name in _GRADIENTS:
         return _recorded(bound(partial(_GRADIENTS[name], gauge=best_gauge(model))))
-    return min((_recorded(bound(way)) for way in _WAYS.get(name, (None,))), key=_cost)
+    ways = _WAYS.get(name, (None,))
+    if name == "aba" and pairs(supports(model)) >= _LOOPS_FROM:
+        ways = (aba,)  # the factor of M alone would be longer than all of it
+    return min((_recorded(bound(way)) for way in ways), key=_cost)
 
 
 def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way | None, **options: Any) -> Kernel:

@@ -233,6 +233,11 @@ class Buffers:
         place = self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr %o{output}, i64 {slot}")
         self.lanes.do(f"store {self.lanes.vector} {value}, ptr {place}, align {self.align}")
 
+    in_place = False  # whether results may be where inputs are
+
+    def end(self) -> None:
+        """Called after the last operation."""
+
     def advance(self, done: int, work: int) -> None:
         """Called between operations, when `done` of all their `work` is done."""
         while self.taken < len(self.steps) * done // work:
@@ -311,7 +316,9 @@ def kernel_function(
                 negated = lanes.negate(use(i))
             results.store(use(i) if sign > 0 else str(negated), output, column)
     results.advance(1, 1)
-    arguments = ", ".join(["ptr %libm", *(f"ptr noalias %i{k}" for k in range(len(names))), *results.parameters])
+    results.end()
+    kind = "ptr" if results.in_place else "ptr noalias"
+    arguments = ", ".join(["ptr %libm", *(f"{kind} %i{k}" for k in range(len(names))), *results.parameters])
     # vectors that do not fit into registers are aligned too: one that straddles two pages would make its stores wait for all before
     aligned = f"alignstack({min(lanes.bytes * lanes.width, 64)})" if lanes.width > 1 else ""
     return (

@@ -47,6 +47,11 @@ class Windows:
             if not self._waiting[output, j]:
                 self.write(output, j)
 
+    in_place = False
+
+    def end(self) -> None:
+        """Called after the last operation."""
+
     def advance(self, done: int, work: int) -> None:
         """Called between operations, when `done` of all their `work` is done."""
 

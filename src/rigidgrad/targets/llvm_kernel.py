@@ -64,18 +64,35 @@ def render(
 
 
 class _Placed(Buffers):
-    """Results of a called Program, at places of views."""
+    """Results of a called Program, at places of views. Where they may be its own inputs, they are written after the last of these has been read."""
 
     def __init__(
-        self, lanes: Lanes, outputs: list[OutputLayout], places: list[list[int]], further: list[str], steps: list[Callable[[], None]]
+        self,
+        lanes: Lanes,
+        outputs: list[OutputLayout],
+        places: Sequence[Sequence[int]],
+        further: list[str],
+        steps: list[Callable[[], None]],
+        in_place: bool,
     ):
         super().__init__(lanes, outputs, steps=steps)
-        self.places = places
+        self.places, self.in_place = places, in_place
+        self.late: list[tuple[str, int, int]] = []
         self.parameters = [f"ptr %to{k}" for k in range(len(outputs))] + [f"ptr {x}" for x in further]
 
     def store(self, value: str, output: int, column: int) -> None:
+        if self.in_place:
+            self.late.append((value, output, column))
+        else:
+            self.write(value, output, column)
+
+    def write(self, value: str, output: int, column: int) -> None:
         place = self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr %to{output}, i64 {self.places[output][column]}")
         self.lanes.do(f"store {self.lanes.vector} {value}, ptr {place}, align {self.align}")
+
+    def end(self) -> None:
+        for late in self.late:
+            self.write(*late)
 
 
 @dataclass
@@ -146,7 +163,9 @@ class _Code:
         places = tuple(tuple(view.places()) for view in (*call.inputs.values(), *call.outputs.values()))
         zeros = tuple(view.array in self.alone for view in call.outputs.values())
         shared = frozenset(name for name, view in call.inputs.items() if view.array.role == "constant")
-        key = (id(program), places, zeros, shared, busiest)
+        in_place = not {v.array for v in call.inputs.values()}.isdisjoint(v.array for v in call.outputs.values())
+        same = tuple(program.inputs.items()), tuple(program.outputs.items()), program.nodes, program.results
+        key = (same, places, zeros, shared, busiest, in_place)
         if key not in self.parts:
             name = self.parts[key] = f"part{len(self.parts)}"
             inner = self.lanes.another(name)
@@ -157,7 +176,7 @@ class _Code:
                 start = columns.stop
             n = len(program.inputs)
             further, ahead = (self.further(), self.meanwhile(inner)) if busiest else ([], [])
-            placed = _Placed(inner, layouts, [list(p) for p in places[n:]], further, ahead)
+            placed = _Placed(inner, layouts, places[n:], further, ahead, in_place)
             inputs = dict(zip(program.inputs, places[:n], strict=True))
             self.functions.append(kernel_function(inner, program, placed, shared, inputs))
         pointers = [self.pointer(view) for view in (*call.inputs.values(), *call.outputs.values())]

@@ -1,0 +1,112 @@
+"""Matrices along the sparsity of a tree, block by block: segments of chained freedoms, runs of neighbouring ones, and matrices that are written in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rigidgrad.algorithms.sparsity import Supports
+from rigidgrad.kernels.language import Array, Kernel, View
+
+_LONGEST = 8  # freedoms of a segment: the blocks on the diagonal of a triangle are half zeros
+
+
+def segments(supports: Supports) -> list[range]:
+    """Freedoms in chains: each carries all that the next one carries, and is carried by what carries the one before."""
+    above = [{k, *support} for k, support in enumerate(supports)]
+    below = carried(supports)
+    found: list[range] = []
+    for k in range(len(supports)):
+        chained = found and above[k] == above[k - 1] | {k} and below[k - 1] == below[k] | {k - 1}
+        if chained and len(found[-1]) < _LONGEST:
+            found[-1] = range(found[-1].start, k + 1)
+        else:
+            found.append(range(k, k + 1))
+    return found
+
+
+def carried(supports: Supports) -> list[set[int]]:
+    """For each freedom those that its motion moves, itself included."""
+    below: list[set[int]] = [{k} for k in range(len(supports))]
+    for k, support in enumerate(supports):
+        for i in support:
+            below[i].add(k)
+    return below
+
+
+def columns_of(supports: Supports, first: int = 0) -> list[set[int]]:
+    """Of each row of a joint-space gradient, the columns from `first` on that can be non-zero."""
+    below = carried(supports)
+    return [{c for c in {*support, *below[i]} if c >= first} for i, support in enumerate(supports)]
+
+
+def runs(numbers: Iterable[int]) -> list[range]:
+    """Sorted numbers as ranges."""
+    found: list[range] = []
+    for n in sorted(numbers):
+        if found and found[-1].stop == n:
+            found[-1] = range(found[-1].start, n + 1)
+        else:
+            found.append(range(n, n + 1))
+    return found
+
+
+class Matrix(NamedTuple):
+    """A matrix under construction, and which of its numbers have been written."""
+
+    whole: View
+    written: np.ndarray
+
+    @staticmethod
+    def of(array: Array, n: int) -> Matrix:
+        """A whole array as a square matrix."""
+        return Matrix.within(array.matrix(n, n))
+
+    @staticmethod
+    def within(view: View) -> Matrix:
+        return Matrix(view, np.zeros(view.shape, dtype=bool))
+
+    def blocks(self, rows: Iterable[int], columns: Iterable[int]) -> Iterator[tuple[range, range, bool]]:
+        """Blocks that cover some rows and columns, each either written already or not; they count as written from now on."""
+        wanted = sorted(columns)
+        for several in runs(rows):
+            alike: list[range] = []
+            for row in several:
+                if alike and (self.written[row, wanted] == self.written[row - 1, wanted]).all():
+                    alike[-1] = range(alike[-1].start, row + 1)
+                else:
+                    alike.append(range(row, row + 1))
+            for group in alike:
+                for there in (False, True):
+                    for across in runs(c for c in wanted if self.written[group.start, c] == there):
+                        yield group, across, there
+                # only once the whole group has been handed out
+                self.written[np.ix_(list(group), wanted)] = True
+
+
+def reduce(k: Kernel, supports: Supports, scaled: View, x: View, z: Matrix, columns: list[set[int]]) -> None:
+    """z = scaledᵀ x: row i of x, which has some columns, is carried by freedoms above it."""
+    for s in segments(supports):
+        above = {i for row in s for i in (row, *supports[row])}
+        for rows, across, there in z.blocks(above, set().union(*(columns[row] for row in s))):
+            k.product(z.whole.part(rows, across), scaled.part(s, rows).T, x.part(s, across), accumulate=there)
+
+
+def expand(k: Kernel, supports: Supports, W: View, z: View, target: Matrix, columns: list[set[int]]) -> None:
+    """target = W z, for columns of x as above."""
+    below = carried(supports)
+    for s in segments(supports):
+        moved = below[s.start]
+        for rows, across, there in target.blocks(moved, set().union(*(columns[row] for row in moved))):
+            k.product(target.whole.part(rows, across), W.part(rows, s), z.part(s, across), accumulate=there)
+
+
+def inverse(k: Kernel, supports: Supports, W: View, scaled: View, target: Matrix) -> None:
+    """target = -W scaledᵀ, which is symmetric."""
+    below = carried(supports)
+    for s in segments(supports):
+        for rows, across, there in target.blocks(below[s.start], below[s.start]):
+            square = rows == across
+            k.product(target.whole.part(rows, across), W.part(rows, s), scaled.part(across, s).T, -1.0, accumulate=there, symmetric=square)
