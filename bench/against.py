@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKER = "against_worker.py"
 # what this tree's time may be of the other's
 LIMITS = {"p1": 1.03, "goals": 1.05, "trees": 1.05, "dynamics": 1.03, "start": 1.0}
+SESSIONS = 4  # a cell is opened that often: where its arrays lie in memory can be worth more than a gate
 P1_ITERATIONS, GOALS, GOAL_ITERATIONS = 8, 64, 10  # P1 is within 1e-6 of its optimum after eight
 TREES = (("rnea", 100_000, 1.0), ("rnea", 100_000, 1.01), ("rnea", 100_000, 2.0), ("crba", 2_000, 1.0), ("crba", 20_000, 2.0))
 FIRST_CALLS = (
@@ -171,24 +173,30 @@ def copy(folder: Path) -> None:
 def measured(cell: Cell, trees: dict[str, Tree], rounds: int) -> dict[str, Any]:
     """One cell in all trees, in turns and in rotating order; what a tree cannot run is said."""
     row: dict[str, Any] = {"part": cell.part, "cell": cell.label, "unit": cell.unit, "limit": LIMITS[cell.part]}
-    opened = {}
-    for name, tree in trees.items():
-        try:
-            opened[name] = tree.open(cell)
-        except Absent as absent:
-            return row | {"absent": name, "why": str(absent), "holds": None if name == "that" else False}
-    repeats = max(answer["repeats"] for answer in opened.values())
-    taken: dict[str, list[float]] = {name: [] for name in trees}
     names = list(trees)
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    sessions = 1 if cell.code else min(SESSIONS, rounds)
     for turn in range(rounds):
+        if turn % math.ceil(rounds / sessions) == 0:
+            opened = {}
+            for name, tree in trees.items():
+                try:
+                    opened[name] = tree.open(cell)
+                except Absent as absent:
+                    return row | {"absent": name, "why": str(absent), "holds": None if name == "that" else False}
+            repeats = max(answer["repeats"] for answer in opened.values())
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             taken[name].append(cell.units * trees[name].seconds(cell, repeats))
     timings = {name: Timing(min(times), float(np.median(times)), tuple(times)) for name, times in taken.items()}
     against, itself = (compared(timings["this"], timings[name]) for name in ("that", "same"))
-    spread = max(max(itself[kind], 1 / itself[kind]) for kind in ("ratio", "median"))
+    spread = max(max(value, 1 / value) for value in itself.values())
     row |= {"times": {name: timing.summary() for name, timing in timings.items()}, "against": against, "itself": itself}
-    row |= {"spread": spread, "holds": against["ratio"] <= max(row["limit"], spread)}
+    row |= {
+        "slower": min(against["ratio"], against["median"]),
+        "spread": spread,
+    }  # slower is what both say: one lucky round makes a minimum
+    row |= {"holds": row["slower"] <= max(row["limit"], spread)}
     return row | {"same_bits": None if cell.code else opened["this"]["bits"] == opened["that"]["bits"]}
 
 
@@ -200,12 +208,12 @@ def compared(this: Timing, that: Timing) -> dict[str, float]:
 def table(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
-        verdict = {True: "holds", False: "FAILS", None: "skipped"}[row["holds"]]
         head = [row["part"], row["cell"]]
         if "absent" in row:
-            lines.append([*head, *[""] * 7, verdict])
+            lines.append([*head, *[""] * 7, "skipped" if row["holds"] is None else "FAILS"])
             continue
         against, times = row["against"], row["times"]
+        verdict = "holds" if row["slower"] <= row["limit"] else "within itself" if row["holds"] else "FAILS"
         lines.append(
             [
                 *head,
@@ -215,7 +223,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{against['median']:.3f} ({against['low']:.3f}-{against['high']:.3f})",
                 f"{row['spread']:.3f}",
                 {True: "same", False: "differ", None: ""}[row["same_bits"]],
-                f"{verdict} {row['limit']:.2f}",
+                f"{row['limit']:.2f} {verdict}",
             ]
         )
     header = ["part", "cell", "this", "that", "unit", "of minima", "median (quartiles)", "itself", "bits", "gate"]
@@ -228,7 +236,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("revision", help="a commit, branch or tag of this repository")
     parser.add_argument("--parts", default=",".join(LIMITS), help=f"some of {','.join(LIMITS)}")
     parser.add_argument("--cells", default="", metavar="TEXT", help="only cells whose names contain this")
-    parser.add_argument("--rounds", type=int, default=20, help="timings of each tree; new processes have a fifth of them")
+    parser.add_argument("--rounds", type=int, default=20, help="timings of each tree; of new processes a fifth, at least three")
     parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on")
     parser.add_argument("--json", type=Path, metavar="FILE", help="store the results")
     options = parser.parse_args()
@@ -254,7 +262,7 @@ def main() -> None:
         try:
             for done, cell in enumerate(options.cells):
                 say(f"{done + 1}/{len(options.cells)} {cell.part}, {cell.label}")
-                rows.append(measured(cell, trees, max(1, options.rounds // 5) if cell.code else options.rounds))
+                rows.append(measured(cell, trees, max(3, options.rounds // 5) if cell.code else options.rounds))
         finally:
             for tree in trees.values():
                 tree.worker.close()
