@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,26 @@ def key(parts: Mapping[str, str]) -> str:
     host = native.host()
     surroundings = (host.triple, host.cpu, host.features, native.version(), sys.implementation.cache_tag or "", source_hash())
     return hashlib.sha256(json.dumps([sorted(parts.items()), surroundings]).encode()).hexdigest()
+
+
+def key_of(job: Any, **instead: Any) -> str:
+    """The key of a dataclass that says what is compiled: its class and every field that is compared, so that none can be forgotten.
+
+    `instead` has values that stand for those of some fields.
+    """
+    values = {f.name: getattr(job, f.name) for f in fields(job) if f.compare} | instead
+    return key({"class": type(job).__qualname__} | {f"field {name}": _text(value) for name, value in values.items()})
+
+
+def _text(value: Any) -> str:
+    """The same for equal values in every process."""
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    if value is None or isinstance(value, (str, bytes, bool, int, float)):
+        return repr(value)
+    raise TypeError(f"a {type(value).__name__} has no place in a key: {value!r}")
 
 
 @cache

@@ -19,7 +19,7 @@ class Riccati:
 
     def __init__(self, layout: Layout):
         self.layout = layout
-        key = cache.key({"riccati": repr(layout)})
+        key = cache.key_of(layout)
         stored = cache.read(key)
         if stored is None:
             code = native.compile_ir(llvm_riccati.render(layout, native.host().registers), opt=1)

@@ -24,7 +24,7 @@ class SweepJob:
     name: str
     owner: str
     identity: str
-    build: Callable[[], Program] = field(repr=False)
+    build: Callable[[], Program] = field(repr=False, compare=False)
     shared: frozenset[str] = frozenset()
     dtype: str = "float64"
     width: int = 0  # 0: what the CPU has
@@ -34,8 +34,7 @@ class SweepJob:
         return self.width or host_lanes(self.dtype)
 
     def key(self) -> str:
-        parts = {"sweep": self.name, "owner": self.owner, "identity": self.identity, "dtype": self.dtype, "lanes": str(self.lanes)}
-        return cache.key(parts | {"shared": " ".join(sorted(self.shared))})
+        return cache.key_of(self, width=self.lanes)
 
 
 class Sweep:
