@@ -11,7 +11,10 @@ from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.groups import Groups
 from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import llvm_riccati
+from rigidgrad.targets.llvm_riccati import RESULTS
 from rigidgrad.targets.riccati_layout import Layout
+
+__all__ = ["RESULTS", "Layout", "Riccati"]  # all that control needs to know of the code
 
 
 class Riccati:
