@@ -91,6 +91,9 @@ class Swept(Nested):
 
 def abreast(sweeps: Sequence[Swept]) -> Groups:
     """Several sweeps in step, knot by knot, so that what they share of a knot is read from far away once."""
+    sizes = {(sweep.knots, sweep.count) for sweep in sweeps}
+    if len(sizes) != 1:
+        raise InputError(f"sweeps in step differ in (knots, groups): {sorted(sizes)}")
     return Nested([sweep.call for sweep in sweeps], sweeps[0].knots, sweeps[0].count, tuple(sweeps))
 
 
