@@ -37,22 +37,90 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
+# the same within a part: its modules and folders, top first
+INSIDE = {
+    "control": [
+        {"tracking"},
+        {"mpc", "solve"},
+        {"iterations", "batch", "device"},
+        {"guard", "pddp", "direct"},
+        {"measured", "posture", "shooting", "device_run"},
+        {"gate", "live", "plan", "target", "riccati", "augmented"},
+        {"problem"},
+        {"programs", "solution"},
+        {"limits", "guess", "parameters", "integral", "penalty", "curvature", "surroundings"},
+        {"costs", "integrators", "observer", "loop"},
+        {"system", "mpc_log", "linear", "options", "pickling", "remaining", "__init__"},
+    ],
+    "targets": [
+        {"llvm_riccati"},
+        {"llvm_controls"},
+        {"llvm_matrix", "llvm_sweep"},
+        {"llvm", "gpu"},
+        {"llvm_stream", "llvm_direct", "c", "verilog"},
+        {"llvm_rows", "names"},
+        {"llvm_math", "riccati_layout", "c_types", "c_example", "__init__"},
+    ],
+}
+# who may import a part; of others, anyone above
+ONLY = {"targets": {"targets", "runtime", "codegen", "fpga", "commands"}}
+# imports within functions that go up: a solver hands over to one that knows it
+UP = {("control", "pddp", "device"), ("control", "direct", "device")}
 
-def imports(path: Path):
-    for node in ast.walk(ast.parse(path.read_text())):
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def statements(node: ast.AST):
+    """All of a module but what type checkers alone read."""
+    for child in ast.iter_child_nodes(node):
+        if not is_for_types(child):
+            yield child
+            yield from statements(child)
+
+
+def imported(path: Path, types: bool = True):
+    """Modules of ours that a module imports, as tuples of names: ("control", "mpc"), or ("control",)."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree) if types else statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "rigidgrad":
-            parts = node.module.split(".")
-            yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+            own = tuple(node.module.split(".")[1:])
+            yield from (own[:2] if len(own) > 1 else (*own, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((a.name.split(".") + ["__init__"])[1] for a in node.names if a.name.split(".")[0] == "rigidgrad")
+            yield from (tuple((a.name.split(".") + ["__init__"])[1:3]) for a in node.names if a.name.split(".")[0] == "rigidgrad")
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def modules(part: str = ""):
+    found = sorted((ROOT / part).rglob("*.py"))
+    return pytest.mark.parametrize("path", found, ids=[str(path.relative_to(ROOT)) for path in found])
+
+
+@modules()
 def test_imports_only_go_down(path):
     own = path.relative_to(ROOT).parts[0].removesuffix(".py")
     assert own in LEVEL, f"{own} has no line in the architecture"
-    for name in imports(path):
+    for name, *_ in imported(path):
         assert name == own or LEVEL[name] > LEVEL[own], f"{own} must not import {name}"
+        assert own in ONLY.get(name, LEVEL), f"{own} must not import {name}"
+
+
+@pytest.mark.parametrize("part", INSIDE)
+def test_every_module_of_a_part_has_its_line(part):
+    listed = [name for names in INSIDE[part] for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {path.stem for path in (ROOT / part).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+
+
+@pytest.mark.parametrize("part", INSIDE)
+def test_imports_within_a_part_only_go_down(part):
+    level = {name: level for level, names in enumerate(INSIDE[part]) for name in names}
+    up = set()
+    for path in (ROOT / part).rglob("*.py"):
+        own = path.relative_to(ROOT / part).parts[0].removesuffix(".py")
+        below = {names[1] for names in imported(path, types=False) if names[0] == part and len(names) > 1} - {own}
+        up |= {(part, own, name) for name in below if level.get(name, len(level)) <= level[own]}
+    assert up == {edge for edge in UP if edge[0] == part}
 
 
 def test_importing_prints_nothing_and_loads_no_heavy_part():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rigidgrad.errors import InputError
 from rigidgrad.runtime.riccati import Riccati
 from rigidgrad.targets.riccati_layout import Layout
 
@@ -189,6 +190,22 @@ def test_an_indefinite_control_hessian_is_reported(bounded, bad):
 def test_layouts_of_different_features_do_not_share_code():
     base = Layout(4, 2, "dense", "float64", 4)
     assert len({repr(replace(base, **f)) for f in FEATURES}) == len(FEATURES)
+
+
+def test_buffers_that_are_too_small_missing_or_of_another_type_are_refused():
+    case = Case(Layout(4, 2, "dense", "float64", 4, bounded=True, gaps=True), 5, 0)
+    kernel, good = Riccati(case.layout), case.arrays()
+    kernel.bind(good)
+    for name in good:
+        if name != "ranges":  # it says how many blocks there are
+            with pytest.raises(InputError, match=f"buffer {name} "):
+                kernel.bind(good | {name: good[name].reshape(-1)[:-1]})
+        with pytest.raises(InputError, match=f"buffer {name} "):
+            kernel.bind(good | {name: good[name].astype("float32")})
+        with pytest.raises(InputError, match=f"missing: {name}"):
+            kernel.bind({other: array for other, array in good.items() if other != name})
+    with pytest.raises(InputError, match="buffer F "):
+        kernel.bind(good | {"ranges": good["ranges"] + [[0, 1]]})
 
 
 # --- a problem in each lane ------------------------------------------------------------------------------------------------------------

@@ -51,10 +51,12 @@ def _install(folder: Path, python: str, wanted: dict[str, str]) -> None:
 class Worker:
     """A running worker, on the caller's cores or on one `core`; it ends with this object."""
 
-    def __init__(self, python: str, script: Path, core: int | None = None):
+    def __init__(self, python: str, script: Path, core: int | None = None, environment: dict[str, str] | None = None):
         command = [python, str(script), *([str(core)] if core is not None else [])]
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | single)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | single | (environment or {})
+        )
 
     def send(self, do: str, **arguments: Any) -> None:
         assert self._process.stdin

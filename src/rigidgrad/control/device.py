@@ -19,7 +19,7 @@ from rigidgrad.control.search import ARMIJO, TELLING, Search
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.gpu import DEVICES
-from rigidgrad.targets.gpu.solver import STEP_SIZES
+from rigidgrad.runtime.gpu_solver import STEP_SIZES
 
 _LINEAR = {"float64": 0.0, "float32": 1e-12}  # η falls no further, relatively
 _NOTHING = 1e-10  # of the direct method: a cost smaller than this share of the first one counts as zero

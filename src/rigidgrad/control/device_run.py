@@ -23,9 +23,7 @@ from rigidgrad.errors import InputError
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.order import best_order
 from rigidgrad.program.recorder import record
-from rigidgrad.runtime.gpu_solver import Numbers, Session, open_session
-from rigidgrad.targets.gpu.solver import CHOICES, CONTROL, OPTIONS, STATUS, SolverKernels
-from rigidgrad.targets.gpu.solver_setup import RobotStep
+from rigidgrad.runtime.gpu_solver import CHOICES, CONTROL, OPTIONS, STATUS, Numbers, RobotStep, Session, SolverKernels, open_session
 
 _REGISTERS = 200
 _KNOWN = {"float64": 0.0, "float32": 1e-5}  # how well the cost of a trajectory is known, relatively

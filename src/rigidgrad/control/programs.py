@@ -28,9 +28,9 @@ from rigidgrad.program.fuse import fuse
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording, host_lanes
+from rigidgrad.runtime.riccati import Layout
 from rigidgrad.runtime.sweep import Sweep, SweepJob
 from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
-from rigidgrad.targets.riccati_layout import Layout
 
 Shapes = Mapping[str, tuple[int, ...]]
 _DIAGONAL_UP_TO = 32  # states up to which the backward pass reads a diagonal alone

@@ -8,9 +8,8 @@ import numpy as np
 
 from rigidgrad.control.problem import Problem
 from rigidgrad.runtime.groups import Groups
-from rigidgrad.runtime.riccati import Riccati
+from rigidgrad.runtime.riccati import RESULTS, Riccati
 from rigidgrad.runtime.threads import Crew
-from rigidgrad.targets.llvm_riccati import RESULTS
 
 
 def block_starts(steps: int, blocks: int) -> np.ndarray:

@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rigidgrad.runtime import native
+from rigidgrad.runtime import native, sources
 
 LIMIT = 512 * 2**20  # bytes of all entries together; the oldest go first
 SUFFIX = ".rgo"
@@ -31,6 +31,8 @@ _MAGIC = b"rigidgrad\0\0\x01"
 _HEADER = struct.Struct("<12s32sIIQ")
 _CHECKED = len(_MAGIC) + 32
 _STALE = 3600.0  # seconds after which a temporary file has no writer any more
+_SOURCES, _SAME = "sources", ".same"  # a folder in the folder, and a suffix there
+_KEPT_SOURCES = 8  # versions that are remembered
 _TOUCH = 86400.0  # seconds after which a hit makes its file young again
 
 
@@ -76,26 +78,30 @@ def folder() -> Path | None:
 
 
 def key(parts: Mapping[str, str]) -> str:
-    """The name of an entry: a hash of `parts` and of all else that decides the code: CPU, LLVM, Python's ABI, our own sources."""
+    """The name of an entry: a hash of `parts` and of all else that decides the code: CPU, LLVM, Python's ABI, our own code."""
     host = native.host()
-    surroundings = (host.triple, host.cpu, host.features, native.version(), sys.implementation.cache_tag or "", source_hash())
+    surroundings = (host.triple, host.cpu, host.features, native.version(), sys.implementation.cache_tag or "", source_identity())
     return hashlib.sha256(json.dumps([sorted(parts.items()), surroundings]).encode()).hexdigest()
 
 
-@cache
-def source_hash() -> str:
-    """A hash over every source file of this package."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    files = sorted(package.rglob("*.py"))
-    try:
-        for path in files:
-            text = path.read_bytes()
-            digest.update(f"{path.relative_to(package).as_posix()}\0{len(text)}\0".encode() + text)
-    except OSError:
-        files = []
-    # without sources (an archive, a frozen program) nothing tells versions apart: such a process finds only its own entries
-    return digest.hexdigest() if files else os.urandom(32).hex()
+def key_of(job: Any, **instead: Any) -> str:
+    """The key of a dataclass that says what is compiled: its class and every field that is compared, so that none can be forgotten.
+
+    `instead` has values that stand for those of some fields.
+    """
+    values = {f.name: getattr(job, f.name) for f in fields(job) if f.compare} | instead
+    return key({"class": type(job).__qualname__} | {f"field {name}": _text(value) for name, value in values.items()})
+
+
+def _text(value: Any) -> str:
+    """The same for equal values in every process."""
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    if value is None or isinstance(value, (str, bytes, bool, int, float)):
+        return repr(value)
+    raise TypeError(f"a {type(value).__name__} has no place in a key: {value!r}")
 
 
 def read(key: str) -> Entry | None:
@@ -124,16 +130,7 @@ def write(key: str, entry: Entry) -> None:
         return
     content = _encode(key, entry)
     with contextlib.suppress(OSError):
-        os.makedirs(path.parent, mode=0o700, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(".tmp", "rigidgrad-", path.parent)  # mode 0600
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        _store(path, content)
         _prune()
 
 
@@ -144,6 +141,11 @@ def clear() -> int:
         with contextlib.suppress(OSError):
             os.unlink(path)
             count += path.endswith(SUFFIX)
+    where = folder()
+    if where is not None:
+        _keep_newest(where / _SOURCES, 0)
+        with contextlib.suppress(OSError):
+            os.rmdir(where / _SOURCES)
     return count
 
 
@@ -160,6 +162,84 @@ def contents() -> list[Info]:
                 names = str(meta.get("function", "")), str(meta.get("robot", ""))
                 found.append(Info(Path(path).stem, *names, status.st_size, status.st_mtime))
     return sorted(found, key=lambda info: (-info.modified, info.key))
+
+
+# --- the sources that made the entries ---------------------------------------------------------------------------------------------
+
+
+def source_identity() -> str:
+    """The same for all versions of this package that compile the same code."""
+    return _identity(folder())
+
+
+@cache
+def _identity(where: Path | None) -> str:
+    """The fingerprint of the sources, or that of others in the folder which differ in nothing that decides code.
+
+    A file is the sources of an identity, under their fingerprint; or, with a suffix, the identity of a fingerprint.
+    """
+    own = sources.read()
+    packed = sources.pack(own)
+    if not packed:
+        return os.urandom(32).hex()  # nothing tells versions apart: such a process finds only its own entries
+    name = sources.fingerprint(packed)
+    if where is None:
+        return name
+    path, link = where / _SOURCES / name, where / _SOURCES / (name + _SAME)
+    if os.path.exists(path):
+        return name
+    with contextlib.suppress(OSError, UnicodeDecodeError), _trusted(link) as (file, _):
+        return file.read().decode()
+    found = next((other for other in _newest(path.parent, "") if _is_same(other, own)), path)
+    with contextlib.suppress(OSError):
+        if found is path:
+            _store(path, packed)
+        else:
+            os.utime(found)
+            _store(link, found.name.encode())
+        _keep_newest(path.parent, _KEPT_SOURCES)
+    return found.name
+
+
+def _is_same(path: Path, own: sources.Sources) -> bool:
+    """Whether a file holds whole sources that compile what our own do."""
+    try:
+        with _trusted(path) as (file, _):
+            packed = file.read()
+    except OSError:
+        return False
+    return sources.fingerprint(packed) == path.name and sources.same_code(sources.unpack(packed), own)
+
+
+def _newest(where: Path, suffix: str) -> list[Path]:
+    with contextlib.suppress(OSError):
+        found = [path for path in where.iterdir() if path.suffix == suffix]
+        return sorted(found, key=lambda path: -path.lstat().st_mtime)
+    return []
+
+
+def _keep_newest(where: Path, count: int) -> None:
+    for suffix in ("", _SAME, ".tmp"):
+        for path in _newest(where, suffix)[count:]:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------------------
+
+
+def _store(path: Path, content: bytes) -> None:
+    """A private file, whole or not at all."""
+    os.makedirs(path.parent, mode=0o700, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(".tmp", "rigidgrad-", path.parent)  # mode 0600
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _path(key: str) -> Path | None:

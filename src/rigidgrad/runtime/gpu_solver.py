@@ -18,6 +18,21 @@ from rigidgrad.program.program import Shape
 from rigidgrad.runtime.gpu import open_device
 from rigidgrad.runtime.gpu_cuda import STATIC_BYTES, CudaDevice, _allow, _bytes, compile_cubin
 from rigidgrad.runtime.gpu_opencl import OpenClDevice
+from rigidgrad.targets.gpu.solver import CHOICES, CONTROL, OPTIONS, STATUS, STEP_SIZES, SolverKernels
+from rigidgrad.targets.gpu.solver_setup import RobotStep
+
+__all__ = [  # all that control needs to know of a device
+    "CHOICES",
+    "CONTROL",
+    "OPTIONS",
+    "STATUS",
+    "STEP_SIZES",
+    "Numbers",
+    "RobotStep",
+    "Session",
+    "SolverKernels",
+    "open_session",
+]
 
 _MOST_BLOCKS = 65535
 

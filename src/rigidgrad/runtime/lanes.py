@@ -39,6 +39,8 @@ STREAM_ROWS = 512
 # where it pays: bytes of a row, flops for each of its numbers
 _STREAM_ROW = 1024
 _STREAM_FLOPS = 12
+# of a model: how it was described, and what it is called
+_NOT_IN_RESULTS = frozenset({"name", "body_names", "visuals", "description", "floating_base", "strict"})
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,7 @@ class Job:
         return render(self, ordered(self.source()))
 
     def key(self) -> str:
-        options = {f.name: repr(getattr(self, f.name)) for f in fields(self) if f.name not in ("model", "width")}
-        return cache.key(options | {"model": digest(self.model), "lanes": str(self.lanes)})
+        return cache.key_of(self, model=digest(self.model), width=self.lanes)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Recording:
     name: str
     owner: str
     identity: str
-    build: Callable[[], Program] = field(repr=False)
+    build: Callable[[], Program] = field(repr=False, compare=False)
     packed: bool = False
     dtype: str = "float64"
     width: int = 0
@@ -106,8 +107,7 @@ class Recording:
         return render(self, ordered(self.source()))
 
     def key(self) -> str:
-        parts = {"recording": self.name, "owner": self.owner, "identity": self.identity, "packed": str(self.packed), "dtype": self.dtype}
-        return cache.key(parts | {"lanes": str(self.lanes), "streaming": str(self.streaming)})
+        return cache.key_of(self, width=self.lanes)
 
 
 def ordered(source: Program | Kernel) -> Program | Kernel:
@@ -133,15 +133,7 @@ def host_lanes(dtype: str) -> int:
 
 def digest(model: Model) -> str:
     """A hash of all of a model's numbers and names that results depend on."""
-    parts = (
-        model.joints,
-        model.parents,
-        model.placements,
-        model.inertias,
-        model.armature,
-        model.gravity,
-        tuple(model.frames.values()),
-    )
+    parts = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in _NOT_IN_RESULTS}
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

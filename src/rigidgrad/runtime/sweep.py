@@ -24,7 +24,7 @@ class SweepJob:
     name: str
     owner: str
     identity: str
-    build: Callable[[], Program] = field(repr=False)
+    build: Callable[[], Program] = field(repr=False, compare=False)
     shared: frozenset[str] = frozenset()
     dtype: str = "float64"
     width: int = 0  # 0: what the CPU has
@@ -34,8 +34,7 @@ class SweepJob:
         return self.width or host_lanes(self.dtype)
 
     def key(self) -> str:
-        parts = {"sweep": self.name, "owner": self.owner, "identity": self.identity, "dtype": self.dtype, "lanes": str(self.lanes)}
-        return cache.key(parts | {"shared": " ".join(sorted(self.shared))})
+        return cache.key_of(self, width=self.lanes)
 
 
 class Sweep:
@@ -92,6 +91,9 @@ class Swept(Nested):
 
 def abreast(sweeps: Sequence[Swept]) -> Groups:
     """Several sweeps in step, knot by knot, so that what they share of a knot is read from far away once."""
+    sizes = {(sweep.knots, sweep.count) for sweep in sweeps}
+    if len(sizes) != 1:
+        raise InputError(f"sweeps in step differ in (knots, groups): {sorted(sizes)}")
     return Nested([sweep.call for sweep in sweeps], sweeps[0].knots, sweeps[0].count, tuple(sweeps))
 
 
