@@ -167,6 +167,7 @@ def matrices(count: int = 3) -> list[np.ndarray]:
         ((*matrices(2), np.empty((8, 2, 2))[:3]), "out for dtau is float64"),
         ((*matrices(2), np.broadcast_to(np.empty((2, 2)), (4, 2, 2))), "out for dtau is read-only"),
         ((*matrices(2), np.lib.stride_tricks.as_strided(np.empty((2, 2)), (4, 2, 2), (0, 16, 8))), "out for dtau has the same memory"),
+        ((*matrices(2), np.lib.stride_tricks.as_strided(np.empty((5, 2)), (4, 2, 2), (16, 16, 8))), "out for dtau has the same memory"),
     ],
 )
 def test_wrong_outs_say_what_is_wrong(arm, out, fragment):

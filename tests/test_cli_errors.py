@@ -86,6 +86,7 @@ def test_wrong_command_lines_exit_with_two_and_the_usage(arguments, said, capsys
         (["init", "still.urdf", "--out", "s.toml"], 1, "'still' has no moving joints"),
         (["trees", "--bodies", "10", "--branching", "0.5"], 1, "branching is 0.5; a tree needs at least 1"),
         (["view", "pendulum", "absent.npz", "--html", "x.html"], 1, "'absent.npz' is no .npz or .npy file"),
+        (["view", "log.npz"], 2, "'log.npz' is a motion; name its robot or task first: rigidgrad view task.toml log.npz"),
         (["play", "hyq.urdf"], 1, "hyq.urdf"),
         (["fpga", "pendulum", "--format", "sixteen"], 2, "--format is two numbers of bits, as in 16,16"),
         (["solve", "absent.toml"], 2, "absent.toml: there is no such file; `rigidgrad init ROBOT` writes one"),

@@ -255,6 +255,16 @@ BOMBS = {
     "texture": '<asset><texture name="h" builtin="flat" width="90000" height="90000"/></asset>',
     "user data": '<size nuser_body="900000000"/>',
     "keys": '<size nkey="900000000"/>',
+    "many textures": "<asset>" + '<texture builtin="flat" width="4096" height="4096"/>' * 60 + "</asset>",
+    "a sensor": '<sensor><user dim="500000000"/></sensor>',
+    "many sensors": "<sensor>" + '<user dim="100000"/>' * 3000 + "</sensor>",
+    "states of actuators by default": '<default><general actdim="100000"/></default><actuator>'
+    + '<general joint="j"/>' * 3000
+    + "</actuator>",
+    "pictures of distances": '<worldbody><camera name="c" resolution="30000 30000"/></worldbody><sensor><rangefinder camera="c"/></sensor>',
+    "a fine mesh": '<asset><mesh name="m" builtin="cone" params="20000000 1"/></asset>',
+    "a mesh that is no number": '<asset><mesh name="m" builtin="cone" params="nan 1"/></asset>',
+    "many fine meshes": "<asset>" + '<mesh builtin="supersphere" params="300 1 1"/>' * 10 + "</asset>",
 }
 
 
@@ -263,6 +273,21 @@ def test_what_would_grow_beyond_bounds_is_refused_before_mujoco_reads_it(bomb, m
     monkeypatch.setattr(mujoco.MjModel, "from_xml_string", lambda *_: pytest.fail("MuJoCo has read it"))
     with pytest.raises(ModelError, match=r"no robot needs|not a whole number|not well-formed"):
         rg.load(f"<mujoco>{BOMBS[bomb]}</mujoco>")
+
+
+def test_sizes_in_bounds_are_read():
+    camera = '<camera name="c" resolution="1920 1080"/>'
+    rest = '<asset><mesh name="m" builtin="cone" params="12 0.5"/><texture name="t" builtin="flat" width="2048" height="2048"/></asset><sensor><user dim="6"/></sensor>'
+    assert rg.load(ONE.format(name="j", joint="").replace("</mujoco>", f"<worldbody>{camera}</worldbody>{rest}</mujoco>")).nv == 1
+
+
+def test_exceptions_inside_mujoco_are_errors_of_ours(monkeypatch):
+    def fail(_):
+        raise RuntimeError("Caught an unknown exception!")  # as its binding does
+
+    monkeypatch.setattr(mujoco.MjModel, "from_xml_string", fail)
+    with pytest.raises(ModelError, match="does not accept"):
+        rg.load(ONE.format(name="j", joint=""))
 
 
 def test_copies_in_bounds_are_made(tmp_path, monkeypatch):

@@ -198,3 +198,6 @@ def test_errors_of_construction_are_still_raised():
         rg.MPC(reaching(), on_violation="stop")
     with pytest.raises(RuntimeError):
         rg.MPC(reaching(), target=lambda t: (_ for _ in ()).throw(RuntimeError("no target")))
+    for wrong in (lambda t: "there", lambda t: [1.0] * (2 + (t > 0.1)), lambda t: None):
+        with pytest.raises(rg.errors.InputError, match="target"):
+            rg.MPC(reaching(), target=wrong)

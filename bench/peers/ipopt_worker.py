@@ -1,6 +1,6 @@
 """Solves cases of `constrained_cases.py` with IPOPT. Run by an interpreter that has CasADi: reads {"number", "seed", "x", "u"} a line, writes what it found.
 
-With x and u it begins there, otherwise with the case's own first guess.
+With x and u it begins there, and stays there if that is an optimum; otherwise with the case's own first guess.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ OPTIONS = {
     "ipopt.tol": 1e-9,
     "ipopt.constr_viol_tol": 1e-9,
     "ipopt.max_iter": 2000,
+}
+# an interior point method first goes away from bounds, and so from an optimum where it begins, perhaps to another; with a small barrier it does not
+STAY = {
+    "ipopt.mu_init": 1e-9,
+    **dict.fromkeys([f"ipopt.{what}" for what in ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")], 1e-9),
 }
 
 
@@ -84,7 +89,8 @@ class Program:
             low.append(np.tile(np.broadcast_to(h.lower, size), count))
             high.append(np.tile(np.broadcast_to(h.upper, size), count))
         z = cs.vertcat(cs.vec(X), cs.vec(U))
-        self.solver = cs.nlpsol("s", "ipopt", {"x": z, "f": J, "g": cs.vertcat(*g)}, OPTIONS)
+        program = {"x": z, "f": J, "g": cs.vertcat(*g)}
+        self.solver, self.staying = (cs.nlpsol("s", "ipopt", program, options) for options in (OPTIONS, OPTIONS | STAY))
         self.F, (self.low, self.high) = F, (np.concatenate(low), np.concatenate(high))
         free = np.full(c.nx * (c.steps + 1), np.inf)
         torque = c.torque or (np.full(c.nu, -np.inf), np.full(c.nu, np.inf))
@@ -98,10 +104,10 @@ class Program:
             x.append(np.array(self.F(x[-1], u[k])).ravel())
         return np.array(x), u
 
-    def solve(self, x, u):
-        c = self.case
-        r = self.solver(x0=np.r_[np.ravel(x), np.ravel(u)], lbx=self.bounds[0], ubx=self.bounds[1], lbg=self.low, ubg=self.high)
-        z, stats = np.array(r["x"]).ravel(), self.solver.stats()
+    def solve(self, x, u, stay: bool):
+        c, solver = self.case, self.staying if stay else self.solver
+        r = solver(x0=np.r_[np.ravel(x), np.ravel(u)], lbx=self.bounds[0], ubx=self.bounds[1], lbg=self.low, ubg=self.high)
+        z, stats = np.array(r["x"]).ravel(), solver.stats()
         count = c.nx * (c.steps + 1)
         return {
             "cost": float(r["f"]),
@@ -119,7 +125,7 @@ def main() -> None:
         key = asked["number"], asked["seed"]
         program = programs.setdefault(key, Program(case(*key)))
         start = (np.array(asked["x"]), np.array(asked["u"])) if "x" in asked else program.first()
-        print(json.dumps(program.solve(*start)), flush=True)
+        print(json.dumps(program.solve(*start, stay="x" in asked)), flush=True)
 
 
 if __name__ == "__main__":

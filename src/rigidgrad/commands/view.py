@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from rigidgrad.commands.terminal import add_output, add_robot, load_robot, show
-from rigidgrad.errors import InputError
+from rigidgrad.errors import InputError, UsageError
 from rigidgrad.files import numbers_in, read_arrays
 
 
@@ -38,6 +39,10 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from rigidgrad.viewer.show import view
 
+    if arguments.robot.endswith((".npz", ".npy")):
+        raise UsageError(
+            f"{arguments.robot!r} is a motion; name its robot or task first: rigidgrad view task.toml {shlex.quote(arguments.robot)}"
+        )
     motion = None if arguments.motion is None else read_motion(Path(arguments.motion))
     shown = {"dt": arguments.dt, "frame": arguments.frame}
     if arguments.robot.endswith(".toml"):

@@ -83,7 +83,7 @@ def _compiled(reader: str, source: str, where: str) -> Description:
     try:
         with _listening(mujoco) as said_besides:
             model = getattr(mujoco.MjModel, reader)(source)
-    except (ValueError, mujoco.FatalError, MemoryError) as error:
+    except (ValueError, RuntimeError, mujoco.FatalError, MemoryError) as error:
         said = "it holds a text that is not UTF-8" if isinstance(error, UnicodeError) else " ".join(str(error).split())
         raise ModelError(f"{where}MuJoCo does not accept this MJCF: {said}") from None
     for text in dict.fromkeys(said_besides):

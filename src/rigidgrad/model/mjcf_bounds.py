@@ -18,12 +18,15 @@ from rigidgrad.model.xml import quoted, read_bytes
 
 MAX_ELEMENTS = 100_000
 MAX_COPIES = 5_000  # elements that replicate, composite, flexcomp and attach make: MuJoCo's time grows with their square
+MAX_NUMBERS = 1 << 26  # of all textures, height fields, sensors and states of actuators: at most about 1 GB
+MAX_VERTICES = 100_000  # of meshes that MuJoCo makes itself: about 4 s
 MAX_FILES = 200
 MAX_FILE_BYTES = 256 << 20  # of a mesh, a texture, …
 
 # element: the attributes whose product is the size of a buffer, and the largest that is accepted
 _BUFFERS = {"hfield": (("nrow", "ncol"), 1 << 22), "texture": (("width", "height"), 1 << 24)}
 _GRIDS = ("composite", "flexcomp")
+_LENGTHS = ("dim", "actdim", "num", "nsample")  # of a sensor or an actuator, also by default: each may have as many numbers
 _SIZES = {"nkey": 1_000, "nuserdata": 1_000_000}  # of <size>; any other nuser_…: 100 numbers
 _MODELS = ("include", "model")  # elements that bring in another MJCF
 
@@ -87,6 +90,14 @@ def _whole(tag: Tag, attribute: str, default: str = "1") -> int:
     return prod(max(int(word), 1) for word in words)
 
 
+def _numbers(tag: Tag, attribute: str) -> list[float]:
+    said = tag.attributes.get(attribute, "")
+    try:
+        return [float(word) for word in said.split()]
+    except ValueError:
+        raise ModelError(f"<{tag.name}> {attribute}={quoted(said)} is not a list of numbers; correct it") from None
+
+
 class _Look:
     """One look at an MJCF and at all that it includes."""
 
@@ -94,6 +105,9 @@ class _Look:
         self.folder = folder
         self.sizes: dict[Path, int] = {}  # elements of each MJCF that was read, copies and all
         self.open: list[Path] = []
+        self.buffers, self.vertices = 0, 0.0  # numbers of textures and height fields; vertices of meshes that are not in files
+        self.longest, self.largest = 0, 0  # numbers of a sensor or an actuator, of a camera's picture
+        self.elements, self.pictures = 0, 0  # all that may be so long, and sensors that are as large as a picture
 
     def elements_of(self, text: str, folder: Path) -> int:
         """How many elements an MJCF stands for."""
@@ -121,12 +135,7 @@ class _Look:
                 self.check_sizes(tag)
             elif tag.name == "compiler":
                 folders |= {d / tag.attributes[a] for d in (self.folder, folder) for a in tag.attributes if a.endswith("dir")}
-            if tag.name in _BUFFERS:
-                attributes, most = _BUFFERS[tag.name]
-                if prod(_whole(tag, a) for a in attributes) > most:
-                    raise ModelError(
-                        f"<{tag.name}> has {' x '.join(attributes)} of more than {most:,}, which no robot needs; make it smaller"
-                    )
+            self.count_numbers(tag)
             if copies > MAX_COPIES or own > MAX_ELEMENTS or inside > MAX_COPIES:
                 raise ModelError(
                     f"this MJCF makes more than {MAX_COPIES:,} copies of elements, or has more than {MAX_ELEMENTS:,} of them, at "
@@ -140,6 +149,31 @@ class _Look:
         for name in dict.fromkeys(files):
             self.check_file(name, folders)
         return own + copies
+
+    def count_numbers(self, tag: Tag) -> None:
+        """Bounds the memory that elements ask for by numbers in their attributes, one by one and together."""
+        if tag.name in _BUFFERS:
+            attributes, most = _BUFFERS[tag.name]
+            size = prod(_whole(tag, a) for a in attributes)
+            if size > most:
+                raise ModelError(f"<{tag.name}> has {' x '.join(attributes)} of more than {most:,}, which no robot needs; make it smaller")
+            self.buffers += size
+        elif tag.name == "mesh":
+            self.vertices += max((number * number for number in _numbers(tag, "params")), default=0.0)  # they grow with its square
+            if not self.vertices <= MAX_VERTICES:
+                raise ModelError(
+                    f"the params of <mesh> ask for more than {MAX_VERTICES:,} vertices, which no robot needs; make them smaller"
+                )
+        elif tag.name == "camera":
+            self.largest = max(self.largest, _whole(tag, "resolution"))
+        self.pictures += tag.name == "rangefinder" and "camera" in tag.attributes
+        self.elements += 1
+        self.longest = max(self.longest, *(_whole(tag, name) for name in _LENGTHS))
+        if self.buffers + self.elements * self.longest + self.pictures * self.largest > MAX_NUMBERS:
+            raise ModelError(
+                f"textures, height fields, sensors and actuators of this MJCF have more than {MAX_NUMBERS:,} numbers, at "
+                f"<{quoted(tag.name)[1:-1]}>, which no robot needs; make them smaller"
+            )
 
     def check_sizes(self, tag: Tag) -> None:
         for name, value in tag.attributes.items():

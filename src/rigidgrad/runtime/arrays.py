@@ -164,7 +164,7 @@ def allocate(batch: Batch, outputs: Mapping[str, Shape], out: Any) -> dict[str, 
             raise InputError(f"out for {name} is {array.dtype}{array.shape}; it must be {batch.dtype}{batch.shape + shape}")
         if not array.flags.writeable:
             raise InputError(f"out for {name} is read-only")
-        if any(stride == 0 and n > 1 for n, stride in zip(array.shape, array.strides, strict=True)):
+        if not array.flags.c_contiguous and _overlaps_itself(array):
             raise InputError(
                 f"out for {name} has the same memory for several of its entries; give it memory of its own, as numpy.empty does"
             )
@@ -181,6 +181,16 @@ def _share(a: np.ndarray, b: np.ndarray) -> bool:
         return np.shares_memory(a, b, max_work=cast(Any, _MOST_WORK))  # NumPy's own types know two numbers only
     except np.exceptions.TooHardError:
         return True
+
+
+def _overlaps_itself(array: np.ndarray) -> bool:
+    """Whether entries of an array have memory in common, or may have: where steps along an axis are shorter than what the finer axes span."""
+    span = array.itemsize
+    for stride, n in sorted((abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < span:
+            return True
+        span = stride * n
+    return False
 
 
 def _shape_text(shape: Shape) -> str:

@@ -61,4 +61,8 @@ def sampled(function: Callable[[Any], Any], times: np.ndarray) -> np.ndarray:
             return rows
     except (TypeError, ValueError):
         pass
-    return np.array([function(float(t)) for t in times], dtype=float)
+    one_by_one = [function(float(t)) for t in times]
+    try:
+        return np.array(one_by_one, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a target is a function of time that gives numbers, as many at every time: {error}") from None
