@@ -214,6 +214,75 @@ def test_factors_multiply_to_the_gradient(floating):
         robot.compile("rnea", dtau=False)
 
 
+# --- large robots --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_loops_over_bodies_give_what_straight_line_code_gives(monkeypatch, floating, seed):
+    """Every joint type, random axes, offsets, inertias and armature."""
+    model = random_tree(seed, 8, floating, False).builder().build(floating_base=floating).model
+    textbook = Robot(model, "numpy")
+    monkeypatch.setattr(formulation, "_LOOPS_FROM", 0)
+    robot = Robot(model)
+    q, v, x = robot.random(batch=(9,), seed=seed)
+    link = robot.frames[-1]
+    external = {link: np.random.default_rng(seed).normal(size=(9, 6))}
+    assert formulation.loops_pay(model, "aba_derivatives")
+    for name, expected, found in (
+        ("M", textbook.crba(q), robot.crba(q)),
+        ("minv", textbook.minv(q), robot.minv(q)),
+        *zip(
+            ("dq", "dv", "da"),
+            textbook.rnea_derivatives(q, v, x, external=external),
+            robot.rnea_derivatives(q, v, x, external=external),
+            strict=True,
+        ),
+        *zip(
+            ("a_dq", "a_dv", "a_dtau"),
+            textbook.aba_derivatives(q, v, x, external=external),
+            robot.aba_derivatives(q, v, x, external=external),
+            strict=True,
+        ),
+    ):
+        assert relative(found, expected) < 1e-9, name  # random inertias: conditions of up to 1e5
+    factors = robot.aba_derivatives(q, v, x, factored=True)
+    assert relative(factors.W @ factors.Z_dv, textbook.aba_derivatives(q, v, x).dv) < 1e-9
+    one = robot.aba_derivatives(q[3], v[3], x[3], external={link: external[link][3]})
+    assert np.array_equal(one.dq, robot.aba_derivatives(q, v, x, external=external).dq[3])
+
+
+def chain(joints: int) -> Robot:
+    rng = np.random.default_rng(0)
+    builder = rg.Builder("chain").link("l0", mass=1.0, com=(0, 0, 0), inertia=0.1 * np.eye(3))
+    for i in range(joints):
+        builder = builder.link(f"l{i + 1}", mass=1.0, com=(0.1, 0.02, 0.0), inertia=np.diag([0.02, 0.03, 0.04]))
+        turn = tuple(rng.uniform(-1, 1, 3))
+        builder = builder.joint(f"j{i:03d}", "revolute", f"l{i}", f"l{i + 1}", xyz=(0.2, 0, 0.01), rpy=turn, axis=(0, 0, 1))
+    return builder.build()
+
+
+def test_a_chain_of_a_hundred_joints_is_pinocchios():
+    pin = pytest.importorskip("pinocchio")
+    robot = chain(100)
+    model = pin.buildModelFromXML(robot.to_urdf())
+    data = model.createData()
+    q, v, x = robot.random(batch=(2,), seed=0)
+    gradient, forward, M = robot.rnea_derivatives(q, v, x), robot.aba_derivatives(q, v, x), robot.crba(q)
+    for i in range(2):
+        pin.computeRNEADerivatives(model, data, q[i], v[i], x[i])
+        assert relative(gradient.dq[i], data.dtau_dq) < 1e-12
+        assert relative(gradient.dv[i], data.dtau_dv) < 1e-12
+        mass = pin.crba(model, data, q[i])
+        mass = np.triu(mass) + np.triu(mass, 1).T
+        assert relative(M[i], mass) < 1e-12
+        pin.computeABADerivatives(model, data, q[i], v[i], x[i])
+        # 100 joints: the condition of M is about 1e6
+        assert relative(forward.dq[i], data.ddq_dq) < 1e-9
+        assert relative(forward.dv[i], data.ddq_dv) < 1e-9
+        assert relative(forward.dtau[i] @ mass, np.eye(100)) < 1e-9
+
+
 def test_segments_are_chains():
     chain = tuple(tuple(range(k - 1, -1, -1)) for k in range(20))
     assert [len(s) for s in segments(chain)] == [8, 8, 4]
