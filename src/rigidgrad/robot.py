@@ -11,9 +11,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 
 from rigidgrad.algorithms import catalog, manifold
-from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FactoredGradient, FusedGradient
-from rigidgrad.algorithms.momentum import Energy
-from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
+from rigidgrad.algorithms.results import AbaDerivatives, Energy, FactoredGradient, FusedGradient, RneaDerivatives
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model import mjcf
 from rigidgrad.model import model as models

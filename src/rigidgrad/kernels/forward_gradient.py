@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.algorithms.fast.subtree_gradient import SolveParts
 from rigidgrad.algorithms.sparsity import Supports
-from rigidgrad.algorithms.subtree_gradient import SolveParts
 from rigidgrad.kernels.language import Array, Kernel, View
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape

@@ -1,4 +1,4 @@
-"""Which way of computing a function is recorded: several are, on an equivalent model with fewer numbers, and the one with the fewest operations is kept."""
+"""Which formulation of a function is recorded: several are, on an equivalent model with fewer numbers, and the one with the fewest operations is kept."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from rigidgrad.algorithms import catalog, ltl
-from rigidgrad.algorithms.aba import aba
+from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.gauge import Gauge, own_frames
-from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.minv import minv
-from rigidgrad.algorithms.newton_euler import newton_euler
-from rigidgrad.algorithms.rnea import External, rnea
-from rigidgrad.algorithms.sparsity import supports
-from rigidgrad.algorithms.subtree_gradient import (
+from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
+from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
+from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
+from rigidgrad.algorithms.fast.subtree_gradient import (
     SolveParts,
     solve_parts,
     subtree_aba_derivatives,
@@ -26,6 +22,10 @@ from rigidgrad.algorithms.subtree_gradient import (
     subtree_rnea_derivatives,
     subtree_state_gradient,
 )
+from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.algorithms.textbook.aba import aba
+from rigidgrad.algorithms.textbook.minv import minv
+from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
@@ -34,9 +34,8 @@ from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
-from rigidgrad.scalars import sub
 
-Way = Callable[..., Any]
+Formulation = Callable[..., Any]
 
 # multiply-adds of the products at the end of a gradient of forward dynamics from which on they are tiled
 _TILED_FROM = 30_000
@@ -47,33 +46,14 @@ _TILED: dict[str, dict[str, bool]] = {
 }
 
 
-def newton_euler_bias(model: Model, q: Vector, v: Vector, external: External | None = None) -> Vector:
-    return newton_euler(model, q, v, (0.0,) * model.nv, external)
-
-
-def newton_euler_gravity(model: Model, q: Vector) -> Vector:
-    return newton_euler(model, q, (0.0,) * model.nv, (0.0,) * model.nv)
-
-
-def solved_dynamics(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
-    """Forward dynamics by CRBA and LᵀDL, the bias by Newton and Euler."""
-    factor = ltl.factorize(crba(model, q), supports(model), model.joints)
-    c = newton_euler_bias(model, q, v, external)
-    return ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
-
-
-def factored_minv(model: Model, q: Vector) -> Matrix:
-    return ltl.inverse(ltl.factorize(crba(model, q), supports(model), model.joints))
-
-
-_GRADIENTS: dict[str, Way] = {
+_GRADIENTS: dict[str, Formulation] = {
     "rnea_derivatives": subtree_rnea_derivatives,
     "aba_derivatives": subtree_aba_derivatives,
     "aba_state_derivatives": subtree_state_gradient,
     "aba_derivatives_factored": subtree_factored_gradient,
     "fused_gradient": subtree_fused_gradient,
 }
-_WAYS: dict[str, tuple[Way, ...]] = {
+_FORMULATIONS: dict[str, tuple[Formulation, ...]] = {
     "rnea": (newton_euler, rnea),
     "bias": (newton_euler_bias,),
     "gravity_torque": (newton_euler_gravity,),
@@ -89,10 +69,10 @@ def program_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **o
     With `parameters`, those numbers of the model become inputs, so that the model cannot be simplified by them.
     """
     if parameters:
-        return _cheapest(model, name, lambda way: parametrized(model, name, parameters, way, **options))
-    if name in _GRADIENTS or name in _WAYS:
+        return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
+    if name in _GRADIENTS or name in _FORMULATIONS:
         model = canonical(model)
-    return _cheapest(model, name, lambda way: catalog.bind(model, name, way=way, **options))
+    return _cheapest(model, name, lambda formulation: catalog.bind(model, name, formulation=formulation, **options))
 
 
 def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Program | kernels.Kernel:
@@ -100,11 +80,11 @@ def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **op
     if name in _TILED and products_pay(model):
         if not parameters:
             model = canonical(model)
-        way = partial(solve_parts, gauge=best_gauge(model), factored=name == "aba_derivatives_factored")
+        formulation = partial(solve_parts, gauge=best_gauge(model), factored=name == "aba_derivatives_factored")
         bound = (
-            parametrized(model, "aba_derivatives", parameters, way, **options)
+            parametrized(model, "aba_derivatives", parameters, formulation, **options)
             if parameters
-            else catalog.bind(model, "aba_derivatives", way=way, **options)
+            else catalog.bind(model, "aba_derivatives", formulation=formulation, **options)
         )
         return forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
     return program_of(model, name, parameters=parameters, **options)
@@ -115,13 +95,13 @@ def products_pay(model: Model) -> bool:
     return multiplications(supports(model)) >= _TILED_FROM
 
 
-def _cheapest(model: Model, name: str, bound: Callable[[Way | None], Kernel]) -> Program:
+def _cheapest(model: Model, name: str, bound: Callable[[Formulation | None], Kernel]) -> Program:
     if name in _GRADIENTS:
         return _recorded(bound(partial(_GRADIENTS[name], gauge=best_gauge(model))))
-    return min((_recorded(bound(way)) for way in _WAYS.get(name, (None,))), key=_cost)
+    return min((_recorded(bound(formulation)) for formulation in _FORMULATIONS.get(name, (None,))), key=_cost)
 
 
-def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way | None, **options: Any) -> Kernel:
+def parametrized(model: Model, name: str, parameters: tuple[str, ...], formulation: Formulation | None, **options: Any) -> Kernel:
     """A kernel whose model takes its inertias, gravity or armature from inputs.
 
     inertia (bodies, 10): per body m, m·c, Ixx Ixy Iyy Ixz Iyz Izz at its origin; gravity (3,); armature (nv,).
@@ -132,7 +112,7 @@ def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way 
             raise unknown_name("parameter", parameter, shapes)
     if "armature" in parameters and model.has_mimic:
         raise InputError("armature cannot be a parameter of a robot with mimic joints")
-    outer = catalog.bind(model, name, way=way, **options)
+    outer = catalog.bind(model, name, formulation=formulation, **options)
 
     def evaluate(values: Any) -> tuple:
         changes: dict[str, Any] = {}
@@ -142,7 +122,7 @@ def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way 
             changes["gravity"] = values["gravity"]
         if "armature" in parameters:
             changes["armature"] = values["armature"]
-        return catalog.bind(dataclasses.replace(model, **changes), name, way=way, **options).evaluate(values)
+        return catalog.bind(dataclasses.replace(model, **changes), name, formulation=formulation, **options).evaluate(values)
 
     return Kernel(name, dict(outer.inputs) | {p: shapes[p] for p in parameters}, outer.outputs, evaluate)
 
@@ -161,7 +141,7 @@ def best_gauge(model: Model) -> Gauge:
         return own_frames(model)
 
     def cost(gauge: Gauge) -> int:
-        return _cost(_recorded(catalog.bind(model, "rnea_derivatives", way=partial(subtree_rnea_derivatives, gauge=gauge))))
+        return _cost(_recorded(catalog.bind(model, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge))))
 
     return min(gauges(model), key=cost)
 
