@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
@@ -32,10 +32,29 @@ from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multipli
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
-from rigidgrad.program.program import Program
+from rigidgrad.program.program import Counts, Program
 from rigidgrad.program.recorder import record
 
 Formulation = Callable[..., Any]
+Source = TypeVar("Source")
+
+
+class Candidate(NamedTuple):
+    """A formulation that was recorded to be compared with others, and what it took."""
+
+    formulation: Formulation
+    gauge: Gauge
+    counts: Counts
+
+
+class Chosen(NamedTuple, Generic[Source]):
+    """The formulation of a function that runs, and what was compared to find it, the best first."""
+
+    formulation: Formulation
+    gauge: Gauge
+    source: Source
+    compared: tuple[Candidate, ...]
+
 
 # multiply-adds of the products at the end of a gradient of forward dynamics from which on they are tiled
 _TILED_FROM = 30_000
@@ -68,26 +87,43 @@ def program_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **o
 
     With `parameters`, those numbers of the model become inputs, so that the model cannot be simplified by them.
     """
-    if parameters:
-        return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
-    if name in _GRADIENTS or name in _FORMULATIONS:
-        model = canonical(model)
-    return _cheapest(model, name, lambda formulation: catalog.bind(model, name, formulation=formulation, **options))
+    return chosen_program(model, name, parameters=parameters, **options).source
 
 
 def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Program | kernels.Kernel:
     """What lanes run: the Program, or a kernel where most of the work is products of matrices."""
+    return chosen_source(model, name, parameters=parameters, **options).source
+
+
+def chosen_program(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program]:
+    """What `program_of` records."""
+    if parameters:
+        return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
+    if has_canonical_model(name):
+        model = canonical(model)
+    return _cheapest(model, name, lambda formulation: catalog.bind(model, name, formulation=formulation, **options))
+
+
+def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program] | Chosen[kernels.Kernel]:
+    """What `source_of` records."""
     if name in _TILED and products_pay(model):
         if not parameters:
             model = canonical(model)
-        formulation = partial(solve_parts, gauge=best_gauge(model), factored=name == "aba_derivatives_factored")
+        compared = ranked_gauges(model)
+        formulation = partial(solve_parts, gauge=compared[0].gauge, factored=name == "aba_derivatives_factored")
         bound = (
             parametrized(model, "aba_derivatives", parameters, formulation, **options)
             if parameters
             else catalog.bind(model, "aba_derivatives", formulation=formulation, **options)
         )
-        return forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
-    return program_of(model, name, parameters=parameters, **options)
+        kernel = forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
+        return Chosen(solve_parts, compared[0].gauge, kernel, compared)
+    return chosen_program(model, name, parameters=parameters, **options)
+
+
+def has_canonical_model(name: str) -> bool:
+    """Whether a function is recorded on an equivalent model with fewer numbers: its results say nothing of bodies, only of joints."""
+    return name in _GRADIENTS or name in _FORMULATIONS
 
 
 def products_pay(model: Model) -> bool:
@@ -95,10 +131,16 @@ def products_pay(model: Model) -> bool:
     return multiplications(supports(model)) >= _TILED_FROM
 
 
-def _cheapest(model: Model, name: str, bound: Callable[[Formulation | None], Kernel]) -> Program:
+def _cheapest(model: Model, name: str, bound: Callable[[Formulation | None], Kernel]) -> Chosen[Program]:
     if name in _GRADIENTS:
-        return _recorded(bound(partial(_GRADIENTS[name], gauge=best_gauge(model))))
-    return min((_recorded(bound(formulation)) for formulation in _FORMULATIONS.get(name, (None,))), key=_cost)
+        compared, formulation = ranked_gauges(model), _GRADIENTS[name]
+        program = _recorded(bound(partial(formulation, gauge=compared[0].gauge)))
+        return Chosen(formulation, compared[0].gauge, program, compared)
+    programs = [(_recorded(bound(formulation)), formulation) for formulation in _FORMULATIONS.get(name, (None,))]
+    tried = [(p, Candidate(f or catalog.FUNCTIONS[name].evaluate, own_frames(model), p.counts())) for p, f in programs]
+    tried.sort(key=lambda x: x[1].counts.instructions)
+    program, best = tried[0]
+    return Chosen(best.formulation, best.gauge, program, tuple(candidate for _, candidate in tried))
 
 
 def parametrized(model: Model, name: str, parameters: tuple[str, ...], formulation: Formulation | None, **options: Any) -> Kernel:
@@ -131,19 +173,21 @@ def _recorded(kernel: Kernel) -> Program:
     return fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate))
 
 
-def _cost(program: Program) -> int:
-    return program.counts().instructions
-
-
 def best_gauge(model: Model) -> Gauge:
     """The frames in which the gradient of inverse dynamics takes the fewest operations, of those that `gauges` offers."""
+    return ranked_gauges(model)[0].gauge
+
+
+def ranked_gauges(model: Model) -> tuple[Candidate, ...]:
+    """The gradient of inverse dynamics in the frames that `gauges` offers, that with the fewest operations first."""
     if len(model.joints) < 2:
-        return own_frames(model)
+        return (Candidate(subtree_rnea_derivatives, own_frames(model), Counts({}, 0, 0)),)
 
-    def cost(gauge: Gauge) -> int:
-        return _cost(_recorded(catalog.bind(model, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge))))
+    def candidate(gauge: Gauge) -> Candidate:
+        program = _recorded(catalog.bind(model, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge)))
+        return Candidate(subtree_rnea_derivatives, gauge, program.counts())
 
-    return min(gauges(model), key=cost)
+    return tuple(sorted(map(candidate, gauges(model)), key=lambda c: c.counts.instructions))
 
 
 def gauges(model: Model) -> Iterator[Gauge]:
