@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from random_trees import ONE_DOF, SIZES, Joint, Link, Tree, assert_close, every_result, moved, random_tree, rotation, row, suite
 
-from rigidgrad.algorithms.aba import aba
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.minv import minv
-from rigidgrad.algorithms.rnea import rnea
-from rigidgrad.algorithms.rnea_derivatives import rnea_derivatives
+from rigidgrad.algorithms.textbook.aba import aba
+from rigidgrad.algorithms.textbook.minv import minv
+from rigidgrad.algorithms.textbook.rnea import rnea
+from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
 from rigidgrad.model.pose import Pose
 from rigidgrad.scalars import Angle
 

@@ -13,18 +13,19 @@ import pytest
 from random_trees import random_tree
 
 from rigidgrad.algorithms import catalog
-from rigidgrad.algorithms.aba import aba
-from rigidgrad.algorithms.aba_derivatives import aba_derivatives
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.forward_dynamics import forward_dynamics_ltl, forward_dynamics_minv
-from rigidgrad.algorithms.gauge import own_frames
-from rigidgrad.algorithms.minv import minv
-from rigidgrad.algorithms.newton_euler import newton_euler
-from rigidgrad.algorithms.rnea import rnea
-from rigidgrad.algorithms.rnea_derivatives import rnea_derivatives
-from rigidgrad.algorithms.subtree_gradient import subtree_aba_derivatives, subtree_fused_gradient, subtree_rnea_derivatives
+from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
+from rigidgrad.algorithms.fast.gauge import own_frames
+from rigidgrad.algorithms.fast.newton_euler import newton_euler
+from rigidgrad.algorithms.fast.subtree_gradient import subtree_aba_derivatives, subtree_fused_gradient, subtree_rnea_derivatives
+from rigidgrad.algorithms.textbook.aba import aba
+from rigidgrad.algorithms.textbook.aba_derivatives import aba_derivatives
+from rigidgrad.algorithms.textbook.forward_dynamics import forward_dynamics_ltl, forward_dynamics_minv
+from rigidgrad.algorithms.textbook.minv import minv
+from rigidgrad.algorithms.textbook.rnea import rnea
+from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
 from rigidgrad.model.canonical import canonical
-from rigidgrad.runtime.formulation import factored_minv, gauges, solved_dynamics
+from rigidgrad.runtime.formulation import gauges
 
 STATES = 3
 SEEDS = range(60)
@@ -48,7 +49,7 @@ def wrenches(model, links):
         found.update(arguments[-1])
         return (0.0,) * model.nv
 
-    kernel = catalog.bind(model, "rnea", external=tuple(links), way=catch)
+    kernel = catalog.bind(model, "rnea", external=tuple(links), formulation=catch)
     zeros = {"q": (), "v": (), "a": ()}
     kernel.evaluate(zeros | {f"external:{name}": tuple(np.ascontiguousarray(w.T)) for name, w in links.items()})
     return found
@@ -75,9 +76,9 @@ def test_inverse_dynamics(seed):
     tree, model, lean, q, v, a, links = case(seed)
     for external in ({}, links):
         expected = rnea(model, q, v, a, wrenches(model, external))
-        for way in (rnea, newton_euler):
+        for formulation in (rnea, newton_euler):
             for m in (model, lean):
-                assert_same(way(m, q, v, a, wrenches(m, external)), expected, what=f"{way.__name__}, {tree}")
+                assert_same(formulation(m, q, v, a, wrenches(m, external)), expected, what=f"{formulation.__name__}, {tree}")
     assert_same(crba(lean, q), crba(model, q), what=str(tree))
 
 
@@ -86,9 +87,9 @@ def test_forward_dynamics(seed):
     tree, model, lean, q, v, a, links = case(seed)
     loss = condition(model, q)
     expected = aba(model, q, v, a, wrenches(model, links))
-    for way in (aba, forward_dynamics_ltl, forward_dynamics_minv, solved_dynamics):
+    for formulation in (aba, forward_dynamics_ltl, forward_dynamics_minv, solved_dynamics):
         for m in (model, lean):
-            assert_same(way(m, q, v, a, wrenches(m, links)), expected, loss, f"{way.__name__}, {tree}")
+            assert_same(formulation(m, q, v, a, wrenches(m, links)), expected, loss, f"{formulation.__name__}, {tree}")
     assert_same(factored_minv(lean, q), minv(model, q), loss, str(tree))
 
 

@@ -123,6 +123,19 @@ def test_imports_within_a_part_only_go_down(part):
     assert up == {edge for edge in UP if edge[0] == part}
 
 
+# folders of one line that do not know each other either
+APART = [("algorithms/textbook", "algorithms/fast")]
+
+
+@pytest.mark.parametrize(("one", "other"), [*APART, *((b, a) for a, b in APART)])
+def test_folders_that_do_not_know_each_other(one, other):
+    files = sorted((ROOT / one).glob("*.py"))
+    assert len(files) > 1
+    forbidden = tuple(other.split("/"))
+    for path in files:
+        assert forbidden not in set(imported(path)), f"{path.relative_to(ROOT)} must not import {other}"
+
+
 def test_importing_prints_nothing_and_loads_no_heavy_part():
     import subprocess
     import sys

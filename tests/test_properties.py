@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from random_trees import ONE_DOF, SIZES, Tree, every_result, moved, random_tree
 
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.momentum import centroidal_momentum, energy
+from rigidgrad.algorithms.textbook.momentum import centroidal_momentum, energy
 from rigidgrad.model.pose import rotation_from_rpy
 
 EPS = np.finfo(float).eps

@@ -8,13 +8,13 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from rigidgrad.algorithms import kinematics, momentum
+from rigidgrad.algorithms import kinematics
 from rigidgrad.algorithms.catalog import FRAMES_OF_EXPRESSION
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.momentum import Energy
-from rigidgrad.algorithms.newton_euler import newton_euler
-from rigidgrad.algorithms.rnea import External
+from rigidgrad.algorithms.fast.newton_euler import newton_euler
+from rigidgrad.algorithms.joints import External, Matrix, Vector
+from rigidgrad.algorithms.results import Energy
+from rigidgrad.algorithms.textbook import momentum
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import WORLD, Frame, Model

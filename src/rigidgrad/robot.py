@@ -6,14 +6,12 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, cast, overload
 
 import numpy as np
 
 from rigidgrad.algorithms import catalog, manifold
-from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FactoredGradient, FusedGradient
-from rigidgrad.algorithms.momentum import Energy
-from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
+from rigidgrad.algorithms.results import AbaDerivatives, Energy, FactoredGradient, FusedGradient, RneaDerivatives
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
@@ -27,6 +25,7 @@ from rigidgrad.model.table import table
 from rigidgrad.recorded import At
 from rigidgrad.runtime import arrays, reference
 from rigidgrad.runtime.compiled import Compiled
+from rigidgrad.runtime.explain import Explanation, explain, explain_reference
 from rigidgrad.runtime.lanes import Job
 
 ENGINES = ("lanes", "numpy")
@@ -336,6 +335,14 @@ class Robot:
         job = Job(self.model, function, external, frame, expressed_in, parameters, packed, width=width or 0)
         return Compiled(job, dtype=dtype, threads=threads, result=_RESULTS.get(function), check=self._check)
 
+    def explain(self, function: str, **options: Any) -> Explanation:
+        """What runs when a function is called, to print or to read: `.formulation`, `.frames`, `.code`, `.counts`, `.width`, and what `.lost`.
+
+        Options are those of `compile`. With engine="numpy", it is what the methods of this robot run.
+        """
+        job = cast(Job, self.compile(function, **options).job)
+        return explain_reference(job) if self.engine == "numpy" else explain(job)
+
     def to(self, device: str, /, **options: Any) -> Robot:
         """This robot on a GPU, "cuda" or "opencl": the same functions and shapes. Arrays on a CUDA device stay there, others are copied over and back.
 
@@ -479,6 +486,9 @@ class _DeviceRobot(Robot):
             options: dict[str, Any] = {"external": external, "frame": frame, "expressed_in": expressed_in, "packed": packed}
             self._functions[key] = self._gpu.function(self.model, name, **options, result=_RESULTS.get(name), check=self._check)
         return self._functions[key]
+
+    def explain(self, function: str, **options: Any) -> Explanation:
+        raise InputError('explain tells what runs on the CPU: robot.to("cpu").explain(…)')
 
     def _kept(self, q: Any) -> Any:
         return q if self._gpu.device.holds(q) else super()._kept(q)

@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rigidgrad.algorithms import kinematics, manifold, momentum
-from rigidgrad.algorithms.aba import aba
-from rigidgrad.algorithms.aba_derivatives import aba_derivatives, aba_derivatives_factored, aba_state_derivatives, fused_gradient
-from rigidgrad.algorithms.coriolis import coriolis_matrix
+from rigidgrad.algorithms import kinematics, manifold
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.joints import Vector
-from rigidgrad.algorithms.minv import minv
-from rigidgrad.algorithms.regressor import torque_regressor
-from rigidgrad.algorithms.rnea import bias, gravity_torque, rnea
-from rigidgrad.algorithms.rnea_derivatives import rnea_derivatives
+from rigidgrad.algorithms.textbook import momentum
+from rigidgrad.algorithms.textbook.aba import aba
+from rigidgrad.algorithms.textbook.aba_derivatives import aba_derivatives, aba_derivatives_factored, aba_state_derivatives, fused_gradient
+from rigidgrad.algorithms.textbook.coriolis_matrix import coriolis_matrix
+from rigidgrad.algorithms.textbook.minv import minv
+from rigidgrad.algorithms.textbook.regressor import torque_regressor
+from rigidgrad.algorithms.textbook.rnea import bias, gravity_torque, rnea
+from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.spatial import Force
@@ -91,11 +92,11 @@ def bind(
     external: tuple[str, ...] = (),
     frame: str | None = None,
     expressed_in: str = "world",
-    way: Callable[..., Any] | None = None,
+    formulation: Callable[..., Any] | None = None,
 ) -> Kernel:
     """The kernel of a function for a model. Each name in `external` becomes an input "external:name" of 6 numbers, force first.
 
-    `way` is another algorithm with the same arguments and results.
+    `formulation` is another algorithm with the same arguments and results.
     """
     if name not in FUNCTIONS:
         raise unknown_name("function", name, FUNCTIONS)
@@ -119,7 +120,7 @@ def bind(
             raise InputError(f"expressed_in is one of {', '.join(map(repr, FRAMES_OF_EXPRESSION))}, not {expressed_in!r}")
         fixed.append(expressed_in)
 
-    algorithm = way or function.evaluate
+    algorithm = formulation or function.evaluate
 
     def evaluate(values: Mapping[str, Any]) -> tuple:
         arguments = [values[key] for key in function.inputs] + fixed

@@ -6,7 +6,7 @@ With mimic joints, q_full = G q + o: `positions` and `velocities` expand the use
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from rigidgrad.model.model import WORLD, Joint, Model
@@ -15,6 +15,7 @@ from rigidgrad.spatial import ZERO3, ZERO_MOTION, Force, Inertia, Motion, Transf
 
 Vector = tuple[Scalar, ...]
 Matrix = tuple[Vector, ...]
+External = Mapping[int, Force]  # body -> the wrench on it, in that body's frame
 Value = TypeVar("Value")  # of a result: scalars where an algorithm computes them, arrays where a user gets them
 
 
@@ -110,3 +111,15 @@ def parent_value(values: Sequence, model: Model, i: int, root):
 def joint_space(S: Sequence[Motion], f: Force) -> list[Scalar]:
     """Sᵀ f."""
     return [f.dot(s) for s in S]
+
+
+def transmit(model: Model, X: list[Transform], S: list[tuple[Motion, ...]], f: list[Force], qdd: list[Vector]) -> list[list[Scalar]]:
+    """The inward pass: adds each body's force to its parent's, in place, and reads off the joint forces, armature included."""
+    tau: list[list[Scalar]] = [[] for _ in model.bodies]
+    for i in reversed(model.bodies):
+        rotor = model.armature[model.joints[i].dof :]
+        tau[i] = [add(t, mul(rotor[k], qdd[i][k])) for k, t in enumerate(joint_space(S[i], f[i]))]
+        parent = model.parents[i]
+        if parent != WORLD:
+            f[parent] = f[parent] + X[i].force_back(f[i])
+    return tau

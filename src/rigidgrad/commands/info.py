@@ -1,4 +1,4 @@
-"""`rigidgrad info ROBOT`: a robot as a tree and a table, what its functions cost, and which are compiled."""
+"""`rigidgrad info ROBOT`: a robot as a tree and a table, what its functions cost, and which are compiled; or how one of them is computed."""
 
 from __future__ import annotations
 
@@ -40,12 +40,20 @@ def add_parser(commands: Any) -> None:
         description="Shows a robot as a tree and a table, the operations that its functions take, and which of them are compiled.",
     )
     add_robot(parser)
+    parser.add_argument(
+        "--explain", metavar="FUNCTION", help="show instead how a function, aba or jacobian:FRAME, is computed, and what lost"
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     robot = load_robot(arguments)
+    if arguments.explain:
+        function, _, frame = arguments.explain.partition(":")
+        explained = robot.explain(function, frame=frame or None)
+        show(arguments, explained.as_dict(), str(explained))
+        return
     functions = costs(robot.model, arguments)
     rows = [("function", "", *KINDS, "compiled")]
     for name, f in functions.items():

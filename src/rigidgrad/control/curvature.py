@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.newton_euler import newton_euler
 from rigidgrad.control.integrators import is_structured, step
 from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.program.differentiate import differentiate

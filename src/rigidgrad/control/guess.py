@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.newton_euler import newton_euler
+from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.control.costs import Cost, Reach, State
 from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.control.terms.rotation import rotation_vector

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.algorithms.joints import Vector
-from rigidgrad.algorithms.rnea import External
+from rigidgrad.algorithms.joints import External, Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.model import WORLD, Model

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.newton_euler import newton_euler
 from rigidgrad.control.costs import Cost, Effort, State, Term
 from rigidgrad.control.curvature import curvature
 from rigidgrad.control.integrators import is_structured, linearize, step, velocity_gradient

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rigidgrad.algorithms import manifold, tangent_maps
-from rigidgrad.algorithms.gauge import Gauge
-from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.rnea import External
-from rigidgrad.algorithms.subtree_gradient import forward_gradient
+from rigidgrad.algorithms.fast.factored import solved_dynamics
+from rigidgrad.algorithms.fast.gauge import Gauge
+from rigidgrad.algorithms.fast.subtree_gradient import forward_gradient
+from rigidgrad.algorithms.joints import External, Matrix, Vector
 from rigidgrad.errors import InputError, RigidgradError
 from rigidgrad.model.actuation import actuation_matrix, actuators_of, own_actuators, undriven
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.robot import Robot
-from rigidgrad.runtime.formulation import best_gauge, solved_dynamics
+from rigidgrad.runtime.formulation import best_gauge
 from rigidgrad.runtime.lanes import digest
 from rigidgrad.scalars import Scalar, add, mul, total
 

@@ -1,7 +1,7 @@
 """Dynamics of large robots: loops over bodies, whose steps are Programs of one body with its numbers as inputs.
 
 Straight-line code of a robot with a hundred joints takes minutes to compile. Here only one body of each joint type is recorded; the numbers of all bodies are constants in memory, and tables say which belong to
-which. The equations are those of `algorithms.subtree_gradient` with κ = 2.
+which. The equations are those of `algorithms.fast.subtree_gradient` with κ = 2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rigidgrad.algorithms.coriolis import CoriolisFactor, body_factor, factor_back
+from rigidgrad.algorithms.coriolis_factor import CoriolisFactor, body_factor, factor_back
 from rigidgrad.algorithms.joints import combine
 from rigidgrad.kernels.language import Array, Index, Kernel, Table, View
 from rigidgrad.model.model import WORLD, Frame, Joint, Model

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.algorithms.fast.subtree_gradient import SolveParts
 from rigidgrad.algorithms.sparsity import Supports
-from rigidgrad.algorithms.subtree_gradient import SolveParts
 from rigidgrad.kernels.blocks import Matrix, carried, columns_of, expand, inverse, reduce
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.fuse import fuse

@@ -82,11 +82,14 @@ def aba_derivatives(model: Model, external: tuple[str, ...] = (), *, dtau: bool 
     return k
 
 
+def aba_state_derivatives(model: Model, external: tuple[str, ...] = ()) -> Kernel:
+    return aba_derivatives(model, external, dtau=False)
+
+
+def aba_derivatives_factored(model: Model, external: tuple[str, ...] = ()) -> Kernel:
+    return aba_derivatives(model, external, factored=True)
+
+
 KERNELS: dict[str, Callable[..., Kernel]] = {
-    "rnea_derivatives": rnea_derivatives,
-    "crba": crba,
-    "minv": minv,
-    "aba_derivatives": aba_derivatives,
-    "aba_state_derivatives": lambda model, external=(): aba_derivatives(model, external, dtau=False),
-    "aba_derivatives_factored": lambda model, external=(): aba_derivatives(model, external, factored=True),
+    f.__name__: f for f in (rnea_derivatives, crba, minv, aba_derivatives, aba_state_derivatives, aba_derivatives_factored)
 }

@@ -9,8 +9,8 @@ import numpy as np
 
 from rigidgrad.algorithms import ltl
 from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import Matrix, Vector, body_transforms
-from rigidgrad.algorithms.newton_euler import newton_euler
 from rigidgrad.algorithms.sparsity import supports
 from rigidgrad.control.integrators import check_method, step
 from rigidgrad.control.system import CustomSystem, RobotSystem

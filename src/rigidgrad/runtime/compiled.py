@@ -61,6 +61,11 @@ class Compiled:
     # --- what it is --------------------------------------------------------------------------------------------------------------
 
     @property
+    def job(self) -> Job | Recording:
+        """What is compiled."""
+        return self._job
+
+    @property
     def inputs(self) -> Mapping[str, Shape]:
         """Shapes of one state's inputs, in order."""
         return self._kernel(self._job.dtype, "batch").inputs

@@ -1,23 +1,19 @@
-"""Which way of computing a function is recorded: several are, on an equivalent model with fewer numbers, and the one with the fewest operations is kept."""
+"""Which formulation of a function is recorded: several are, on an equivalent model with fewer numbers, and the one with the fewest operations is kept."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from rigidgrad.algorithms import catalog, ltl
-from rigidgrad.algorithms.aba import aba
+from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.gauge import Gauge, own_frames
-from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.minv import minv
-from rigidgrad.algorithms.newton_euler import newton_euler
-from rigidgrad.algorithms.rnea import External, rnea
-from rigidgrad.algorithms.sparsity import Supports, supports
-from rigidgrad.algorithms.subtree_gradient import (
+from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
+from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
+from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
+from rigidgrad.algorithms.fast.subtree_gradient import (
     SolveParts,
     solve_parts,
     subtree_aba_derivatives,
@@ -26,6 +22,10 @@ from rigidgrad.algorithms.subtree_gradient import (
     subtree_rnea_derivatives,
     subtree_state_gradient,
 )
+from rigidgrad.algorithms.sparsity import Supports, supports
+from rigidgrad.algorithms.textbook.aba import aba
+from rigidgrad.algorithms.textbook.minv import minv
+from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.kernels import large_robots
@@ -33,11 +33,29 @@ from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multipli
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
-from rigidgrad.program.program import Program
+from rigidgrad.program.program import Counts, Program
 from rigidgrad.program.recorder import record
-from rigidgrad.scalars import sub
 
-Way = Callable[..., Any]
+Formulation = Callable[..., Any]
+Source = TypeVar("Source")
+
+
+class Candidate(NamedTuple):
+    """A formulation that was recorded to be compared with others, and what it took."""
+
+    formulation: Formulation
+    gauge: Gauge
+    counts: Counts
+
+
+class Chosen(NamedTuple, Generic[Source]):
+    """The formulation of a function that runs, and what was compared to find it, the best first."""
+
+    formulation: Formulation
+    gauge: Gauge
+    source: Source
+    compared: tuple[Candidate, ...]
+
 
 # multiply-adds of the products at the end of a gradient of forward dynamics from which on they are tiled
 _TILED_FROM = 30_000
@@ -50,33 +68,14 @@ _TILED: dict[str, dict[str, bool]] = {
 }
 
 
-def newton_euler_bias(model: Model, q: Vector, v: Vector, external: External | None = None) -> Vector:
-    return newton_euler(model, q, v, (0.0,) * model.nv, external)
-
-
-def newton_euler_gravity(model: Model, q: Vector) -> Vector:
-    return newton_euler(model, q, (0.0,) * model.nv, (0.0,) * model.nv)
-
-
-def solved_dynamics(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
-    """Forward dynamics by CRBA and LᵀDL, the bias by Newton and Euler."""
-    factor = ltl.factorize(crba(model, q), supports(model), model.joints)
-    c = newton_euler_bias(model, q, v, external)
-    return ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
-
-
-def factored_minv(model: Model, q: Vector) -> Matrix:
-    return ltl.inverse(ltl.factorize(crba(model, q), supports(model), model.joints))
-
-
-_GRADIENTS: dict[str, Way] = {
+_GRADIENTS: dict[str, Formulation] = {
     "rnea_derivatives": subtree_rnea_derivatives,
     "aba_derivatives": subtree_aba_derivatives,
     "aba_state_derivatives": subtree_state_gradient,
     "aba_derivatives_factored": subtree_factored_gradient,
     "fused_gradient": subtree_fused_gradient,
 }
-_WAYS: dict[str, tuple[Way, ...]] = {
+_FORMULATIONS: dict[str, tuple[Formulation, ...]] = {
     "rnea": (newton_euler, rnea),
     "bias": (newton_euler_bias,),
     "gravity_torque": (newton_euler_gravity,),
@@ -91,28 +90,46 @@ def program_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **o
 
     With `parameters`, those numbers of the model become inputs, so that the model cannot be simplified by them.
     """
-    if parameters:
-        return _cheapest(model, name, lambda way: parametrized(model, name, parameters, way, **options))
-    if name in _GRADIENTS or name in _WAYS:
-        model = canonical(model)
-    return _cheapest(model, name, lambda way: catalog.bind(model, name, way=way, **options))
+    return chosen_program(model, name, parameters=parameters, **options).source
 
 
 def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Program | kernels.Kernel:
     """What lanes run: the Program, or a kernel where most of the work is products of matrices."""
+    return chosen_source(model, name, parameters=parameters, **options).source
+
+
+def chosen_program(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program]:
+    """What `program_of` records."""
+    if parameters:
+        return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
+    if has_canonical_model(name):
+        model = canonical(model)
+    return _cheapest(model, name, lambda formulation: catalog.bind(model, name, formulation=formulation, **options))
+
+
+def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program] | Chosen[kernels.Kernel]:
+    """What `source_of` records."""
     if not parameters and loops_pay(model, name):
-        return large_robots.KERNELS[name](canonical(model), options.get("external", ()))
+        build, model = large_robots.KERNELS[name], canonical(model)
+        return Chosen(build, own_frames(model), build(model, options.get("external", ())), ())
     if name in _TILED and products_pay(model):
         if not parameters:
             model = canonical(model)
-        way = partial(solve_parts, gauge=best_gauge(model), factored=name == "aba_derivatives_factored")
+        compared = ranked_gauges(model)
+        formulation = partial(solve_parts, gauge=compared[0].gauge, factored=name == "aba_derivatives_factored")
         bound = (
-            parametrized(model, "aba_derivatives", parameters, way, **options)
+            parametrized(model, "aba_derivatives", parameters, formulation, **options)
             if parameters
-            else catalog.bind(model, "aba_derivatives", way=way, **options)
+            else catalog.bind(model, "aba_derivatives", formulation=formulation, **options)
         )
-        return forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
-    return program_of(model, name, parameters=parameters, **options)
+        kernel = forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
+        return Chosen(solve_parts, compared[0].gauge, kernel, compared)
+    return chosen_program(model, name, parameters=parameters, **options)
+
+
+def has_canonical_model(name: str) -> bool:
+    """Whether a function is recorded on an equivalent model with fewer numbers: its results say nothing of bodies, only of joints."""
+    return name in _GRADIENTS or name in _FORMULATIONS
 
 
 def loops_pay(model: Model, name: str) -> bool:
@@ -130,16 +147,22 @@ def products_pay(model: Model) -> bool:
     return multiplications(supports(model)) >= _TILED_FROM
 
 
-def _cheapest(model: Model, name: str, bound: Callable[[Way | None], Kernel]) -> Program:
+def _cheapest(model: Model, name: str, bound: Callable[[Formulation | None], Kernel]) -> Chosen[Program]:
     if name in _GRADIENTS:
-        return _recorded(bound(partial(_GRADIENTS[name], gauge=best_gauge(model))))
-    ways = _WAYS.get(name, (None,))
+        compared, formulation = ranked_gauges(model), _GRADIENTS[name]
+        program = _recorded(bound(partial(formulation, gauge=compared[0].gauge)))
+        return Chosen(formulation, compared[0].gauge, program, compared)
+    formulations: tuple[Formulation | None, ...] = _FORMULATIONS.get(name, (None,))
     if name == "aba" and pairs(supports(model)) >= _LOOPS_FROM:
-        ways = (aba,)  # the factor of M alone would be longer than all of it
-    return min((_recorded(bound(way)) for way in ways), key=_cost)
+        formulations = (aba,)  # the factor of M alone would be longer than all of it
+    programs = [(_recorded(bound(formulation)), formulation) for formulation in formulations]
+    tried = [(p, Candidate(f or catalog.FUNCTIONS[name].evaluate, own_frames(model), p.counts())) for p, f in programs]
+    tried.sort(key=lambda x: x[1].counts.instructions)
+    program, best = tried[0]
+    return Chosen(best.formulation, best.gauge, program, tuple(candidate for _, candidate in tried))
 
 
-def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way | None, **options: Any) -> Kernel:
+def parametrized(model: Model, name: str, parameters: tuple[str, ...], formulation: Formulation | None, **options: Any) -> Kernel:
     """A kernel whose model takes its inertias, gravity or armature from inputs.
 
     inertia (bodies, 10): per body m, m·c, Ixx Ixy Iyy Ixz Iyz Izz at its origin; gravity (3,); armature (nv,).
@@ -150,7 +173,7 @@ def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way 
             raise unknown_name("parameter", parameter, shapes)
     if "armature" in parameters and model.has_mimic:
         raise InputError("armature cannot be a parameter of a robot with mimic joints")
-    outer = catalog.bind(model, name, way=way, **options)
+    outer = catalog.bind(model, name, formulation=formulation, **options)
 
     def evaluate(values: Any) -> tuple:
         changes: dict[str, Any] = {}
@@ -160,7 +183,7 @@ def parametrized(model: Model, name: str, parameters: tuple[str, ...], way: Way 
             changes["gravity"] = values["gravity"]
         if "armature" in parameters:
             changes["armature"] = values["armature"]
-        return catalog.bind(dataclasses.replace(model, **changes), name, way=way, **options).evaluate(values)
+        return catalog.bind(dataclasses.replace(model, **changes), name, formulation=formulation, **options).evaluate(values)
 
     return Kernel(name, dict(outer.inputs) | {p: shapes[p] for p in parameters}, outer.outputs, evaluate)
 
@@ -169,19 +192,21 @@ def _recorded(kernel: Kernel) -> Program:
     return fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate))
 
 
-def _cost(program: Program) -> int:
-    return program.counts().instructions
-
-
 def best_gauge(model: Model) -> Gauge:
     """The frames in which the gradient of inverse dynamics takes the fewest operations, of those that `gauges` offers."""
+    return ranked_gauges(model)[0].gauge
+
+
+def ranked_gauges(model: Model) -> tuple[Candidate, ...]:
+    """The gradient of inverse dynamics in the frames that `gauges` offers, that with the fewest operations first."""
     if len(model.joints) < 2:
-        return own_frames(model)
+        return (Candidate(subtree_rnea_derivatives, own_frames(model), Counts({}, 0, 0)),)
 
-    def cost(gauge: Gauge) -> int:
-        return _cost(_recorded(catalog.bind(model, "rnea_derivatives", way=partial(subtree_rnea_derivatives, gauge=gauge))))
+    def candidate(gauge: Gauge) -> Candidate:
+        program = _recorded(catalog.bind(model, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge)))
+        return Candidate(subtree_rnea_derivatives, gauge, program.counts())
 
-    return min(gauges(model), key=cost)
+    return tuple(sorted(map(candidate, gauges(model)), key=lambda c: c.counts.instructions))
 
 
 def gauges(model: Model) -> Iterator[Gauge]:

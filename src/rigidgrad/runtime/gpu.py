@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rigidgrad.algorithms.rnea import rnea_sweep
+from rigidgrad.algorithms.textbook.rnea import rnea_sweep
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from rigidgrad.algorithms import momentum
 from rigidgrad.algorithms.joints import Vector
+from rigidgrad.algorithms.textbook import momentum
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
 from rigidgrad.control.terms.cost import Cost, Final, Weight

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from rigidgrad import schema
-from rigidgrad.algorithms import rnea
 from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.rnea_derivatives import rnea_derivatives
+from rigidgrad.algorithms.textbook import rnea
+from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.control.terms.cost import Cost, Weight

@@ -7,6 +7,7 @@ and the moment of the skew part of U Σ, plus h × a. Fewer operations than the 
 from __future__ import annotations
 
 from rigidgrad.algorithms.joints import (
+    External,
     Vector,
     body_transforms,
     combine,
@@ -14,9 +15,9 @@ from rigidgrad.algorithms.joints import (
     gravity_acceleration,
     parent_value,
     subspaces,
+    transmit,
     velocities,
 )
-from rigidgrad.algorithms.rnea import External, transmit
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, add, mul, neg, sub
 from rigidgrad.spatial import (
@@ -64,6 +65,16 @@ def newton_euler(model: Model, q: Vector, v: Vector, a: Vector, external: Extern
         if external and i in external:
             forces[i] = forces[i] - external[i]
     return gather(model, transmit(model, X, S, forces, qdd))
+
+
+def newton_euler_bias(model: Model, q: Vector, v: Vector, external: External | None = None) -> Vector:
+    """c of bias(q, v)."""
+    return newton_euler(model, q, v, (0.0,) * model.nv, external)
+
+
+def newton_euler_gravity(model: Model, q: Vector) -> Vector:
+    """g of gravity_torque(q)."""
+    return newton_euler(model, q, (0.0,) * model.nv, (0.0,) * model.nv)
 
 
 def frame_acceleration(w: Vector3, a: Vector3) -> Matrix3:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from rigidgrad.algorithms.joints import (
+    External,
     Vector,
     across,
     body_transforms,
@@ -13,16 +13,14 @@ from rigidgrad.algorithms.joints import (
     gather,
     gravity_acceleration,
     inertias,
-    joint_space,
     parent_value,
     subspaces,
+    transmit,
     velocities,
 )
-from rigidgrad.model.model import WORLD, Model
-from rigidgrad.scalars import Scalar, add, mul
+from rigidgrad.model.model import Model
+from rigidgrad.scalars import Scalar
 from rigidgrad.spatial import ZERO_MOTION, Force, Inertia, Motion, Transform
-
-External = Mapping[int, Force]
 
 
 class Sweep(NamedTuple):
@@ -70,15 +68,3 @@ def rnea_sweep(model: Model, q: Vector, v: Vector, a: Vector, external: External
             f = f - external[i]
         fs.append(f)
     return Sweep(X, S, I, vJ, vs, as_, fs, transmit(model, X, S, fs, qdd))
-
-
-def transmit(model: Model, X: list[Transform], S: list[tuple[Motion, ...]], f: list[Force], qdd: list[Vector]) -> list[list[Scalar]]:
-    """The inward pass: adds each body's force to its parent's, in place, and reads off the joint forces, armature included."""
-    tau: list[list[Scalar]] = [[] for _ in model.bodies]
-    for i in reversed(model.bodies):
-        rotor = model.armature[model.joints[i].dof :]
-        tau[i] = [add(t, mul(rotor[k], qdd[i][k])) for k, t in enumerate(joint_space(S[i], f[i]))]
-        parent = model.parents[i]
-        if parent != WORLD:
-            f[parent] = f[parent] + X[i].force_back(f[i])
-    return tau

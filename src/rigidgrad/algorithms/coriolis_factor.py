@@ -1,17 +1,12 @@
-"""The Coriolis matrix C(q, v) with Ṁ - 2C skew-symmetric (Echeandia and Wensing 2021), in compact form.
+"""The Coriolis factor of a body or a subtree: the 6x6 matrix B with B v = v ×* I v (Echeandia and Wensing 2021), in compact form.
 
-For one body the 6x6 factor B with B v = v ×* I v needs 12 numbers: with Σ = ½ tr(I)·1 - I, K = ω×Σ + v hᵀ and the linear momentum p,
-B = [[tr(K)·1 - K, 0], [-p×, 0]]. Both K and p add up over a subtree.
+It needs 12 numbers: with Σ = ½ tr(I)·1 - I, K = ω×Σ + v hᵀ and the linear momentum p, B = [[tr(K)·1 - K, 0], [-p×, 0]]. Both K and p add up over a subtree.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from rigidgrad.algorithms.crba import composite_inertias
-from rigidgrad.algorithms.joints import Matrix, Vector, body_transforms, inertias, joint_space, project, subspaces
-from rigidgrad.algorithms.momentum import body_velocities
-from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, add, mul, neg, sub
 from rigidgrad.spatial import (
     ZERO3,
@@ -78,31 +73,3 @@ def factor_back(X: Transform, factor: CoriolisFactor) -> CoriolisFactor:
     K = rotate_matrix(transpose(X.E), factor.K)
     shifted: Matrix3 = tuple(tuple(add(K[i][j], mul(p[i], X.r[j])) for j in range(3)) for i in range(3))
     return CoriolisFactor(shifted, p)
-
-
-def coriolis_matrix(model: Model, q: Vector, v: Vector) -> Matrix:
-    """C(q, v): nv x nv, with C v + g = bias."""
-    X, S = body_transforms(model, q), subspaces(model)
-    velocity, composite = body_velocities(model, X, v), composite_inertias(model, X)
-    B = [body_factor(I, m) for I, m in zip(inertias(model), velocity, strict=True)]
-    for i in reversed(model.bodies):
-        parent = model.parents[i]
-        if parent != WORLD:
-            B[parent] = B[parent] + factor_back(X[i], B[i])
-    rate = [[velocity[i].cross(s) for s in S[i]] for i in model.bodies]  # dS/dt seen from the ground
-    C: list[list[Scalar]] = [[0.0] * model.dofs for _ in range(model.dofs)]
-    for j in model.bodies:
-        for column, (s, s_rate) in enumerate(zip(S[j], rate[j], strict=True), model.joints[j].dof):
-            f1 = composite[j].times(s_rate) + B[j].times(s)
-            f2, f3 = composite[j].times(s), B[j].transposed_times(s)
-            i = j
-            while True:
-                for k, row in enumerate(range(model.joints[i].dof, model.joints[i].dof + model.joints[i].nv)):
-                    C[row][column] = joint_space(S[i], f1)[k]
-                    if i != j:
-                        C[column][row] = add(f2.dot(rate[i][k]), f3.dot(S[i][k]))
-                if model.parents[i] == WORLD:
-                    break
-                f1, f2, f3 = X[i].force_back(f1), X[i].force_back(f2), X[i].force_back(f3)
-                i = model.parents[i]
-    return project(model, C)

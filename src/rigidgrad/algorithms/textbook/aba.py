@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from rigidgrad.algorithms import ltl
-from rigidgrad.algorithms.articulated import joint_inertia, without_joint
-from rigidgrad.algorithms.forward_dynamics import forward_dynamics_ltl
 from rigidgrad.algorithms.joints import (
+    External,
     Vector,
     across,
     body_transforms,
@@ -18,7 +17,8 @@ from rigidgrad.algorithms.joints import (
     subspaces,
     velocities,
 )
-from rigidgrad.algorithms.rnea import External
+from rigidgrad.algorithms.textbook.articulated import joint_inertia, without_joint
+from rigidgrad.algorithms.textbook.forward_dynamics import forward_dynamics_ltl
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, sub
 from rigidgrad.spatial import ZERO_MOTION, ArticulatedInertia, Force, Motion

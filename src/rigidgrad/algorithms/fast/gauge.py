@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rigidgrad.algorithms.joints import Vector, body_transforms, inertias, subspaces
-from rigidgrad.algorithms.rnea import External
+from rigidgrad.algorithms.joints import External, Vector, body_transforms, inertias, subspaces
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.spatial import IDENTITY, Force, Inertia, Motion, Transform
 

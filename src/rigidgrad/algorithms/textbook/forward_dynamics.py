@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rigidgrad.algorithms import ltl
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.joints import Vector
-from rigidgrad.algorithms.minv import minv
-from rigidgrad.algorithms.rnea import External, bias
+from rigidgrad.algorithms.joints import External, Vector
 from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.algorithms.textbook.minv import minv
+from rigidgrad.algorithms.textbook.rnea import bias
 from rigidgrad.model.model import Model
 from rigidgrad.scalars import mul, sub, total
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rigidgrad.algorithms import ltl
-from rigidgrad.algorithms.articulated import joint_inertia, without_joint
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.joints import Matrix, Vector, body_transforms, combine, inertias, joint_space, subspaces
 from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.algorithms.textbook.articulated import joint_inertia, without_joint
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, neg, sub
 from rigidgrad.spatial import ZERO_FORCE, Force, Motion

@@ -6,29 +6,13 @@ A joint's position is perturbed in its tangent space, q ⊕ ε e_k, which moves 
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
-
 from rigidgrad.algorithms.crba import mass_matrix
-from rigidgrad.algorithms.joints import (
-    Matrix,
-    Value,
-    Vector,
-    across,
-    gravity_acceleration,
-    joint_space,
-    parent_value,
-    project,
-)
-from rigidgrad.algorithms.rnea import External, Sweep, rnea_sweep
+from rigidgrad.algorithms.joints import External, Matrix, Vector, across, gravity_acceleration, joint_space, parent_value, project
+from rigidgrad.algorithms.results import RneaDerivatives
+from rigidgrad.algorithms.textbook.rnea import Sweep, rnea_sweep
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar
 from rigidgrad.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion
-
-
-class RneaDerivatives(NamedTuple, Generic[Value]):
-    dq: Value
-    dv: Value
-    da: Value
 
 
 def rnea_derivatives(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> RneaDerivatives[Matrix]:

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple
 
 from rigidgrad.algorithms import ltl
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.joints import Matrix, Value, Vector, project
-from rigidgrad.algorithms.rnea import External, bias, rnea_sweep
-from rigidgrad.algorithms.rnea_derivatives import gradient_columns
+from rigidgrad.algorithms.joints import External, Matrix, Vector, project
+from rigidgrad.algorithms.matrices import minus_product, transposed_product
+from rigidgrad.algorithms.results import AbaDerivatives, FactoredGradient, FusedGradient
 from rigidgrad.algorithms.sparsity import supports
+from rigidgrad.algorithms.textbook.rnea import bias, rnea_sweep
+from rigidgrad.algorithms.textbook.rnea_derivatives import gradient_columns
 from rigidgrad.model.model import Model
-from rigidgrad.scalars import Scalar, mul, neg, sub, total
-
-
-class AbaDerivatives(NamedTuple, Generic[Value]):
-    dq: Value
-    dv: Value
-    dtau: Value
-
-
-class FusedGradient(NamedTuple, Generic[Value]):
-    dq: Value
-    dv: Value
-
-
-class FactoredGradient(NamedTuple, Generic[Value]):
-    """∂a/∂q = W Z_dq, ∂a/∂v = W Z_dv: W = L⁻¹ of M = LᵀDL lives on what carries each joint, Z on that and on what it carries."""
-
-    W: Value
-    Z_dq: Value
-    Z_dv: Value
+from rigidgrad.scalars import Scalar, mul, neg, sub
 
 
 def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> AbaDerivatives[Matrix]:
@@ -77,14 +59,3 @@ def _solved(factor: ltl.Factor, matrix: Matrix) -> Matrix:
     """-M⁻¹ X, column by column."""
     columns = [ltl.solve(factor, [neg(x) for x in column]) for column in zip(*matrix, strict=True)]
     return tuple(zip(*columns, strict=True))
-
-
-def transposed_product(a: Matrix, b: Matrix) -> Matrix:
-    """aᵀ b."""
-    columns = list(zip(*b, strict=True))
-    return tuple(tuple(total(mul(x, y) for x, y in zip(row, column, strict=True)) for column in columns) for row in zip(*a, strict=True))
-
-
-def minus_product(a: Sequence[Sequence[Scalar]], b: Matrix) -> Matrix:
-    columns = list(zip(*b, strict=True))
-    return tuple(tuple(neg(total(mul(x, y) for x, y in zip(row, column, strict=True))) for column in columns) for row in a)

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rigidgrad.algorithms import ltl
-from rigidgrad.algorithms.aba_derivatives import AbaDerivatives, FactoredGradient, FusedGradient, minus_product, transposed_product
-from rigidgrad.algorithms.coriolis import CoriolisFactor, body_factor, factor_back
-from rigidgrad.algorithms.gauge import Articulation, Gauge, articulate
+from rigidgrad.algorithms.coriolis_factor import CoriolisFactor, body_factor, factor_back
+from rigidgrad.algorithms.fast.gauge import Articulation, Gauge, articulate
+from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import (
+    External,
     Matrix,
     Vector,
     across,
@@ -31,9 +32,8 @@ from rigidgrad.algorithms.joints import (
     project,
     velocities,
 )
-from rigidgrad.algorithms.newton_euler import newton_euler
-from rigidgrad.algorithms.rnea import External
-from rigidgrad.algorithms.rnea_derivatives import RneaDerivatives
+from rigidgrad.algorithms.matrices import minus_product, transposed_product
+from rigidgrad.algorithms.results import AbaDerivatives, FactoredGradient, FusedGradient, RneaDerivatives
 from rigidgrad.algorithms.sparsity import supports
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
-
 from rigidgrad.algorithms.joints import (
     Matrix,
-    Value,
     Vector,
     across,
     body_transforms,
@@ -17,6 +14,7 @@ from rigidgrad.algorithms.joints import (
     subspaces,
     velocities,
 )
+from rigidgrad.algorithms.results import Energy
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, add, mul, neg, total
@@ -36,11 +34,6 @@ from rigidgrad.spatial import (
     scale3,
     sub3,
 )
-
-
-class Energy(NamedTuple, Generic[Value]):
-    kinetic: Value
-    potential: Value
 
 
 def total_mass(model: Model) -> Scalar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rigidgrad.algorithms.joints import Matrix, Vector, joint_space, project_rows
-from rigidgrad.algorithms.rnea import rnea_sweep
+from rigidgrad.algorithms.textbook.rnea import rnea_sweep
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar
 from rigidgrad.spatial import Inertia
