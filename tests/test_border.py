@@ -124,7 +124,7 @@ def cube() -> Compiled:
 
 
 @pytest.mark.parametrize("batch", [(), (5,)])
-@pytest.mark.parametrize("shape", [(2, 3, 1), (2, 3, 5), (2, 1, 4), (2, 3), (3, 2, 4), (2, 3, 4, 1)])
+@pytest.mark.parametrize("shape", [(2, 3, 1), (2, 3, 5), (2, 1, 4), (1, 3, 4), (5, 3, 4), (2, 3), (3, 2, 4), (2, 3, 4, 1)])
 def test_every_axis_of_an_output_is_checked(cube, batch, shape):
     around = np.full(1000, 7.0)
     out = around[: np.prod(batch + shape, dtype=int)].reshape(batch + shape)
