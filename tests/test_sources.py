@@ -229,11 +229,11 @@ def test_an_edited_comment_compiles_nothing_and_edited_code_does(tmp_path):
     compiled, first = package.run()
     assert compiled > 0
     assert package.run() == (0, first)
-    package.append("algorithms/rnea.py", "\n# a comment\n")
+    package.append("algorithms/textbook/rnea.py", "\n# a comment\n")
     package.append("commands/info.py", "\nX = 1\n")
     assert package.run() == (0, first)
     assert package.run() == (0, first)
-    package.append("algorithms/rnea.py", "\nX = 1\n")
+    package.append("algorithms/textbook/rnea.py", "\nX = 1\n")
     count, second = package.run()
     assert count == compiled and second != first
     assert package.run() == (0, second)
@@ -241,7 +241,7 @@ def test_an_edited_comment_compiles_nothing_and_edited_code_does(tmp_path):
 
 def test_a_file_with_the_same_size_and_time_but_other_code_is_noticed(tmp_path):
     package = Package(tmp_path)
-    package.append("algorithms/rnea.py", "\nX = 1\n")
+    package.append("algorithms/textbook/rnea.py", "\nX = 1\n")
     _, first = package.run()
     path = package.folder / "algorithms" / "rnea.py"
     status = path.stat()
