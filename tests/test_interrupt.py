@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import selectors
 import signal
 import subprocess
 import sys
 import threading
 import time
 
+import llvmlite
 import numpy as np
 import pytest
 
@@ -121,6 +123,23 @@ print(double(np.ones((5, 1))).sum())
 @POSIX
 def test_a_long_compile_can_be_interrupted():
     assert interrupted(COMPILE) == ["begin", "interrupted", "10.0"]
+
+
+@POSIX
+def test_a_compile_ends_with_the_process_that_asked_for_it():
+    """Also where that one is killed, and can stop nothing any more."""
+    packages = os.path.dirname(os.path.dirname(llvmlite.__file__))
+    ask = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S', {emit.__file__!r}, {packages!r}, str(os.getpid())]); os._exit(9)"
+    request, never = os.pipe()
+    answer, write = os.pipe()
+    assert subprocess.run([sys.executable, "-c", ask], stdin=request, stdout=write).returncode == 9
+    os.close(write)
+    with os.fdopen(answer) as pipe, selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        ended = bool(selector.select(timeout=20))  # nobody holds the other end any more
+    os.close(never)
+    os.close(request)
+    assert ended
 
 
 IR = "define i64 @f(i64 %x) {\n  %y = add i64 %x, 1\n  ret i64 %y\n}"

@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from typing import Any, NamedTuple
 
 _DONE, _REFUSED = b"+", b"-"  # the first byte of an answer; then the code, or what LLVM says
@@ -78,7 +80,8 @@ def emit_apart(llvm: Any, request: Request) -> bytes | None:
     # the executable of a program that embeds Python, or is frozen, would start that program once more
     if getattr(sys, "frozen", False) or not os.path.basename(sys.executable or "").lower().startswith("python"):
         return None
-    command = [sys.executable, "-I", "-S", os.path.abspath(__file__), os.path.dirname(os.path.dirname(os.path.dirname(llvm.__file__)))]
+    packages = os.path.dirname(os.path.dirname(os.path.dirname(llvm.__file__)))
+    command = [sys.executable, "-I", "-S", os.path.abspath(__file__), packages, str(os.getpid())]
     try:
         # a session of its own: Ctrl-C is for this process, which decides
         process = subprocess.Popen(
@@ -99,7 +102,15 @@ def emit_apart(llvm: Any, request: Request) -> bytes | None:
     return answer[1:]
 
 
+def _end_with(parent: int) -> None:
+    """Ends this process once its parent is gone: killed, that one can no longer stop us, and nobody waits for the code."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
 def _main() -> None:
+    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
     sys.path.append(sys.argv[1])
     import llvmlite.binding as llvm
 
