@@ -312,6 +312,9 @@ def test_what_a_device_does_not_solve_is_said():
     robot = rg.load("double_pendulum")
     with pytest.raises(errors.InputError, match="without limits of torques"):
         rg.solve(swing(limits=rg.Limits(torque=1.0)), direct(device="opencl"))
+    power = swing(limits=rg.Limits(constraints=[rg.Inequality(lambda x, u: x[2] * u[0], upper=10.0)]))
+    with pytest.raises(errors.InputError, match="couple"):
+        rg.solve(power, direct(device="opencl"))
     with pytest.raises(errors.InputError, match="leave device out"):
         rg.MPC(swing(), rg.PDDP(device="opencl"), period=0.01)
     with pytest.raises(errors.InputError, match="more than the problem's 20 steps"):
