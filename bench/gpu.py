@@ -134,10 +134,10 @@ def solvers(arguments: argparse.Namespace) -> list[dict]:
             continue  # the solvers on a device are for fixed bases
         goal = np.zeros(robot.nq + robot.nv)
         problem = rg.Problem(robot, goal, knots - 1, 0.01, costs=[rg.costs.State(goal, weight=1.0), rg.costs.Effort(1e-3)])
-        kernels = solver_kernels(problem.programs)
+        kernels = solver_kernels(problem.programs, direct=True)
         for dtype in arguments.dtypes:
             for arch in arguments.architectures:
-                texts = [kernels.source("cuda", dtype, True), kernels.gradients_source("cuda", dtype, knots)]
+                texts = [kernels.source("cuda", dtype), kernels.gradients_source("cuda", dtype, knots)]
                 texts += [kernels.setup_source("cuda", dtype, fused) for fused in (True, False)]
                 reports = [compile_text(text, arch) for text in texts]
                 found, warnings = {k: v for r, _ in reports for k, v in r.items()}, "\n".join(filter(None, (w for _, w in reports)))

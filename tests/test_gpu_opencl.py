@@ -48,21 +48,27 @@ def check(robot, device, name, count, tolerance=1e-10):
         assert np.max(abs(x - y)) <= tolerance * max(np.max(abs(y)), 1e-300), name
 
 
+BLOCKS = ("rnea", "crba", "minv", "aba", "rnea_derivatives", "aba_derivatives", "fused_gradient", *FRAMED)
+PARTS = ("aba_state_derivatives", "aba_derivatives_factored")  # options of a function, not functions
+
+
+def test_parts_of_a_gradient():
+    robot = rg.load("iiwa14")
+    device = robot.to("opencl")
+    q, v, tau = robot.random(batch=(37,), seed=0)
+    d, f = robot.aba_derivatives(q, v, tau), device.aba_derivatives(q, v, tau, factored=True)
+    two = device.aba_derivatives(q, v, tau, dtau=False)
+    assert two.dtau is None
+    for x, y in ((two.dq, d.dq), (two.dv, d.dv), (f.W @ f.Z_dq, d.dq), (f.W @ f.Z_dv, d.dv)):
+        assert np.max(abs(x - y)) <= 1e-10 * np.max(abs(y))
+
+
 @pytest.mark.parametrize("shape", ["thread", "block"])
 def test_every_function_of_an_arm(shape):
     robot = rg.load("iiwa14", engine="numpy")
     device = robot.to("opencl", shape=shape)
     for name in catalog.FUNCTIONS:
-        if shape == "block" and name not in (
-            "rnea",
-            "crba",
-            "minv",
-            "aba",
-            "rnea_derivatives",
-            "aba_derivatives",
-            "fused_gradient",
-            *FRAMED,
-        ):
+        if name in PARTS or (shape == "block" and name not in BLOCKS):
             continue
         check(robot, device, name, 37)
 

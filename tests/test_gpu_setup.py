@@ -92,7 +92,7 @@ def check_schur(a, problem, at, accuracy):
 def test_launches_of_an_iteration(shim, allow):
     later = dict.fromkeys(("stair", "pcg", "recover", "propagate", "search", "judge"), 1)
     limit, cpu = need(swing(), "solver_setup"), rg.solve(swing()).cost
-    for less, first in ((0, {"setup": 1}), (1, {"expand_thread_kernel": 1, "schur": 1})):
+    for less, first in ((0, {"setup": 1}), (1, {"ahead": 1, "expand_thread_kernel": 1, "schur": 1})):
         counts = []
         for most in (1, 2, 100):
             device = shim()

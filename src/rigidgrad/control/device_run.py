@@ -1,6 +1,6 @@
 """Trajectories on a device: what both solvers there share.
 
-The host only launches kernels; each problem keeps its own account (status, cost, regularisation, …) on the device, takes its own steps and ends when it has ended. A
+The host launches kernels, and renews multipliers between descents; each problem keeps its own account (status, cost, regularisation, …) on the device, takes its own steps and ends when it has ended. A
 round is an iteration or a refused one; problems that have ended sit the other rounds out.
 """
 
@@ -8,58 +8,87 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
+from rigidgrad.algorithms import tangent_maps
+from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.control.augmented import Outer
 from rigidgrad.control.integrators import is_structured, linearize, step
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.programs import Programs
+from rigidgrad.control.programs import Programs, Shapes
 from rigidgrad.control.riccati import trouble
 from rigidgrad.control.solution import Solution
-from rigidgrad.control.system import RobotSystem
+from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.errors import InputError
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.order import best_order
+from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.gpu_solver import CHOICES, CONTROL, OPTIONS, STATUS, Numbers, RobotStep, Session, SolverKernels, open_session
+from rigidgrad.scalars import add, mul
 
 _REGISTERS = 200
 _KNOWN = {"float64": 0.0, "float32": 1e-5}  # how well the cost of a trajectory is known, relatively
 _DOUBTFUL = 4.0  # a fall of so many times that may be lost in the difference of two costs
-BEGIN, RUNNING, DIVERGED, TROUBLE = (STATUS.index(word) for word in ("begin", "running", "diverged", "trouble"))
+BEGIN, RUNNING, CONVERGED, DIVERGED, TROUBLE = (STATUS.index(word) for word in ("begin", "running", "converged", "diverged", "trouble"))
 
 
-_kernels: weakref.WeakKeyDictionary[Programs, SolverKernels] = weakref.WeakKeyDictionary()
+_kernels: weakref.WeakKeyDictionary[Programs, dict[bool, SolverKernels]] = weakref.WeakKeyDictionary()
 _sessions: weakref.WeakKeyDictionary[Programs, dict[tuple, tuple[Session, bool]]] = weakref.WeakKeyDictionary()
 
 
-def solver_kernels(programs: Programs) -> SolverKernels:
+def solver_kernels(programs: Programs, direct: bool = False) -> SolverKernels:
     """What is rendered for a system, an integrator and costs. The last knot is one like the others: costs of the control have no weight there."""
-    if programs not in _kernels:
+    kept = _kernels.setdefault(programs, {})
+    if direct not in kept:
         s = programs.system
-        n, z = s.nx, s.nx + s.nu
+        n, z = s.ndx, s.ndx + s.nu
 
         def expand(a: dict[str, Any]) -> tuple:
             moved, A, B = linearize(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"])
             q = programs.expand(a["x"], a["u"], a["p"])
             F = tuple((*x, *y) for x, y in zip(A, B, strict=True))
+            first: tuple = ()
+            if direct:
+                gap = s.minus(moved, a["ahead"])
+                first, F = (gap,), _carried(s, gap, F)
             columns = list(zip(*q.lux, strict=True)) if q.lux else [()] * n
             H = [(*x, *y) for x, y in zip(q.lxx, columns, strict=True)] + [(*x, *y) for x, y in zip(q.lux, q.luu, strict=True)]
-            return moved, F, (*q.lx, *q.lu), tuple(H)
+            return *first, F, (*q.lx, *q.lu), tuple(H)
 
         def knot(a: dict[str, Any]) -> tuple:
-            return step(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"]), programs.values(a["x"], a["u"], a["p"])[0]
+            moved = step(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"])
+            return moved, add(*programs.values(a["x"], a["u"], a["p"]))
 
-        inputs = {"x": (n,), "u": (s.nu,), "h": (), "p": (programs.parameters,)}
-        outputs = {"next": (n,), "F": (n, z), "g": (z,), "H": (z, z)}
-        _kernels[programs] = SolverKernels(
-            best_order(fuse(record(inputs, outputs, expand)), _REGISTERS),
-            best_order(fuse(record(inputs, {"next": (n,), "cost": ()}, knot)), _REGISTERS),
+        def along(a: dict[str, Any]) -> tuple:
+            return (s.plus(a["x"], tuple(mul(a["alpha"], d) for d in a["dx"])),)
+
+        def recorded(inputs: Shapes, outputs: Shapes, function: Callable[[dict[str, Any]], tuple]) -> Program:
+            return best_order(fuse(record(inputs, outputs, function)), _REGISTERS)
+
+        x, dx = (s.nx,), (n,)
+        inputs = {"x": x, "u": (s.nu,), "h": (), "p": (programs.parameters,)}
+        ahead, gap = ({"ahead": x}, {"gap": dx}) if direct else ({}, {})
+        kept[direct] = SolverKernels(
+            recorded(inputs | ahead, gap | {"F": (n, z), "g": (z,), "H": (z, z)}, expand),
+            recorded(inputs, {"next": x, "cost": ()}, knot),
+            recorded({"x": x, "dx": dx, "alpha": ()}, {"moved": x}, along),
+            recorded({"x": x, "origin": x}, {"dx": dx}, lambda a: (s.minus(a["x"], a["origin"]),)),
+            programs.bounded,
             _robot_step(programs),
         )
-    return _kernels[programs]
+    return kept[direct]
+
+
+def _carried(system: System, gap: Vector, F: Matrix) -> Matrix:
+    """F leads into the tangent space at f(x, u); this brings it to that at the state ahead, `gap` away."""
+    if not isinstance(system, RobotSystem) or system.flat:
+        return F
+    n = system.nv
+    return tangent_maps.block_times(tangent_maps.transport(system.model, tuple(-g for g in gap[:n])), F[:n]) + F[n:]
 
 
 def _robot_step(programs: Programs) -> RobotStep | None:
@@ -74,23 +103,27 @@ class DeviceRun:
     """Trajectories of problems of one kind on a device: arrays, the kernels that both solvers use, and the account of each problem."""
 
     direct = False
+    forgotten: ClassVar[Mapping[str, float]] = {}  # what a descent begins anew, beside what both solvers do
 
     def __init__(self, problems: Sequence[Problem], options: Any, shooting: int, blocks: int, step_sizes: np.ndarray, simulated: int):
         first = problems[0]
-        self._check(first, options.device)
-        self.problems, self.options = problems, options
+        self._check(first)
+        self.problems, self.options = [p.private_copy() for p in problems], options
+        self.outer = [Outer(p, options) for p in self.problems]
+        self.ended = ["iterations"] * len(problems)  # how each did, once it has
         self.shooting, self.blocks, self.step_sizes, self.simulated = shooting, blocks, step_sizes, simulated
         self.count, self.steps, self.knots = len(problems), first.steps, first.steps + 1
-        self.kernels = solver_kernels(first.programs)
+        self.kernels = solver_kernels(first.programs, self.direct)
         self.session, self.fused = self._open(first.programs)
-        P, K, n, m, z = self.count, self.knots, self.kernels.nx, self.kernels.nu, self.kernels.nx + self.kernels.nu
+        P, K, x, n, m, z = self.count, self.knots, self.kernels.nx, self.kernels.ndx, self.kernels.nu, self.kernels.ndx + self.kernels.nu
         a = self.session.array
-        self.x, self.u, self.h, self.p = a(P, K, n), a(P, K, m), a(P, K), a(P, K, first.p.shape[1])
-        self.next, self.F, self.g, self.H = a(P, K, n), a(P, K, n, z), a(P, K, z), a(P, K, z, z)
+        self.x, self.u, self.h, self.p = a(P, K, x), a(P, K, m), a(P, K), a(P, K, first.p.shape[1])
+        self.lower, self.upper, self.held = a(P, K, m), a(P, K, m), a(P, K, m)
+        self.F, self.g, self.H = a(P, K, n, z), a(P, K, z), a(P, K, z, z)
         self.gap, self.step = a(P, K, n), a(P, K, z)
         self.gains, self.closed = a(P, K, m, n + 1), a(P, K, n, n + 1)
         self.end, self.start, self.fine = a(P, blocks, n + 1, n), a(P, blocks, n + 1, n), a(P, blocks)
-        self.X, self.U = a(P, simulated, K, n), a(P, simulated, K, m)
+        self.X, self.U = a(P, simulated, K, x), a(P, simulated, K, m)
         self.C, self.D = a(P, simulated, shooting), a(P, simulated, shooting, n)
         self.alphas, self.none = a(len(step_sizes)), a(1)  # the latter: a step size of 0
         self.control, self.numbers = a(P, len(CONTROL)), a(len(OPTIONS))
@@ -99,13 +132,10 @@ class DeviceRun:
         self.defects: list[list[float]] = [[] for _ in problems]
         self.account = np.zeros((P, len(CONTROL)))
 
-    def _check(self, problem: Problem, device: str) -> None:
-        where = f"device={device!r} solves problems"
-        if problem.constraints or problem.programs.bounded:
-            raise InputError(f"{where} without limits: leave limits out, or solve on the CPU (device=None)")
-        if not problem.system.flat:
-            raise InputError(f"{where} of robots with a fixed base and joints without quaternions: solve this one on the CPU (device=None)")
-        if self.direct and solver_kernels(problem.programs).couples:
+    def _check(self, problem: Problem) -> None:
+        if self.direct and problem.programs.bounded:
+            raise InputError("the direct method on a device is without limits of torques: take rg.PDDP, or the CPU (device=None)")
+        if self.direct and solver_kernels(problem.programs, True).couples:
             raise InputError(
                 "the direct method on a device is for costs that do not couple states and controls, as Effort(reference='gravity') does: "
                 "take rg.PDDP, or the CPU (device=None)"
@@ -123,7 +153,7 @@ class DeviceRun:
             def entries(*names: str) -> dict[str, tuple[int, int]]:
                 return {name: (k.threads(name), k.shared_numbers(name, self.knots) * size) for name in names}
 
-            session.load(k.source(session.language, o.dtype, self.direct), entries(*k.entries(self.direct)))
+            session.load(k.source(session.language, o.dtype), entries(*k.entries()))
             fused = self.direct and k.fuses(o.dtype, session.shared_limit())
             if self.direct:
                 session.load(k.setup_source(session.language, o.dtype, fused), entries(*k.setup_entries(fused)))
@@ -135,7 +165,6 @@ class DeviceRun:
         """Those of both solvers, and those of one."""
         o = self.options
         options = {
-            "tolerance": max(o.tolerance, _KNOWN[o.dtype]),
             "accept_low": o.accept[0],
             "accept_high": o.accept[1],
             "rho_low": o.regularization[0],
@@ -155,18 +184,23 @@ class DeviceRun:
     def expand(self) -> None:
         rows = self.count * self.knots
         items = -(-rows // self.kernels.threads(self.kernels.expansion.entry))
-        self.launch(self.kernels.expansion.entry, items, rows, self.x, self.u, self.h, self.p, self.next, self.F, self.g, self.H)
+        arguments = self.x, self.u, self.h, self.p, *self.between(), self.F, self.g, self.H
+        self.launch(self.kernels.expansion.entry, items, rows, *arguments)
+
+    def between(self) -> tuple[Numbers, ...]:
+        """Of the expansion, what it takes and gives between the parameters and F."""
+        return ()
 
     def backward(self) -> None:
         sizes = self.count, self.steps, self.blocks
-        inputs = self.control, self.F, self.g, self.H, self.gap, self.end
-        self.launch("solver_backward", self.count * self.blocks, *sizes, *inputs, self.start, self.gains, self.closed, self.fine)
+        inputs = self.control, self.F, self.g, self.H, self.gap, self.end, self.u, self.lower, self.upper
+        self.launch("solver_backward", self.count * self.blocks, *sizes, *inputs, self.held, self.start, self.gains, self.closed, self.fine)
 
-    def roll_out(self, shooting: int, alphas: Numbers, count: int) -> None:
+    def roll_out(self, shooting: int, alphas: Numbers, count: int, gaps: bool = False) -> None:
         simulations = self.count * count * shooting
         items = -(-simulations // self.kernels.threads("solver_roll_out"))
-        sizes = self.count, self.steps, shooting, self.blocks, count, self.simulated
-        inputs = self.control, self.fine, alphas, self.h, self.p, self.x, self.u, self.gains, self.step
+        sizes = self.count, self.steps, shooting, self.blocks, count, self.simulated, int(gaps)
+        inputs = self.control, self.fine, alphas, self.h, self.p, self.x, self.u, self.lower, self.upper, self.gains, self.step, self.gap
         self.launch("solver_roll_out", items, *sizes, *inputs, self.X, self.U, self.C, self.D)
         known = self.numbers, alphas, self.fine, self.g, self.H, self.step, self.X, self.U, self.C, self.D, self.start
         self.launch("solver_select", self.count, *sizes, *known, self.control, self.x, self.u, self.gap, self.end)
@@ -200,21 +234,25 @@ class DeviceRun:
         started = time.perf_counter()
         self.bring()
         self.begin()
-        if self.options.iterations:
-            while (self.status == RUNNING).any():
-                self.round()
-                self.read_account()
-        ended = self.status.copy()
+        for k in np.flatnonzero(self.status == DIVERGED).tolist():
+            self.ended[k] = "diverged"
+        self.begin_descents()
+        while self.options.iterations and (running := self.status == RUNNING).any():
+            self.round()
+            self.read_account()
+            self.after_descents(running & (self.status != RUNNING))
         self.finish()
-        return self.solutions(ended, time.perf_counter() - started)
+        return self.solutions(time.perf_counter() - started)
 
     def bring(self) -> None:
         """Takes the problems' numbers to the device."""
         ps = self.problems
         self.h.write(np.array([np.full(self.knots, p.dt) for p in ps]))
-        self.p.write(np.array([p.p for p in ps]))
+        self.p.write(np.array([p.with_last_control() for p in ps]))
         self.x.write(np.array([np.tile(p.start, (self.knots, 1)) for p in ps]))
-        self.u.write(np.array([np.concatenate([p.guess, np.zeros((1, p.guess.shape[1]))]) for p in ps]))
+        self.u.write(np.array([with_last_row(p.guess) for p in ps]))
+        for own, which in ((self.lower, 0), (self.upper, 1)):
+            own.write(np.array([with_last_row(p.bounds[which]) for p in ps]))
         self.alphas.write(self.step_sizes)
         self.write_account(slice(None), fresh=1, negligible=[p.negligible() for p in ps])
 
@@ -222,6 +260,54 @@ class DeviceRun:
         """The states that the guess of controls leads to."""
         self.roll_out(1, self.none, 1)
         self.read_account()
+
+    # --- constraints: the policy is the CPU's -------------------------------------------------------------------------------------------
+
+    def begin_descents(self) -> None:
+        """Multipliers, penalties and tolerances for the first descents."""
+        alive = np.flatnonzero(self.status == RUNNING).tolist()
+        x, u = self.trajectories()
+        for k in alive:
+            self.outer[k].begin(x[k], u[k])
+        self.descend(alive, x, u)
+
+    def after_descents(self, ended: np.ndarray) -> None:
+        """Of problems whose descents have ended, the final status; or another descent, with new multipliers."""
+        for k in np.flatnonzero(ended).tolist():
+            self.ended[k] = self.word(k)
+        alive = ended & (self.status != DIVERGED)
+        if not (self.problems[0].constraints and alive.any()):
+            return
+        self.settle(alive)
+        x, u = self.trajectories()
+        numbers, done = np.flatnonzero(alive).tolist(), self.column("iterations_done").astype(int)
+        for k in numbers:
+            self.ended[k] = self.outer[k].after(self.ended[k], x[k], u[k], int(done[k]))
+        self.descend([k for k in numbers if not self.ended[k]], x, u)
+
+    def descend(self, numbers: list[int], x: np.ndarray, u: np.ndarray) -> None:
+        """Problems of these numbers begin a descent from where they are."""
+        tolerance = np.array([max(self.outer[k].tolerance, _KNOWN[self.options.dtype]) for k in numbers])
+        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32 knows no better
+        loose = (tolerance > self.options.tolerance) | (not self.problems[0].constraints)
+        self.write_account(numbers, tolerance=tolerance, loose=loose)
+        if numbers and self.problems[0].constraints:
+            self.p.write(np.array([p.with_last_control() for p in self.problems]))
+            J = [float(self.problems[k].evaluate(x[k], u[k])[1].sum()) for k in numbers]
+            self.write_account(numbers, status=RUNNING, cost=J, fresh=1, rho=0, again=0, last_try=0, least=0, refused=0, **self.forgotten)
+
+    def settle(self, ended: np.ndarray) -> None:
+        """Closes what defects there are, so that constraints are judged on a motion."""
+        raise NotImplementedError
+
+    def trajectories(self) -> tuple[np.ndarray, np.ndarray]:
+        """x (problems, steps + 1, nx) and u (problems, steps, nu)."""
+        return self.x.read().astype(float), self.u.read().astype(float)[:, :-1]
+
+    def word(self, k: int) -> str:
+        """How a descent ended."""
+        number = self.status[k]
+        return STATUS[number] if number != TROUBLE else trouble(tuple(a.read()[k] for a in (self.F, self.g, self.H)))
 
     def note_first(self) -> None:
         for history, cost in zip(self.history, self.column("cost"), strict=True):
@@ -237,23 +323,26 @@ class DeviceRun:
         raise NotImplementedError
 
     def close(self, which: np.ndarray) -> None:
-        """Simulates from the start with the gains around the trajectory: what comes out has no defects."""
+        """Simulates from the start with the gains around the trajectory: what comes out has no defects. Accounts stay as they are."""
         if which.any():
-            self.write_account(which, status=BEGIN)
+            kept = self.account.copy()
+            self.write_account(slice(None), status=np.where(which, BEGIN, DIVERGED))  # the others sit it out
             self.roll_out(1, self.none, 1)
+            self.account = kept
+            self.control.write(kept)
 
-    def solutions(self, ended: np.ndarray, seconds: float) -> list[Solution]:
+    def solutions(self, seconds: float) -> list[Solution]:
         x, u, gains = (a.read().astype(float) for a in (self.x, self.u, self.gains))
         done, found = self.column("iterations_done").astype(int), []
-        for k, p in enumerate(self.problems):
-            status = STATUS[ended[k]]
-            if ended[k] == TROUBLE:
-                status = trouble(tuple(a.read()[k] for a in (self.F, self.g, self.H)))
-            if ended[k] == RUNNING:  # there was no iteration to be done
-                status = "iterations"
+        for k, (p, status) in enumerate(zip(self.problems, self.ended, strict=True)):
             stats = {"seconds": {"device": seconds}, "history": self.history[k], "steps": self.steps_taken[k]} | self.more_stats(k)
             found.append(Solution.of(p, status, x[k], u[k, :-1], gains[k, :-1, :, :-1].copy(), int(done[k]), stats))
         return found
 
     def more_stats(self, k: int) -> dict[str, Any]:
         return {}
+
+
+def with_last_row(rows: np.ndarray) -> np.ndarray:
+    """Rows of the steps, and zeros for the last knot."""
+    return np.concatenate([rows, np.zeros((1, rows.shape[1]))])

@@ -352,8 +352,7 @@ class Run:
         """What is left of the defects goes into a roll-out, so that constraints are judged on a motion; where that leads elsewhere, they stay."""
         before = self.x.copy(), self.u.copy()
         self.timed("roll_out", self.roll_out)
-        J = self.problem.evaluate(self.x, self.u)[1].sum()
-        if not (np.isfinite(self.x).all() and abs(J - self.J) <= _ELSEWHERE * abs(self.J)):
+        if leads_elsewhere(self.J, self.problem, self.x, self.u):
             self.x[:], self.u[:] = before
 
     def finish(self, status: str) -> Solution:
@@ -390,6 +389,11 @@ class Run:
                 break
         self.simulate(self.x, self.u)
         self.x[:], self.u[:] = self.simulation.x, self.simulation.u
+
+
+def leads_elsewhere(J: float, problem: Problem, x: np.ndarray, u: np.ndarray) -> bool:
+    """Whether a roll-out is another motion than the one with defects, whose cost with penalties was J."""
+    return not (np.isfinite(x).all() and abs(problem.evaluate(x, u)[1].sum() - J) <= _ELSEWHERE * abs(J))
 
 
 def transport(problem: Problem, A: np.ndarray, B: np.ndarray, gap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -115,6 +115,24 @@ class PDDP:
         return solution
 
 
+def check_blocks(problem: Problem, options: PDDP) -> None:
+    """Raises where a problem cannot be cut into these shooting blocks."""
+    for blocks in (options.M_f, options.M_b):
+        if blocks > problem.steps:
+            raise InputError(f"{blocks} blocks are more than the problem's {problem.steps} steps")
+    if problem.guess_states is not None and (options.M_f > 1 or options.M_b > 1):
+        raise InputError("a guess of states needs blocks=1; leave the states out, or the blocks")
+
+
+def guess_with_gaps(problem: Problem) -> tuple[np.ndarray, np.ndarray, float]:
+    """The guess of states x (steps + 1, nx), its gaps f(x_k, u_k) ⊖ x_{k+1} and its cost with penalties."""
+    assert problem.guess_states is not None
+    x = problem.guess_states.copy()
+    x[0] = problem.start
+    after, costs = problem.evaluate(x, problem.guess)
+    return x, problem.minus(after, x[1:]), float(costs.sum())
+
+
 class Iterate(NamedTuple):
     """Where a run is: states x (N + 1, nx), controls u (N, nu), gains as the backward pass lays them out, the cost J with penalties, and how many iterations led there."""
 
@@ -135,14 +153,10 @@ class Run:
     def __init__(self, problem: Problem, options: PDDP):
         if options.device is not None:
             raise InputError("this runs on the CPU: leave device out; rg.solve takes it")
-        for blocks in (options.M_f, options.M_b):
-            if blocks > problem.steps:
-                raise InputError(f"{blocks} blocks are more than the problem's {problem.steps} steps")
+        check_blocks(problem, options)
         self.problem, self.options = problem.private_copy(), options
         problem = self.problem
         self.gaps = problem.guess_states is not None
-        if self.gaps and (options.M_f > 1 or options.M_b > 1):
-            raise InputError("a guess of states needs blocks=1; leave the states out, or the blocks")
         self.alphas, self.choice = options.step_sizes, Search(options)
         self.backward = Backward(problem, options.M_b, options.dtype, gaps=self.gaps or options.M_f > 1, second_order=options.second_order)
         self.forward = Forward(problem, self.backward, self.alphas, options.M_f, self.gaps)
@@ -202,12 +216,8 @@ class Run:
         self.backward.gains[:] = 0.0
         f.gap[:] = 0.0
         if self.gaps:
-            assert p.guess_states is not None
-            f.x[:], f.u[:] = p.guess_states, p.guess
-            f.x[0] = p.start
-            after, costs = p.evaluate(f.x, f.u)
-            f.gap[:] = p.minus(after, f.x[1:])
-            self.J = float(costs.sum())
+            f.x[:], f.gap[:], self.J = guess_with_gaps(p)
+            f.u[:] = p.guess
         else:
             self.roll_out(p.guess)
         self.cost, self.negligible = p.cost(f.x, f.u), p.negligible()

@@ -453,6 +453,14 @@ class Problem:
         lower[-1, last], upper[-1, last] = -_FAR, _FAR
         return c, lower, upper
 
+    def with_last_control(self) -> np.ndarray:
+        """Parameters of all knots for those that give the last one a control, too: it is free of constraints that use it."""
+        columns, last = self.programs.columns, self.programs.controlled
+        p = self.p.copy()
+        for name, value in (("lower", -_FAR), ("upper", _FAR), ("multiplier", 0.0), ("penalty", 1.0), ("softness", _SHARP)):
+            p[-1, columns[name][last]] = value
+        return p
+
     # --- functions over whole trajectories -----------------------------------------------------------------------------------------------
 
     def linearize(self, x: np.ndarray, u: np.ndarray) -> Expansion:

@@ -39,7 +39,7 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     if problems and getattr(chosen, "device", None) is not None:
         from rigidgrad.control.device import solve_on_device
 
-        return solve_on_device(problems, chosen)
+        return [_again(chosen, p, s) for p, s in zip(problems, solve_on_device(problems, chosen), strict=True)]
     workers = min(thread_count(threads), len(problems))
     alike: dict[tuple, list[int]] = {}
     for k, p in enumerate(problems):
@@ -61,8 +61,11 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
 
 
 def _solve(solver: Solver, problem: Problem) -> Solution:
-    """A solve, and if the default guess runs away, another from states held at the start: gains then keep what open loop does not."""
-    solution = solver.solve(problem)
+    return _again(solver, problem, solver.solve(problem))
+
+
+def _again(solver: Solver, problem: Problem, solution: Solution) -> Solution:
+    """The solution, or, if the default guess ran away, another from states held at the start: gains then keep what open loop does not."""
     if not _retry(solver, problem, solution):
         return solution
     other = problem.with_held_states()
@@ -77,7 +80,7 @@ def _solve(solver: Solver, problem: Problem) -> Solution:
 
 
 def _retry(solver: Solver, problem: Problem, solution: Solution) -> bool:
-    return solution.status == "diverged" and isinstance(solver, PDDP) and solver.device is None and problem.with_held_states() is not None
+    return solution.status == "diverged" and isinstance(solver, PDDP) and problem.with_held_states() is not None
 
 
 def _checked(problems: Any) -> list[Problem]:

@@ -7,6 +7,7 @@ Schur complement, conjugate gradients) are the work of whole blocks of threads; 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,25 +25,31 @@ CHOICES = ("largest", "best", "balanced")
 # what a problem keeps on the device from kernel to kernel
 CONTROL = (
     *("status", "cost", "rho", "sigma", "iterations_done", "fresh", "again", "last_try", "alpha", "largest_defect", "negligible"),
-    *("first_cost", "least", "refused", "solved", "linear_iterations"),
+    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose"),
 )
 # what is the same for all problems
 OPTIONS = (
-    *("tolerance", "accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
-    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance"),
+    *("accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
+    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained"),
 )
 # kernels of solver_ddp.h and of solver_direct.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
-_DIRECT = ("solver_recover", "solver_propagate", "solver_search", "solver_judge")
+_DIRECT = ("solver_ahead", "solver_recover", "solver_propagate", "solver_search", "solver_judge")
 _SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller share of its diagonal entry is rounding
 
 
 @dataclass(frozen=True)
 class SolverKernels:
-    """The kernels for problems whose knots have these Programs: `expand` (x, u, h, p) → (next, F, g, H), `knot` (x, u, h, p) → (next, cost); and this step, if it is a robot's."""
+    """The kernels for problems whose knots have these Programs: `expand` (x, u, h, p) → (F, g, H) or, for the direct method, (x, u, h, p, ahead) → (gap, F, g, H),
+    with the state `ahead` at the next knot; `knot` (x, u, h, p) → (next, cost), `moved` (x, dx, alpha) → x ⊕ alpha dx, `apart` (x, origin) → x ⊖ origin; and this
+    step, if it is a robot's. `bounded`: controls are clamped to bounds.
+    """
 
     expand: Program
     knot: Program
+    moved: Program
+    apart: Program
+    bounded: bool = False
     step: RobotStep | None = None
 
     @property
@@ -50,8 +57,17 @@ class SolverKernels:
         return math.prod(self.knot.inputs["x"])
 
     @property
+    def ndx(self) -> int:
+        return math.prod(self.apart.outputs["dx"])
+
+    @property
     def nu(self) -> int:
         return math.prod(self.knot.inputs["u"])
+
+    @property
+    def direct(self) -> bool:
+        """Whether they are those of the direct method; else of parallel DDP."""
+        return "ahead" in self.expand.inputs
 
     @property
     def parameters(self) -> int:
@@ -60,9 +76,9 @@ class SolverKernels:
     @property
     def couples(self) -> bool:
         """Whether costs couple states and controls."""
-        rows = self.nx + self.nu
+        n, rows = self.ndx, self.ndx + self.nu
         marks = self.expand.pattern()["H"]
-        return any(marks[i * rows + j] for i in range(self.nx) for j in range(self.nx, rows))
+        return any(marks[i * rows + j] for i in range(n) for j in range(n, rows))
 
     @cached_property
     def _thread(self) -> ThreadFunction:
@@ -93,7 +109,7 @@ class SolverKernels:
 
     def shared_numbers(self, entry: str, knots: int) -> int:
         """Places of shared memory that a block of that kernel needs."""
-        n, m = self.nx, self.nu
+        n, m = self.ndx, self.nu
         z, reduce = n + m, GROUP + GROUP // 8
         select = reduce + 5 * STEP_SIZES + 2
         schur = 4 * n * n + 2 * m * m + n * m + 4 * n + 2 * m
@@ -102,7 +118,7 @@ class SolverKernels:
             return self._fused.shared_numbers(schur)
         sizes = {
             self.expansion.entry: self._thread.shared_numbers,
-            "solver_backward": (n + m) * (n + 1) + (n + m) * (z + 1),
+            "solver_backward": (n + m) * (n + 1) + (n + m) * (z + 1) + (m * (z + 1) + 4 * m if self.bounded else 0),
             "solver_consensus": 2 * n,
             "solver_select": select,
             "solver_schur": schur,
@@ -114,23 +130,22 @@ class SolverKernels:
         }
         return sizes.get(entry, 0)
 
-    def entries(self, direct: bool) -> tuple[str, ...]:
+    def entries(self) -> tuple[str, ...]:
         """Names of the kernels of `source`."""
-        return (self.expansion.entry, *_DDP, *(_DIRECT if direct else ()))
+        return (self.expansion.entry, *_DDP, *(_DIRECT if self.direct else ()))
 
     def setup_entries(self, fused: bool) -> tuple[str, ...]:
         """Names of the kernels of `setup_source`."""
         return ("solver_setup" if fused else "solver_schur", "solver_stair")
 
-    def source(self, language: str, dtype: str, direct: bool) -> str:
+    def source(self, language: str, dtype: str) -> str:
         """All kernels but those of the direct method's linear system, for trajectories of any length."""
-        step = ThreadFunction("knot", self.knot)
-        ins, outs = argument_names(step.inputs, step.outputs)
         parts = [
             *self._beginning(language, dtype, 0),
             self.expansion.text(),
-            thread.render_state(step, "knot", ins, outs, in_global=("p",)),
-            *(_code(name) for name in ("solver_ddp", *(["solver_direct"] if direct else []))),
+            _state_function("knot", self.knot, in_global=("p",)),
+            *self._manifold(),
+            *(_code(name) for name in ("solver_controls", "solver_ddp", *(["solver_direct"] if self.direct else []))),
         ]
         return "\n".join([*parts, ""])
 
@@ -142,21 +157,32 @@ class SolverKernels:
         if fused:
             assert self._fused
             parts.append(self._fused.text(schur))
+        else:
+            parts += self._manifold()
         return "\n".join([*parts, _code("solver_schur"), _code("solver_fused" if fused else "solver_split"), ""])
 
     def gradients_source(self, language: str, dtype: str, knots: int) -> str:
         """The conjugate gradients, for trajectories of this length."""
         return "\n".join([*self._beginning(language, dtype, knots), _code("solver_pcg"), ""])
 
+    def _manifold(self) -> list[str]:
+        return [_state_function("moved", self.moved), _state_function("apart", self.apart), _code("solver_manifold")]
+
     def _beginning(self, language: str, dtype: str, knots: int) -> list[str]:
-        sizes = {"NX": self.nx, "NU": self.nu, "NZ": self.nx + self.nu, "NP": self.parameters, "KNOTS": knots}
+        sizes = {"NX": self.nx, "ND": self.ndx, "NU": self.nu, "NZ": self.ndx + self.nu, "NP": self.parameters, "KNOTS": knots}
         groups = {"GROUP": GROUP, "ROLL_GROUP": ROLL_GROUP, "SMALL_GROUP": SMALL_GROUP, "STEP_SIZES": STEP_SIZES}
         numbers = {f"{k.upper()}_NUMBERS": self.shared_numbers(f"solver_{k}", knots) for k in ("backward", "select", "schur", "pcg")}
-        defined = sizes | groups | numbers | {"CONTROLS": len(CONTROL)}
+        defined = sizes | groups | numbers | {"CONTROLS": len(CONTROL), "BOUNDED": int(self.bounded)}
         for words in (STATUS, CONTROL, OPTIONS, CHOICES):
             defined |= {word.upper(): i for i, word in enumerate(words)}
         lines = [f"#define {k} {v}" for k, v in defined.items()] + [f"#define SINGULAR ((real){_SINGULAR[dtype]!r})"]
         return [prelude(language, dtype), "\n".join(lines), _code("solver")]
+
+
+def _state_function(name: str, program: Program, in_global: Collection[str] = ()) -> str:
+    """`{name}_state`, of one thread."""
+    f = ThreadFunction(name, program)
+    return thread.render_state(f, name, *argument_names(f.inputs, f.outputs), in_global=in_global)
 
 
 def _code(name: str) -> str:

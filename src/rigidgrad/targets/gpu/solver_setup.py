@@ -28,7 +28,7 @@ class RobotStep:
 
 @dataclass(frozen=True)
 class FusedSetup:
-    """What `code/solver_fused.h` is rendered with: the step, and the costs among the results of `expand` (x, u, h, p) → (next, F, g, H)."""
+    """What `code/solver_fused.h` is rendered with: the step, and the costs g, H that the results of `expand` end with."""
 
     step: RobotStep
     expand: Program

@@ -1,9 +1,10 @@
-/* Solvers of trajectories. NX states, NU controls, NZ = NX + NU, NP parameters of a knot; a problem has steps + 1 knots, and the knots of all problems are rows of one
-   array. A knot's F (NX, NZ) is [A B], g (NZ) and H (NZ, NZ) are the gradient and the Hessian of its cost. The threads of a block talk through shared memory alone;
+/* Solvers of trajectories. A state has NX numbers and its tangent ND; NU controls, NZ = ND + NU, NP parameters of a knot; a problem has steps + 1 knots, and the knots of all problems are rows of one
+   array. A knot's F (ND, NZ) is [A B], g (NZ) and H (NZ, NZ) are the gradient and the Hessian of its cost, in tangents. The threads of a block talk through shared memory alone;
    what one kernel writes to global memory for others, the next kernel reads. */
 #define FINITE(x) ((x) - (x) == 0)
 
 DEVICE real magnitude(real x) { return x < 0 ? -x : x; }
+DEVICE real within(real x, real low, real high) { return x < low ? low : high < x ? high : x; }
 DEVICE real beyond(real x, real least) { return x > least ? x - least : (real)0; }
 
 /* where block b of the knots begins; the longer ones come first */

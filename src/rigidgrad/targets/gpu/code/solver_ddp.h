@@ -1,15 +1,23 @@
 /* Parallel differential dynamic programming (Plancher 2022, Algorithm 2). */
-#define VALUE (NX * (NX + 1)) /* a cost-to-go: V_xx, then V_x */
-#define GAINS (NU * (NX + 1)) /* of a knot: rows of K, each with its kappa behind */
-#define CLOSED (NX * (NX + 1)) /* of a knot: rows of A + B K, each with its number of d + B kappa behind */
+#define VALUE (ND * (ND + 1)) /* a cost-to-go: V_xx, then V_x */
+#define GAINS (NU * (ND + 1)) /* of a knot: rows of K, each with its kappa behind */
+#define CLOSED (ND * (ND + 1)) /* of a knot: rows of A + B K, each with its number of d + B kappa behind */
+#define CLOSED_GAP ((real)1e-12) /* gaps below are none */
 
 /* The backward pass over a block of knots by a block of threads (2.7-2.9, 4.3-4.5). Blocks begin with the cost-to-go `end` that the iteration before left there; the
-   first time a problem is one block, and hands it through. Also what makes the consensus sweep short: A + B K and d + B kappa. */
+   first time a problem is one block, and hands it through. Also what makes the consensus sweep short: A + B K and d + B kappa. The bounds it keeps to are those that controls are
+   at now (projected Newton, Bertsekas 1982): others may step over theirs, and roll-outs clamp them. `held` is what it found of them the last time. */
 KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBAL const real *control, GLOBAL const real *F, GLOBAL const real *g,
-                                      GLOBAL const real *H, GLOBAL const real *gap, GLOBAL const real *end, GLOBAL real *start, GLOBAL real *gains,
-                                      GLOBAL real *closed, GLOBAL real *fine) {
+                                      GLOBAL const real *H, GLOBAL const real *gap, GLOBAL const real *end, GLOBAL const real *u, GLOBAL const real *lower,
+                                      GLOBAL const real *upper, GLOBAL real *held, GLOBAL real *start, GLOBAL real *gains, GLOBAL real *closed,
+                                      GLOBAL real *fine) {
   ARENA(s, BACKWARD_NUMBERS);
-  LOCAL real *V = s, *U = V + VALUE, *W = U + NU * (NZ + 1), *K = W + NX * (NZ + 1), *diagonal = K, *Z = U; /* K and Z follow the others in time */
+  LOCAL real *V = s, *U = V + VALUE, *W = U + NU * (NZ + 1), *K = W + ND * (NZ + 1), *diagonal = K, *Z = U; /* K and Z follow the others in time */
+#if BOUNDED
+  LOCAL real *box = K + GAINS, *E = box + 4 * NU;
+#else
+  LOCAL real *E = U;
+#endif
   for (int item = BID; item < problems * blocks; item += NBLK) {
     const int problem = item / blocks, block = item % blocks;
     GLOBAL const real *c = control + problem * CONTROLS;
@@ -19,7 +27,7 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
     const int first = fresh ? 0 : block_start(steps, blocks, block), last = block_start(steps, blocks, block + 1), knots = steps + 1;
     if (block == blocks - 1) {
       const size_t row = (size_t)problem * knots + steps;
-      for (int t = TID; t < VALUE; t += NTHR) st(V, t, t < NX * NX ? H[row * NZ * NZ + (t / NX) * NZ + t % NX] : g[row * NZ + t - NX * NX]);
+      for (int t = TID; t < VALUE; t += NTHR) st(V, t, t < ND * ND ? H[row * NZ * NZ + (t / ND) * NZ + t % ND] : g[row * NZ + t - ND * ND]);
     } else {
       for (int t = TID; t < VALUE; t += NTHR) st(V, t, end[(size_t)item * VALUE + t]);
     }
@@ -27,40 +35,47 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
     int ok = 1, before = block;
     for (int k = last - 1; k >= first && ok; --k) {
       const size_t row = (size_t)problem * knots + k;
-      GLOBAL const real *f = F + row * NX * NZ, *d = gap + row * NX;
+      GLOBAL const real *f = F + row * ND * NZ, *d = gap + row * ND;
       /* W = V [A B], and V_x + V d behind */
-      for (int t = TID; t < NX * (NZ + 1); t += NTHR) {
+      for (int t = TID; t < ND * (NZ + 1); t += NTHR) {
         const int i = t / (NZ + 1), j = t % (NZ + 1);
-        real y = j < NZ ? (real)0 : ld(V, NX * NX + i);
-        for (int l = 0; l < NX; ++l) y = FMA(ld(V, i * NX + l), j < NZ ? f[l * NZ + j] : d[l], y);
+        real y = j < NZ ? (real)0 : ld(V, ND * ND + i);
+        for (int l = 0; l < ND; ++l) y = FMA(ld(V, i * ND + l), j < NZ ? f[l * NZ + j] : d[l], y);
         st(W, t, y);
       }
       SYNC
       /* rows of the control of Q, regularised */
       GLOBAL const real *h = H + row * NZ * NZ;
       for (int t = TID; t < NU * (NZ + 1); t += NTHR) {
-        const int i = NX + t / (NZ + 1), j = t % (NZ + 1);
+        const int i = ND + t / (NZ + 1), j = t % (NZ + 1);
         real y = j < NZ ? h[i * NZ + j] : g[row * NZ + i], more = 0;
-        for (int l = 0; l < NX; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + j), y);
+        for (int l = 0; l < ND; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + j), y);
         if (rho > 0 && j < NZ)
-          for (int l = 0; l < NX; ++l) more = FMA(f[l * NZ + i], f[l * NZ + j], more);
+          for (int l = 0; l < ND; ++l) more = FMA(f[l * NZ + i], f[l * NZ + j], more);
         st(U, t, FMA(rho, more, y));
-        if (j == i) st(diagonal, i - NX, y);
+        if (j == i) st(diagonal, i - ND, y);
       }
+#if BOUNDED
+      for (int i = TID; i < NU; i += NTHR) {
+        const real now = u[row * NU + i], below = lower[row * NU + i] - now, above = upper[row * NU + i] - now, last_time = held[row * NU + i];
+        st(box, i, below >= 0 ? below : -FAR);
+        st(box, NU + i, above <= 0 ? above : FAR);
+        st(box, 2 * NU + i, (last_time > 0 && above <= 0) || (last_time < 0 && below >= 0) ? last_time : (real)0);
+      }
+#endif
       SYNC
-      /* Gauss-Jordan without touching a pivot's own column: then nobody writes what others read */
-      for (int j = 0; j < NU; ++j) {
-        const real pivot = ld(U, j * (NZ + 1) + NX + j);
-        if (!(pivot > SINGULAR * magnitude(ld(diagonal, j)))) ok = 0;
-        for (int t = TID; t < NU * (NZ + 1); t += NTHR) {
-          const int i = t / (NZ + 1), l = t % (NZ + 1);
-          if (i != j && (l < NX || l > NX + j)) st(U, t, FMA(-ld(U, i * (NZ + 1) + NX + j) / pivot, ld(U, j * (NZ + 1) + l), ld(U, t)));
-        }
-        SYNC
-      }
+#if BOUNDED
+      ok = eliminate_within(U, E, box, diagonal);
+      for (int i = TID; i < NU; i += NTHR) held[row * NU + i] = ld(box, 3 * NU + i);
+#else
+      ok = eliminate(U, diagonal);
+#endif
       for (int t = TID; t < GAINS; t += NTHR) {
-        const int i = t / (NX + 1), j = t % (NX + 1);
-        const real y = -ld(U, i * (NZ + 1) + (j < NX ? j : NZ)) / ld(U, i * (NZ + 1) + NX + i);
+        const int i = t / (ND + 1), j = t % (ND + 1);
+        real y = -ld(E, i * (NZ + 1) + (j < ND ? j : NZ)) / ld(E, i * (NZ + 1) + ND + i);
+#if BOUNDED
+        if (j == ND) y = within(y, ld(box, i), ld(box, NU + i)); /* should the set not have settled */
+#endif
         st(K, t, y);
         gains[row * GAINS + t] = y;
       }
@@ -68,11 +83,11 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
       /* what K leaves of A and d; and V times that, in place of V A and V d. V_xx and V_x are computed from there: in float32, the difference of Q_xx and what the
          controls take from it would not even be positive */
       for (int t = TID; t < CLOSED; t += NTHR) {
-        const int i = t / (NX + 1), j = t % (NX + 1), own = i * (NZ + 1) + (j < NX ? j : NZ);
-        real y = j < NX ? f[i * NZ + j] : d[i], w = ld(W, own);
+        const int i = t / (ND + 1), j = t % (ND + 1), own = i * (NZ + 1) + (j < ND ? j : NZ);
+        real y = j < ND ? f[i * NZ + j] : d[i], w = ld(W, own);
         for (int a = 0; a < NU; ++a) {
-          y = FMA(f[i * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
-          w = FMA(ld(W, i * (NZ + 1) + NX + a), ld(K, a * (NX + 1) + j), w);
+          y = FMA(f[i * NZ + ND + a], ld(K, a * (ND + 1) + j), y);
+          w = FMA(ld(W, i * (NZ + 1) + ND + a), ld(K, a * (ND + 1) + j), w);
         }
         closed[row * CLOSED + t] = y;
         st(W, own, w);
@@ -80,24 +95,24 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
       SYNC
       /* Q_ux + Q_uu K and Q_u + Q_uu kappa: nothing, but for the regularisation and rounding */
       for (int t = TID; t < GAINS; t += NTHR) {
-        const int i = t / (NX + 1), j = t % (NX + 1);
-        real y = j < NX ? h[(NX + i) * NZ + j] : g[row * NZ + NX + i];
-        for (int a = 0; a < NU; ++a) y = FMA(h[(NX + i) * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
-        for (int l = 0; l < NX; ++l) y = FMA(f[l * NZ + NX + i], ld(W, l * (NZ + 1) + (j < NX ? j : NZ)), y);
+        const int i = t / (ND + 1), j = t % (ND + 1);
+        real y = j < ND ? h[(ND + i) * NZ + j] : g[row * NZ + ND + i];
+        for (int a = 0; a < NU; ++a) y = FMA(h[(ND + i) * NZ + ND + a], ld(K, a * (ND + 1) + j), y);
+        for (int l = 0; l < ND; ++l) y = FMA(f[l * NZ + ND + i], ld(W, l * (NZ + 1) + (j < ND ? j : NZ)), y);
         st(Z, t, y);
       }
       SYNC
       for (int t = TID; t < VALUE; t += NTHR) {
-        const int vector = t >= NX * NX, i = vector ? t - NX * NX : t / NX, j = vector ? NX : t % NX;
+        const int vector = t >= ND * ND, i = vector ? t - ND * ND : t / ND, j = vector ? ND : t % ND;
         if (j < i) continue;
         real y = vector ? g[row * NZ + i] : h[i * NZ + j];
         for (int a = 0; a < NU; ++a) {
-          y = FMA(h[i * NZ + NX + a], ld(K, a * (NX + 1) + j), y);
-          y = FMA(ld(K, a * (NX + 1) + i), ld(Z, a * (NX + 1) + j), y);
+          y = FMA(h[i * NZ + ND + a], ld(K, a * (ND + 1) + j), y);
+          y = FMA(ld(K, a * (ND + 1) + i), ld(Z, a * (ND + 1) + j), y);
         }
-        for (int l = 0; l < NX; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + (vector ? NZ : j)), y);
+        for (int l = 0; l < ND; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + (vector ? NZ : j)), y);
         st(V, t, y);
-        if (!vector && i != j) st(V, j * NX + i, y);
+        if (!vector && i != j) st(V, j * ND + i, y);
       }
       SYNC
       if (k == block_start(steps, blocks, before)) {
@@ -113,23 +128,23 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
 /* The step of a whole alpha by the linearised dynamics, a block of threads a problem: rows [dx du] of all knots (4.7). A step of alpha is alpha times that. */
 KERNEL THREADS(GROUP) solver_consensus(int problems, int steps, int blocks, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *gains,
                                        GLOBAL const real *closed, GLOBAL real *step) {
-  ARENA(s, 2 * NX);
+  ARENA(s, 2 * ND);
   for (int problem = BID; problem < problems; problem += NBLK) {
     if (!takes_part(control, fine, blocks, problem)) continue;
-    for (int t = TID; t < NX; t += NTHR) st(s, t, (real)0);
+    for (int t = TID; t < ND; t += NTHR) st(s, t, (real)0);
     SYNC
     for (int k = 0; k <= steps; ++k) {
       const size_t row = (size_t)problem * (steps + 1) + k;
-      LOCAL real *now = s + (k % 2) * NX, *next = s + NX - (k % 2) * NX;
-      for (int t = TID; t < NZ + NX; t += NTHR) {
-        if (t < NX) {
+      LOCAL real *now = s + (k % 2) * ND, *next = s + ND - (k % 2) * ND;
+      for (int t = TID; t < NZ + ND; t += NTHR) {
+        if (t < ND) {
           step[row * NZ + t] = ld(now, t);
         } else if (k == steps) {
           if (t < NZ) step[row * NZ + t] = 0;
         } else {
-          GLOBAL const real *m = t < NZ ? gains + row * GAINS + (t - NX) * (NX + 1) : closed + row * CLOSED + (t - NZ) * (NX + 1);
-          real y = m[NX];
-          for (int j = 0; j < NX; ++j) y = FMA(m[j], ld(now, j), y);
+          GLOBAL const real *m = t < NZ ? gains + row * GAINS + (t - ND) * (ND + 1) : closed + row * CLOSED + (t - NZ) * (ND + 1);
+          real y = m[ND];
+          for (int j = 0; j < ND; ++j) y = FMA(m[j], ld(now, j), y);
           if (t < NZ)
             step[row * NZ + t] = y;
           else
@@ -141,25 +156,31 @@ KERNEL THREADS(GROUP) solver_consensus(int problems, int steps, int blocks, GLOB
   }
 }
 
-/* Simulates blocks of knots, each with each step size, a thread each. X, U: the trajectories; C: what they cost; D: by how much they miss the next block. */
-KERNEL THREADS(ROLL_GROUP) solver_roll_out(int problems, int steps, int shooting, int blocks, int count, int stride, GLOBAL const real *control,
+/* Simulates blocks of knots, each with each step size, a thread each. X, U: the trajectories; C: what they cost; D: by how much they miss the next block. With `gaps` the
+   reference has one at every knot, of which a step keeps the part 1 - alpha. */
+KERNEL THREADS(ROLL_GROUP) solver_roll_out(int problems, int steps, int shooting, int blocks, int count, int stride, int gaps, GLOBAL const real *control,
                                            GLOBAL const real *fine, GLOBAL const real *alphas, GLOBAL const real *h, GLOBAL const real *parameters,
-                                           GLOBAL const real *x, GLOBAL const real *u, GLOBAL const real *gains, GLOBAL const real *step,
-                                           GLOBAL real *X, GLOBAL real *U, GLOBAL real *C, GLOBAL real *D) {
+                                           GLOBAL const real *x, GLOBAL const real *u, GLOBAL const real *lower, GLOBAL const real *upper,
+                                           GLOBAL const real *gains, GLOBAL const real *step, GLOBAL const real *gap, GLOBAL real *X, GLOBAL real *U,
+                                           GLOBAL real *C, GLOBAL real *D) {
   for (int t = BID * NTHR + TID; t < problems * count * shooting; t += NBLK * NTHR) {
     const int block = t % shooting, a = t / shooting % count, problem = t / (shooting * count), knots = steps + 1;
     if (!takes_part(control, fine, blocks, problem)) continue;
     const int first = block_start(steps, shooting, block), last = block_start(steps, shooting, block + 1);
     const real alpha = alphas[a];
     const size_t origin = (size_t)problem * knots, rows = ((size_t)problem * stride + a) * knots, own = ((size_t)problem * stride + a) * shooting + block;
-    real now[NX], next[NX], control_now[NU], cost[1], total = 0;
-    for (int i = 0; i < NX; ++i) now[i] = FMA(alpha, step[(origin + first) * NZ + i], x[(origin + first) * NX + i]);
+    real now[NX], next[NX], off[ND], control_now[NU], cost[1], total = 0;
+    moved_along(x + (origin + first) * NX, step + (origin + first) * NZ, alpha, now);
     for (int k = first; k < last; ++k) {
       const size_t row = origin + k;
+      apart_from(now, x + row * NX, off);
       for (int j = 0; j < NU; ++j) {
-        GLOBAL const real *m = gains + row * GAINS + j * (NX + 1);
-        real y = FMA(alpha, m[NX], u[row * NU + j]);
-        for (int i = 0; i < NX; ++i) y = FMA(m[i], now[i] - x[row * NX + i], y);
+        GLOBAL const real *m = gains + row * GAINS + j * (ND + 1);
+        real y = FMA(alpha, m[ND], u[row * NU + j]);
+        for (int i = 0; i < ND; ++i) y = FMA(m[i], off[i], y);
+#if BOUNDED
+        y = within(y, lower[row * NU + j], upper[row * NU + j]);
+#endif
         control_now[j] = y;
         U[(rows + k) * NU + j] = y;
       }
@@ -167,7 +188,13 @@ KERNEL THREADS(ROLL_GROUP) solver_roll_out(int problems, int steps, int shooting
       const real dt = h[row];
       knot_state(now, control_now, &dt, parameters + row * NP, next, cost);
       total += cost[0];
-      for (int i = 0; i < NX; ++i) now[i] = next[i];
+      if (gaps) {
+        const real rest = alpha - (real)1;
+        for (int i = 0; i < ND; ++i) off[i] = gap[row * ND + i];
+        moved_state(next, off, &rest, now);
+      } else {
+        for (int i = 0; i < NX; ++i) now[i] = next[i];
+      }
     }
     if (last == steps) { /* the last knot has no control */
       const real dt = h[origin + steps];
@@ -175,16 +202,18 @@ KERNEL THREADS(ROLL_GROUP) solver_roll_out(int problems, int steps, int shooting
       knot_state(now, control_now, &dt, parameters + (origin + steps) * NP, next, cost);
       total += cost[0];
       for (int i = 0; i < NX; ++i) X[(rows + steps) * NX + i] = now[i];
+    } else {
+      moved_along(x + (origin + last) * NX, step + (origin + last) * NZ, alpha, next);
+      apart_state(now, next, off);
     }
-    for (int i = 0; i < NX; ++i)
-      D[own * NX + i] = last == steps ? (real)0 : now[i] - FMA(alpha, step[(origin + last) * NZ + i], x[(origin + last) * NX + i]);
+    for (int i = 0; i < ND; ++i) D[own * ND + i] = last == steps ? (real)0 : off[i];
     C[own] = total;
   }
 }
 
 /* Chooses a step size and takes that trajectory, or raises the regularisation, a block of threads a problem. The expected fall is that of the quadratic model along the
    step; where there are defects, J + sigma |d| decides (2.11, 2.12). The cost-to-go at the start of each block goes to the end of the block before, re-centred (4.3). */
-KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int blocks, int count, int stride, GLOBAL const real *options,
+KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int blocks, int count, int stride, int gaps, GLOBAL const real *options,
                                     GLOBAL const real *alphas, GLOBAL const real *fine, GLOBAL const real *g, GLOBAL const real *H, GLOBAL const real *step,
                                     GLOBAL const real *X, GLOBAL const real *U, GLOBAL const real *C, GLOBAL const real *D, GLOBAL const real *start,
                                     GLOBAL real *control, GLOBAL real *x, GLOBAL real *u, GLOBAL real *gap, GLOBAL real *end) {
@@ -196,7 +225,8 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
     if (status > RUNNING) continue;
     const int ready = takes_part(control, fine, blocks, problem);
     const size_t origin = (size_t)problem * knots;
-    real slope = 0, curve = 0, open = 0, size = 0;
+    const int places = gaps ? steps : shooting - 1; /* where there may be defects */
+    real slope = 0, curve = 0, open = 0, widest = 0, size = 0;
     if (ready && status == RUNNING)
       for (int k = TID; k < knots; k += NTHR) {
         GLOBAL const real *z = step + (origin + k) * NZ, *q = H + (origin + k) * NZ * NZ;
@@ -206,23 +236,32 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
           slope = FMA(g[(origin + k) * NZ + i], z[i], slope);
           curve = FMA(y, z[i], curve);
         }
-        for (int i = 0; i < NX; ++i) open += magnitude(gap[(origin + k) * NX + i]);
+        real d = 0;
+        for (int i = 0; i < ND; ++i) d += magnitude(gap[(origin + k) * ND + i]);
+        open += d;
+        widest = d > widest ? d : widest;
       }
-    for (int t = TID; t < (shooting - 1) * NX; t += NTHR) size += magnitude(x[(origin + block_start(steps, shooting, t / NX + 1)) * NX + t % NX]);
+    for (int t = TID; t < places * NX; t += NTHR) size += magnitude(x[(origin + block_start(steps, places + 1, t / NX + 1)) * NX + t % NX]);
     slope = group_reduce(s, slope, 0);
     curve = group_reduce(s, curve, 0);
     /* defects are differences of states: what rounding makes of them counts for nothing */
     const real rounding = options[ROUNDING] * group_reduce(s, size, 0);
-    open = beyond(group_reduce(s, open, 0), rounding);
+    const real gap_sum = group_reduce(s, open, 0);
+    widest = group_reduce(s, widest, 1);
+    open = beyond(gap_sum, rounding);
     for (int a = TID; a < count; a += NTHR) {
       real J = 0, left = 0, worst = 0;
       for (int b = 0; b < shooting; ++b) {
         const size_t own = ((size_t)problem * stride + a) * shooting + b;
         real d = 0;
-        for (int i = 0; i < NX; ++i) d += magnitude(D[own * NX + i]);
+        for (int i = 0; i < ND; ++i) d += magnitude(D[own * ND + i]);
         J += C[own];
         left += d;
         worst = d > worst ? d : worst;
+      }
+      if (gaps) {
+        left = magnitude((real)1 - alphas[a]) * gap_sum;
+        worst = magnitude((real)1 - alphas[a]) * widest;
       }
       st(sums, 3 * a, J);
       st(sums, 3 * a + 1, beyond(left, rounding));
@@ -258,7 +297,7 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
           for (int a = 0; a < count; ++a) {
             const real alpha = alphas[a], fall = before - ld(sums, 3 * a) + sigma * (open - ld(sums, 3 * a + 1));
             const real z = fall / -(alpha * slope + (real)0.5 * alpha * alpha * curve);
-            const int good = shooting > 1 ? fall > options[ARMIJO] * alpha * (sigma * open - slope) && ld(sums, 3 * a + 2) < options[DEFECT]
+            const int good = places ? fall > options[ARMIJO] * alpha * (sigma * open - slope) && ld(sums, 3 * a + 2) < options[DEFECT]
                                           : z > options[ACCEPT_LOW] && z < options[ACCEPT_HIGH];
             st(tried, 2 * a, ld(sums, 3 * a) + sigma * ld(sums, 3 * a + 1));
             st(tried, 2 * a + 1, (real)good);
@@ -270,7 +309,7 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
             chosen = choose(tried, few, how == BEST || (how == BALANCED && whole < few && ld(tried, 2 * whole + 1) != 0));
             if (chosen >= 0 || few == count) break;
           }
-          real small = options[TOLERANCE] * magnitude(before);
+          real small = c[TOLERANCE] * magnitude(before);
           small = small < c[NEGLIGIBLE] ? c[NEGLIGIBLE] : small;
           c[SIGMA] = sigma;
           if (chosen < 0 && expected > small) {
@@ -283,9 +322,9 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
             c[LAST_TRY] = 1;
           } else {
             const real J = ld(sums, 3 * chosen), fall = before - J;
-            small = options[TOLERANCE] * magnitude(J);
+            small = c[TOLERANCE] * magnitude(J);
             small = small < c[NEGLIGIBLE] ? c[NEGLIGIBLE] : small;
-            const int telling = rho <= low && (expected <= small || (magnitude(fall) <= small && alphas[chosen] >= options[TELLING]));
+            const int telling = rho <= low && (expected <= small || (c[LOOSE] != 0 && magnitude(fall) <= small && alphas[chosen] >= options[TELLING]));
             c[COST] = J;
             c[AGAIN] = c[LAST_TRY] = 0;
             c[ALPHA] = alphas[chosen];
@@ -311,17 +350,25 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
         const int b = t / VALUE, i = t % VALUE, k = block_start(steps, blocks, b + 1);
         GLOBAL const real *v = start + ((size_t)problem * blocks + b + 1) * VALUE;
         real y = v[i];
-        if (i >= NX * NX && chosen >= 0)
-          for (int j = 0; j < NX; ++j) y = FMA(v[(i - NX * NX) * NX + j], X[(rows + k) * NX + j] - x[(origin + k) * NX + j], y);
+        if (i >= ND * ND && chosen >= 0) {
+          real to[NX], off[ND];
+          for (int j = 0; j < NX; ++j) to[j] = X[(rows + k) * NX + j];
+          apart_from(to, x + (origin + k) * NX, off);
+          for (int j = 0; j < ND; ++j) y = FMA(v[(i - ND * ND) * ND + j], off[j], y);
+        }
         end[((size_t)problem * blocks + b) * VALUE + i] = y;
       }
     SYNC_ALL /* everyone has seen the trajectory that was */
     if (chosen >= 0) {
       for (int t = TID; t < knots * NX; t += NTHR) x[origin * NX + t] = X[rows * NX + t];
       for (int t = TID; t < knots * NU; t += NTHR) u[origin * NU + t] = U[rows * NU + t];
-      for (int t = TID; t < shooting * NX; t += NTHR) {
-        const int b = t / NX, k = block_start(steps, shooting, b + 1) - 1;
-        gap[(origin + k) * NX + t % NX] = D[((size_t)problem * stride + chosen) * shooting * NX + t];
+      for (int t = TID; t < steps * ND && (gaps || status == BEGIN); t += NTHR) {
+        const real y = ((real)1 - alphas[chosen]) * gap[origin * ND + t];
+        gap[origin * ND + t] = status == BEGIN || magnitude(y) < CLOSED_GAP ? (real)0 : y;
+      }
+      for (int t = TID; t < shooting * ND && !gaps && status != BEGIN; t += NTHR) {
+        const int b = t / ND, k = block_start(steps, shooting, b + 1) - 1;
+        gap[(origin + k) * ND + t % ND] = D[((size_t)problem * stride + chosen) * shooting * ND + t];
       }
     }
   }

@@ -1,5 +1,13 @@
 /* Direct optimisation of states and controls together (Plancher 2022, Algorithm 7). What comes before, the set-up and the conjugate gradients, is in files of its own. */
 
+/* The state of the knot behind each knot, a thread each: its gap and the tangent space that it is in follow from there. The last knot has none, and takes itself. */
+KERNEL THREADS(GROUP) solver_ahead(int problems, int knots, GLOBAL const real *x, GLOBAL real *ahead) {
+  for (int t = BID * NTHR + TID; t < problems * knots * NX; t += NBLK * NTHR) {
+    const int row = t / NX;
+    ahead[t] = x[row % knots == knots - 1 ? t : t + NX];
+  }
+}
+
 /* The step [dx du] of a knot from the change of the multipliers and the gradient that was left, G^-1 (C' delta - reduced), a block of threads a knot. */
 KERNEL THREADS(SMALL_GROUP) solver_recover(int problems, int knots, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *F,
                                            GLOBAL const real *reduced, GLOBAL const real *Q_inverse, GLOBAL const real *R_inverse,
@@ -10,18 +18,18 @@ KERNEL THREADS(SMALL_GROUP) solver_recover(int problems, int knots, GLOBAL const
     const size_t row = item;
     const int end = item % knots == knots - 1;
     for (int j = TID; j < NZ; j += NTHR) {
-      real y = (j < NX ? delta[row * NX + j] : (real)0) - reduced[row * NZ + j];
+      real y = (j < ND ? delta[row * ND + j] : (real)0) - reduced[row * NZ + j];
       if (!end)
-        for (int l = 0; l < NX; ++l) y = FMA(-F[(row * NX + l) * NZ + j], delta[(row + 1) * NX + l], y);
+        for (int l = 0; l < ND; ++l) y = FMA(-F[(row * ND + l) * NZ + j], delta[(row + 1) * ND + l], y);
       st(s, j, y);
     }
     SYNC
     for (int i = TID; i < NZ; i += NTHR) {
       real y = 0;
-      if (i < NX)
-        for (int l = 0; l < NX; ++l) y = FMA(Q_inverse[(row * NX + i) * NX + l], ld(s, l), y);
+      if (i < ND)
+        for (int l = 0; l < ND; ++l) y = FMA(Q_inverse[(row * ND + i) * ND + l], ld(s, l), y);
       else if (!end)
-        for (int l = 0; l < NU; ++l) y = FMA(R_inverse[(row * NU + i - NX) * NU + l], ld(s, NX + l), y);
+        for (int l = 0; l < NU; ++l) y = FMA(R_inverse[(row * NU + i - ND) * NU + l], ld(s, ND + l), y);
       step[row * NZ + i] = y;
     }
     SYNC
@@ -31,20 +39,20 @@ KERNEL THREADS(SMALL_GROUP) solver_recover(int problems, int knots, GLOBAL const
 /* The states of the step that its controls lead to, a block of threads a problem: with the multipliers' rounding they break the linearised dynamics, with this they do not. */
 KERNEL THREADS(SMALL_GROUP) solver_propagate(int problems, int knots, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *F,
                                              GLOBAL const real *d, GLOBAL real *step) {
-  ARENA(s, 2 * NX);
+  ARENA(s, 2 * ND);
   for (int problem = BID; problem < problems; problem += NBLK) {
     if (!takes_part(control, fine, knots, problem)) continue;
     const size_t origin = (size_t)problem * knots;
-    for (int t = TID; t < NX; t += NTHR) st(s, t, d[origin * NX + t]);
+    for (int t = TID; t < ND; t += NTHR) st(s, t, d[origin * ND + t]);
     SYNC
     for (int k = 0; k < knots; ++k) {
       const size_t row = origin + k;
-      LOCAL real *now = s + (k % 2) * NX, *next = s + NX - (k % 2) * NX;
-      for (int i = TID; i < NX; i += NTHR) {
+      LOCAL real *now = s + (k % 2) * ND, *next = s + ND - (k % 2) * ND;
+      for (int i = TID; i < ND; i += NTHR) {
         step[row * NZ + i] = ld(now, i);
         if (k < knots - 1) {
-          real y = d[(row + 1) * NX + i];
-          for (int j = 0; j < NZ; ++j) y = FMA(F[(row * NX + i) * NZ + j], j < NX ? ld(now, j) : step[row * NZ + j], y);
+          real y = d[(row + 1) * ND + i];
+          for (int j = 0; j < NZ; ++j) y = FMA(F[(row * ND + i) * NZ + j], j < ND ? ld(now, j) : step[row * NZ + j], y);
           st(next, i, y);
         }
       }
@@ -62,14 +70,19 @@ KERNEL THREADS(ROLL_GROUP) solver_search(int problems, int knots, int count, int
     if (!takes_part(control, fine, knots, problem)) continue;
     const size_t row = (size_t)problem * knots + k, own = ((size_t)problem * stride + a) * knots + k;
     const real alpha = alphas[a], dt = h[row];
-    real now[NX], control_now[NU], next[NX], cost[1], defect = 0;
-    for (int i = 0; i < NX; ++i) now[i] = FMA(alpha, step[row * NZ + i], x[row * NX + i]);
-    for (int j = 0; j < NU; ++j) control_now[j] = FMA(alpha, step[row * NZ + NX + j], u[row * NU + j]);
+    real now[NX], control_now[NU], next[NX], off[ND], cost[1], defect = 0;
+    moved_along(x + row * NX, step + row * NZ, alpha, now);
+    for (int j = 0; j < NU; ++j) control_now[j] = FMA(alpha, step[row * NZ + ND + j], u[row * NU + j]);
     knot_state(now, control_now, &dt, parameters + row * NP, next, cost);
-    if (k == 0)
-      for (int i = 0; i < NX; ++i) defect += magnitude(origin[problem * NX + i] - now[i]);
-    if (k < knots - 1)
-      for (int i = 0; i < NX; ++i) defect += magnitude(next[i] - FMA(alpha, step[(row + 1) * NZ + i], x[(row + 1) * NX + i]));
+    if (k == 0) {
+      apart_from(now, origin + problem * NX, off);
+      for (int i = 0; i < ND; ++i) defect += magnitude(off[i]);
+    }
+    if (k < knots - 1) {
+      moved_along(x + (row + 1) * NX, step + (row + 1) * NZ, alpha, now);
+      apart_state(next, now, off);
+      for (int i = 0; i < ND; ++i) defect += magnitude(off[i]);
+    }
     C[own] = cost[0];
     D[own] = defect;
   }
@@ -99,15 +112,15 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
           slope = FMA(g[row * NZ + i], z[i], slope);
           curve = FMA(y, z[i], curve);
         }
-        for (int i = 0; i < NX; ++i) {
-          real y = d[row * NX + i] - z[i];
+        for (int i = 0; i < ND; ++i) {
+          real y = d[row * ND + i] - z[i];
           if (k)
-            for (int j = 0; j < NZ; ++j) y = FMA(F[((row - 1) * NX + i) * NZ + j], step[(row - 1) * NZ + j], y);
-          open += magnitude(d[row * NX + i]);
+            for (int j = 0; j < NZ; ++j) y = FMA(F[((row - 1) * ND + i) * NZ + j], step[(row - 1) * NZ + j], y);
+          open += magnitude(d[row * ND + i]);
           left += magnitude(y);
-          size += magnitude(x[row * NX + i]);
-          multiplier = magnitude(lambda[row * NX + i]) > multiplier ? magnitude(lambda[row * NX + i]) : multiplier;
+          multiplier = magnitude(lambda[row * ND + i]) > multiplier ? magnitude(lambda[row * ND + i]) : multiplier;
         }
+        for (int i = 0; i < NX; ++i) size += magnitude(x[row * NX + i]);
       }
     slope = group_reduce(s, slope, 0);
     curve = group_reduce(s, curve, 0);
@@ -155,10 +168,9 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
           const real expected = mu * closing - slope - (real)0.5 * curve;
           real scale = magnitude(before), least = options[NOTHING] * magnitude(c[FIRST_COST]);
           scale = scale < least ? least : scale;
-          if (magnitude(expected) <= options[TOLERANCE] * scale + mu * rounding && c[SOLVED] != 0) {
-            if (rho <= c[LEAST])
-              now = CONVERGED;
-            else if (c[REFUSED] != 0)
+          const int small = magnitude(expected) <= c[TOLERANCE] * scale + mu * rounding && c[SOLVED] != 0;
+          if (small && rho > c[LEAST]) {
+            if (c[REFUSED] != 0)
               now = STALLED;
             else
               rho = 0; /* with a regularisation from iterations before, a small step proves nothing */
@@ -169,12 +181,13 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
               st(tried, 2 * a, merit);
               st(tried, 2 * a + 1, (real)(z >= options[ACCEPT_LOW] && z <= options[ACCEPT_HIGH]));
             }
-            if (expected > 0) chosen = choose(tried, count, (int)options[CHOOSE] == BEST);
-            if (chosen < 0) {
+            /* with constraints the last step is taken too: without it, renewed multipliers would find the same violations again and again */
+            if (expected > 0 && (!small || options[CONSTRAINED] != 0)) chosen = choose(tried, count, (int)options[CHOOSE] == BEST);
+            if (chosen < 0 && !small) {
               rho = raised(rho, low);
               c[REFUSED] = 1;
               if (rho > high) now = STALLED;
-            } else {
+            } else if (chosen >= 0) {
               c[COST] = ld(sums, 3 * chosen);
               c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 1);
               c[ALPHA] = alphas[chosen];
@@ -182,6 +195,7 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
               rho = lowered(rho, low);
               if (c[ITERATIONS_DONE] >= options[MOST]) now = ITERATIONS;
             }
+            if (small) now = CONVERGED;
           }
         }
       }
@@ -193,13 +207,12 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
     const int chosen = (int)ld(word, 0);
     if (chosen >= 0) {
       const real alpha = alphas[chosen];
-      for (int t = TID; t < knots * NZ; t += NTHR) {
-        const int k = t / NZ, i = t % NZ;
-        const real y = alpha * step[(origin + k) * NZ + i];
-        if (i < NX)
-          x[(origin + k) * NX + i] += y;
-        else if (k < knots - 1)
-          u[(origin + k) * NU + i - NX] += y;
+      for (int k = TID; k < knots; k += NTHR) {
+        const size_t row = origin + k;
+        real moved[NX];
+        moved_along(x + row * NX, step + row * NZ, alpha, moved);
+        for (int i = 0; i < NX; ++i) x[row * NX + i] = moved[i];
+        for (int j = 0; j < NU && k < knots - 1; ++j) u[row * NU + j] = FMA(alpha, step[row * NZ + ND + j], u[row * NU + j]);
       }
     }
   }
