@@ -29,19 +29,13 @@ _function_type = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes
 class Kernel(Loops):
     """A function of arrays, numbers, other kernels, and tuples of these."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
+    def __init__(self, function: Callable[..., Any], reorder: bool = False) -> None:
+        super().__init__(function, reorder)
         self._compiled: dict[tuple[Any, ...], tuple[Any, Any, Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         words: list[int] = []
-        described = _described(arguments, words)
-        found = self._compiled.get(described)
-        if found is None:
-            with _guard:
-                found = self._compiled.get(described) or self._compile(_types(described))
-                self._compiled[described] = found
-        call, returned, _ = found
+        call, returned, _ = self._for(_described(arguments, words))
         given = struct.pack(f"{len(words)}q", *words)
         if returned is None:
             call(given, None, _library())
@@ -49,6 +43,26 @@ class Kernel(Loops):
         result = (ctypes.c_int64 * _RESULTS)()
         call(given, result, _library())
         return _result(returned, iter(result))
+
+    def over(self, *rest: Any) -> Callable[[int, int, int], None]:
+        """The function of three whole numbers that calls this one with them and the rest: what it costs is paid once for many calls."""
+        words: list[int] = []
+        call, _, _ = self._for(("int", "int", "int", *_described(rest, words)))
+        given, library = struct.pack(f"{len(words)}q", *words), _library()
+
+        def one(part: int, start: int, stop: int, held: Any = rest) -> None:  # the arrays must outlive the call
+            call(struct.pack("3q", part, start, stop) + given, None, library)
+
+        return one
+
+    def _for(self, described: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+        """What is compiled for these types: the function to call, what it returns, and its code, which must be kept."""
+        found = self._compiled.get(described)
+        if found is None:
+            with _guard:
+                found = self._compiled.get(described) or self._compile(_types(described))
+                self._compiled[described] = found
+        return found
 
     def _compile(self, types: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         name = _name(self, types)
@@ -80,8 +94,9 @@ def _library() -> Any:
     return (ctypes.c_int64 * len(C_FUNCTIONS))(*(native.symbol(name) for name in C_FUNCTIONS))
 
 
-def kernel(function: Callable[..., Any]) -> Kernel:
-    return Kernel(function)
+def kernel(function: Callable[..., Any], *, reorder: bool = False) -> Kernel:
+    """The function, compiled when it is called; with `reorder`, sums may be reordered for SIMD."""
+    return Kernel(function, reorder)
 
 
 _users: weakref.WeakKeyDictionary[Callable[..., Any], Kernel] = weakref.WeakKeyDictionary()

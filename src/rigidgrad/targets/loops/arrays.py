@@ -50,6 +50,10 @@ class Array:
         return len(self.shape)
 
     @property
+    def T(self) -> Array:
+        return Array(self.code, self.dtype, self.data, self.shape[::-1], self.strides[::-1])
+
+    @property
     def element(self) -> Any:
         """The IR type of a number in memory."""
         return memory_type(self.dtype)
@@ -105,11 +109,18 @@ class Array:
         return result
 
     def fill(self, source: Any) -> None:
-        """Sets every number, of an array with one axis, to a number or to those of another array."""
-        if self.ndim != 1:
-            raise TypeError("arrays are copied one axis at a time")
-        with_rows = isinstance(source, Array)
-        loop(self.code, 0, self.shape[0], 1, lambda k: self.store(source.item(k) if with_rows else source, self.part(k).data))
+        """Sets every number to one, or to those of another array."""
+        if isinstance(source, Array) and source.ndim != self.ndim:
+            raise TypeError(f"an array with {source.ndim} axes does not fit one with {self.ndim}")
+
+        def row(k: Number) -> None:
+            part, value = self.part(k), source.item(k) if isinstance(source, Array) else source
+            if part.ndim == 0:
+                part.store(value, part.data)
+            else:
+                part.fill(value)
+
+        loop(self.code, 0, self.shape[0], 1, row)
 
 
 def _from_end(k: Any, size: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from rigidgrad.targets.loops.arrays import Array, memory_type
 from rigidgrad.targets.loops.source import Loops
 from rigidgrad.targets.loops.translate import AgainError, Translation
-from rigidgrad.targets.loops.values import F64, I1, I64, Code, Number
+from rigidgrad.targets.loops.values import CONTRACT, F64, I1, I64, REORDER, Code, Number
 
 
 class ArrayType(NamedTuple):
@@ -39,7 +39,7 @@ def render(function: Loops, types: tuple[Any, ...]) -> tuple[str, Any]:
 
 
 def _render(function: Loops, types: tuple[Any, ...]) -> tuple[str, Any]:
-    code = Code(function.__name__)
+    code = Code(function.__name__, REORDER if function.reorder else CONTRACT)
     words = code.function.args[0]
     place = [0]
 

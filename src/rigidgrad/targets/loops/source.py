@@ -15,7 +15,8 @@ from typing import Any
 class Loops:
     """A Python function to be translated."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], reorder: bool = False) -> None:
+        self.reorder = reorder  # whether sums may be reordered
         self.function = function
         self.__name__, self.__doc__ = function.__name__, function.__doc__
         self.reals: set[str] = set()  # names that begin as whole numbers and become others in a loop

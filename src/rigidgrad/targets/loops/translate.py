@@ -146,9 +146,16 @@ class Translation:
         self.code.builder.position_at_end(after)
 
     def _for(self, node: ast.For) -> None:
-        if not (isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name) and self.value(node.iter.func) is range):
-            raise TypeError("loops run over a range")
+        if not isinstance(node.target, ast.Name):
+            raise TypeError("a loop has one variable")
         name = node.target.id
+        if isinstance(node.iter, ast.Tuple):
+            for x in self.value(node.iter):
+                self.names[name] = x
+                self.block(node.body)
+            return
+        if not (isinstance(node.iter, ast.Call) and self.value(node.iter.func) is range):
+            raise TypeError("loops run over a range or a tuple")
         bounds = [self.value(x) for x in node.iter.args]
         start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         inner = any(isinstance(n, ast.For | ast.While | ast.Continue | ast.Break) for s in node.body for n in ast.walk(s))

@@ -16,7 +16,8 @@ from llvmlite import ir
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
-_FLAGS = ("contract",)  # a product and a sum may become one instruction, nothing else may change a rounding
+CONTRACT = ("contract",)  # a product and a sum may become one instruction, nothing else may change a rounding
+REORDER = ("contract", "nsz", "reassoc")  # sums may be reordered for SIMD; NaN and infinity keep their meaning
 
 
 C_FUNCTIONS = ("sin", "cos", "exp", "log")  # of the C library, called through a table of addresses: object code then needs no linking
@@ -25,7 +26,8 @@ C_FUNCTIONS = ("sin", "cos", "exp", "log")  # of the C library, called through a
 class Code:
     """A function that is being written."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, flags: tuple[str, ...] = CONTRACT) -> None:
+        self.flags = flags  # of arithmetic
         self.module = ir.Module(name)
         self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [I64.as_pointer()] * 3), "kernel")
         self.function.attributes.add("nounwind")
@@ -171,7 +173,7 @@ class Number:
             return NotImplemented
         a, b, is_float = common
         if is_float:
-            return Number(self.code, getattr(self.code.builder, "f" + name)(a, b, flags=_FLAGS))
+            return Number(self.code, getattr(self.code.builder, "f" + name)(a, b, flags=self.code.flags))
         return Number(self.code, getattr(self.code.builder, name)(a, b))
 
     def _bits(self, other: Any, name: str) -> Number:
