@@ -87,7 +87,7 @@ def machine() -> list[Finding]:
 
 
 def core() -> list[Finding]:
-    found = [Finding("core", name, True, metadata.version(name)) for name in ("rigidgrad", "numpy", "llvmlite", "numba")]
+    found = [Finding("core", name, True, metadata.version(name)) for name in ("rigidgrad", "numpy", "llvmlite")]
     return [*found, _attempt("core", "compiled code", _compiled), _attempt("core", "cache", _cache)]
 
 

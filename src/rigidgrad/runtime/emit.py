@@ -28,6 +28,7 @@ class Request(NamedTuple):
     opt: int
     misched: bool
     form: str
+    passes: bool = False  # over the IR, before code is emitted
 
 
 def machine(llvm: Any, triple: str, cpu: str, features: str, opt: int) -> Any:
@@ -46,6 +47,8 @@ def emit(llvm: Any, request: Request) -> bytes:
         module.data_layout = str(generator.target_data)
         module.verify()
         _check_symbols(llvm, module, request)
+        if request.passes:
+            _optimise(llvm, module, generator)
         try:
             if not request.misched:
                 llvm.set_option("rigidgrad", "-enable-misched=false")
@@ -55,6 +58,14 @@ def emit(llvm: Any, request: Request) -> bytes:
         finally:
             if not request.misched:
                 llvm.set_option("rigidgrad", "-enable-misched=true")
+
+
+def _optimise(llvm: Any, module: Any, generator: Any) -> None:
+    """Variables into registers, loops rotated and vectorised, what is computed twice computed once."""
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = True
+    builder = llvm.create_pass_builder(generator, options)
+    builder.getModulePassManager().run(module, builder)
 
 
 def _check_symbols(llvm: Any, module: Any, request: Request) -> None:

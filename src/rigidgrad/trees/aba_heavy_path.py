@@ -9,22 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W, filled_pack, width, with_lane
-from rigidgrad.trees.operations import (
-    acceleration,
-    compose,
-    eliminate,
-    joint_motion,
-    joint_transform,
-    motion_to_child,
-    of_body,
-    prepended,
-    rank_one,
-    tail_step,
-    to_parent,
-    two_sums,
-)
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import compose, joint_motion, motion_to_child
+from rigidgrad.trees.articulated import acceleration, eliminate, of_body, prepended, rank_one, tail_step, to_parent, two_sums
+from rigidgrad.trees.lanes import W, filled_pack, joint_transform, width, with_lane
 from rigidgrad.trees.packs import give, lanes, put_lanes, put_rows, take, take_rows
 from rigidgrad.trees.parallel import spread
 from rigidgrad.trees.rnea_heavy_path import shares

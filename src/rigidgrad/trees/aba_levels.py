@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W, filled, width
-from rigidgrad.trees.operations import acceleration, eliminate, joint_motion, joint_transform, of_body, to_parent
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import joint_motion
+from rigidgrad.trees.articulated import acceleration, eliminate, of_body, to_parent
+from rigidgrad.trees.lanes import W, filled, joint_transform, width
 from rigidgrad.trees.packs import gather, give, lanes, put_lanes, scatter_add, take
 from rigidgrad.trees.parallel import spread
 from rigidgrad.trees.rnea_levels import shares

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.operations import acceleration, add, eliminate, joint_motion, joint_transform, of_body, to_parent
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import add, joint_motion
+from rigidgrad.trees.articulated import acceleration, eliminate, of_body, to_parent
+from rigidgrad.trees.lanes import joint_transform
 from rigidgrad.trees.packs import numbers, put_numbers
 from rigidgrad.trees.tree import Tree
 

@@ -1,4 +1,4 @@
-"""Spatial algebra over any scalars: single numbers or lanes (Featherstone 2008, appendix A). `operations` has it for compiled code.
+"""Spatial algebra over any scalars: single numbers or lanes (Featherstone 2008, appendix A).
 
 Everything is a flat tuple: a rotation E has 9 numbers, row by row, and turns parent into child coordinates; r is the child's origin in parent
 coordinates; motions and forces are [angular, linear] with 6; a body's inertia is (m, h, Ixx Iyy Izz Ixy Ixz Iyz) about its origin, with h = m·c.

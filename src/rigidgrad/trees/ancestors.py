@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rigidgrad.trees.compiled import kernel
+from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.lanes import W
 from rigidgrad.trees.topology import Topology
 

@@ -1,4 +1,4 @@
-"""Articulated-body algebra over any scalars (Featherstone 2008, chapter 7). `operations` has it for compiled code.
+"""Articulated-body algebra over any scalars (Featherstone 2008, chapter 7).
 
 An articulated inertia [[A, B], [Bᵀ, M]] is a tuple of 21: A and M as xx yy zz xy xz yz (0-5, 15-20), B row by row (6-14).
 """

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import force_to_parent, inertia_times, inertia_to_parent, joint_momentum
 from rigidgrad.trees.ancestors import climb
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.lanes import W
+from rigidgrad.trees.lanes import W, joint_transform
 from rigidgrad.trees.memory import require
-from rigidgrad.trees.operations import force_to_parent, inertia_times, inertia_to_parent, joint_momentum, joint_transform
 from rigidgrad.trees.packed import PackedMatrix, pattern_of
 from rigidgrad.trees.packs import gather_rows, numbers, put_numbers, scatter
 from rigidgrad.trees.parallel import parts, spread, thread_count
@@ -118,7 +118,7 @@ def _rows(part, start, stop, tables, floating, X, I, out):
             scatter(out, 0, to, k * W, x[12] * f[2] + x[13] * f[5])
             f = force_to_parent(x[0:9], x[9:12], f)
         i = meet[pack]
-        d = depth[i]
+        d = depth[max(i, 0)]
         while i >= base:
             y = numbers(X, (i + 1) * _C, 14)
             scatter(out, -d, end, first, y[12] * f[2] + y[13] * f[5])
@@ -133,13 +133,15 @@ def _rows(part, start, stop, tables, floating, X, I, out):
 
 @kernel
 def _base_rows(I, out):
-    """The six rows of a floating base, freedoms [linear, angular]: the composite inertia's lower triangle, each row from its diagonal back."""
-    at = 0
+    """The six rows of a floating base."""
+    put_numbers(out, 0, _lower_triangle(numbers(I, 10, 10)))
+
+
+def _lower_triangle(I):
+    """Of an inertia's matrix, freedoms [linear, angular], each row from its diagonal back."""
+    rows = []
     for r in range(6):
-        u = np.zeros(6, I.dtype)
-        u[(r + 3) % 6] = 1
-        h = inertia_times(numbers(I, 10, 10), (u[0], u[1], u[2], u[3], u[4], u[5]))
-        row = (h[3], h[4], h[5], h[0], h[1], h[2])
-        for c in range(r, -1, -1):
-            out[at] = row[c]
-            at += 1
+        h = inertia_times(I, tuple(float(k == (r + 3) % 6) for k in range(6)))
+        row = (*h[3:6], *h[0:3])
+        rows += [row[c] for c in range(r, -1, -1)]
+    return tuple(rows)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.operations import joint_transform
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.lanes import joint_transform
 from rigidgrad.trees.packed import PackedMatrix, pattern_of
 from rigidgrad.trees.packs import numbers
 from rigidgrad.trees.rnea_euler_tour import add_rows, negate_row
@@ -206,8 +206,11 @@ def _joint_motions(data, v, a, vel, back, accelerations, out):
 
 @kernel
 def _shift(X, total, base, out):
+    moved = np.empty(6)
     for i in range(len(X)):
-        _times(X[i].reshape(6, 6), total[i] + base, out[i])
+        for k in range(6):
+            moved[k] = total[i, k] + base[k]
+        _times(X[i].reshape(6, 6), moved, out[i])
 
 
 @kernel

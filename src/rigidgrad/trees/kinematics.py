@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.operations import compose, inertia_times, joint_motion, joint_transform
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import compose, inertia_times, joint_motion
+from rigidgrad.trees.lanes import joint_transform
 from rigidgrad.trees.packs import numbers, put_numbers
 from rigidgrad.trees.states import Joints, base_rotation, joints, result
 from rigidgrad.trees.tree import Tree

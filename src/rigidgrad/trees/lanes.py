@@ -1,201 +1,60 @@
-"""As many numbers as a register holds as a value in numba code: one SIMD lane a body.
-
-`Lanes` values know +, -, * and / among themselves and with numbers, so that spatial algebra is written once and compiled for single numbers
-and for lanes. `packs` reads and writes them.
-"""
+"""As many numbers as a register holds as one value of compiled code: one SIMD lane per body. `packs` reads and writes them."""
 
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
-import numba.extending
+import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.core.imputils import lower_builtin
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import overload, register_model
 
-from rigidgrad.trees.compiled import inlined, kernel
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.targets.loops.arrays import Array, memory_type
+from rigidgrad.targets.loops.source import emits
+from rigidgrad.targets.loops.values import F64, Code, Number, intrinsic_of, select
+from rigidgrad.trees.algebra import across_joint
 
 W = 8  # slots of a pack
 REGISTER = 32  # bytes; twice as much leaves too few registers for a body's numbers
-intrinsic: Any = numba.extending.intrinsic  # what it returns is for compiled code only; its type is not worth checking
 
 
-class Lanes(types.Type):
-    """The numba type of some float64 or float32 numbers, as many as fill a register unless said."""
-
-    def __init__(self, dtype: Any, count: int | None = None) -> None:
-        self.dtype = dtype
-        self.count = count or REGISTER * 8 // dtype.bitwidth
-        super().__init__(name=f"lanes({dtype}x{self.count})")
+def vector_type(dtype: Any, count: int | None = None) -> Any:
+    """Of some numbers of a dtype, as many as fill a register unless said."""
+    return ir.VectorType(memory_type(dtype), count or REGISTER // np.dtype(dtype).itemsize)
 
 
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, type_: Lanes) -> None:
-        number = ir.DoubleType() if type_.dtype == types.float64 else ir.FloatType()
-        super().__init__(manager, type_, ir.VectorType(number, type_.count))
-
-
-# --- arithmetic ----------------------------------------------------------------------------------------------------------------------
-
-
-class _Binary(AbstractTemplate):
-    def generic(self, args: Any, kws: Any) -> Any:
-        if len(args) != 2:
-            return None
-        left, right = args
-        if isinstance(left, Lanes) and (left == right or isinstance(right, types.Number)):
-            return signature(left, left, left if left == right else left.dtype)
-        if isinstance(right, Lanes) and isinstance(left, types.Number):
-            return signature(right, right.dtype, right)
-        return None
-
-
-class _Negative(AbstractTemplate):
-    key = operator.neg
-
-    def generic(self, args: Any, kws: Any) -> Any:
-        return signature(args[0], args[0]) if len(args) == 1 and isinstance(args[0], Lanes) else None
-
-
-infer_global(operator.neg)(_Negative)
-
-
-@lower_builtin(operator.neg, Lanes)
-def _negate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    return builder.fneg(args[0])
-
-
-def splat_value(builder: Any, number: Any, count: int) -> Any:
-    """The IR of a vector with the same number in all lanes."""
-    vector = ir.VectorType(number.type, count)
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), count), [0] * count))
-
-
-def _define(op: Any, instruction: str) -> None:
-    infer_global(op)(type(f"_{instruction}", (_Binary,), {"key": op}))
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        wide = [x if isinstance(x.type, ir.VectorType) else splat_value(builder, x, sig.return_type.count) for x in args]
-        return getattr(builder, instruction)(*wide, flags=("contract",))
-
-    for left, right in ((Lanes, Lanes), (Lanes, types.Number), (types.Number, Lanes)):
-        lower_builtin(op, left, right)(lower)
-
-
-for _op, _instruction in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv")):
-    _define(_op, _instruction)
-
-
-def _llvm_name(type_: Lanes) -> str:
-    return f"v{type_.count}f{type_.dtype.bitwidth}"
-
-
-@intrinsic
-def _fma(typingctx, a, b, c):
-    def code(context, builder, sig, args):
-        vector = args[0].type
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.{_llvm_name(sig.return_type)}"
-        )
-        return builder.call(function, args)
-
-    return a(a, a, a), code
-
-
-@intrinsic
-def _floor(typingctx, a):
-    def code(context, builder, sig, args):
-        vector = args[0].type
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector]), f"llvm.floor.{_llvm_name(sig.return_type)}"
-        )
-        return builder.call(function, args)
-
-    return a(a), code
-
-
-@intrinsic
-def _where_less(typingctx, a, b, x, y):
-    """x where a < b, else y."""
-
-    def code(context, builder, sig, args):
-        left, right, yes, no = args
-        return builder.select(builder.fcmp_ordered("<", left, right), yes, no)
-
-    return a(a, a, a, a), code
-
-
-@intrinsic
-def _all_within(typingctx, x, limit):
-    """Whether every |lane| ≤ limit; NaN counts as within."""
-
-    def code(context, builder, sig, args):
-        value, bound = args
-        bound = splat_value(builder, bound, sig.args[0].count)
-        outside = builder.or_(builder.fcmp_ordered(">", value, bound), builder.fcmp_ordered("<", value, builder.fneg(bound)))
-        bits = builder.bitcast(outside, ir.IntType(sig.args[0].count))
-        return builder.icmp_unsigned("==", bits, bits.type(0))
-
-    return types.boolean(x, x.dtype), code
-
-
-@intrinsic
-def lane(typingctx, x, j):
-    """Lane j of x."""
-
-    def code(context, builder, sig, args):
-        return builder.extract_element(args[0], args[1])
-
-    return x.dtype(x, types.int64), code
-
-
-@intrinsic
-def with_lane(typingctx, x, j, number):
-    """x with lane j replaced."""
-
-    def code(context, builder, sig, args):
-        return builder.insert_element(args[0], args[2], args[1])
-
-    return x(x, types.int64, x.dtype), code
-
-
-@intrinsic
-def filled(typingctx, like, number):
-    """The same number in all lanes, in the dtype of an array or of other lanes."""
-
-    def code(context, builder, sig, args):
-        return splat_value(builder, args[1], sig.return_type.count)
-
-    return (like if isinstance(like, Lanes) else Lanes(like.dtype))(like, like.dtype), code
-
-
-@intrinsic
-def filled_pack(typingctx, like, number):
-    """The same number in W lanes, whatever the dtype."""
-
-    def code(context, builder, sig, args):
-        return splat_value(builder, args[1], W)
-
-    return Lanes(like.dtype, W)(like, like.dtype), code
-
-
-def width(x):
+@emits
+def width(code: Code, x: Any) -> int:
     """How many numbers lanes have, or those of an array's dtype."""
-    raise NotImplementedError("for compiled code")
+    return int(vector_type(x.dtype).count) if isinstance(x, Array) else x.count
 
 
-@overload(width, jit_options={"forceinline": True})
-def _width(x):
-    count = x.count if isinstance(x, Lanes) else Lanes(x.dtype).count
-    return lambda x: count
+@emits
+def lane(code: Code, x: Number, j: Any) -> Number:
+    """Lane j of x."""
+    if x.count == 1:
+        return x
+    return Number(code, code.builder.extract_element(x.ir, code.index(j)))
+
+
+@emits
+def with_lane(code: Code, x: Number, j: Any, number: Any) -> Number:
+    """x with lane j replaced."""
+    if x.count == 1:
+        return Number(code, code.cast(number, x.ir.type))
+    return Number(code, code.builder.insert_element(x.ir, code.cast(number, x.ir.type.element), code.index(j)))
+
+
+@emits
+def filled(code: Code, like: Any, number: float) -> Number:
+    """The same number in all lanes, in the dtype of an array or of other lanes."""
+    return Number(code, code.cast(number, vector_type(like.dtype) if isinstance(like, Array) else like.ir.type))
+
+
+@emits
+def filled_pack(code: Code, like: Array, number: float) -> Number:
+    """The same number in W lanes, whatever the dtype."""
+    return Number(code, code.cast(number, vector_type(like.dtype, W)))
 
 
 # --- sine and cosine -----------------------------------------------------------------------------------------------------------------
@@ -220,6 +79,14 @@ _COS = (
 )
 
 
+@emits
+def _all_within(code: Code, x: Number, limit: float) -> Number:
+    """Whether every |lane| ≤ limit; NaN counts as within."""
+    b = code.builder
+    bits = b.bitcast((abs(x) > limit).ir, ir.IntType(x.count))
+    return Number(code, b.icmp_unsigned("==", bits, bits.type(0)))
+
+
 @kernel
 def _far(x, limit, sine, cosine):
     """Sine and cosine with the lanes beyond the limit from the C library."""
@@ -230,14 +97,12 @@ def _far(x, limit, sine, cosine):
     return sine, cosine
 
 
-@inlined
-def _sincos_lanes(x, half_pi, limit):
-    """fdlibm's polynomials after a reduction by multiples of π/2 held in three pieces; beyond the limit, the C library."""
-    one = filled(x, 1.0)
-    n = _floor(x * 0.6366197723675814 + 0.5)
-    r = _fma(-n, filled(x, half_pi[0]), x)
-    r = _fma(-n, filled(x, half_pi[1]), r)
-    r = _fma(-n, filled(x, half_pi[2]), r)
+def _near(x, half_pi):
+    """Polynomials after a reduction by multiples of π/2 held in three pieces."""
+    n = intrinsic_of("floor", x * 0.6366197723675814 + 0.5)
+    r = x
+    for piece in half_pi:
+        r = intrinsic_of("fma", -n, piece, r)
     z = r * r
     s = ((((z * _SIN[0] + _SIN[1]) * z + _SIN[2]) * z + _SIN[3]) * z + _SIN[4]) * z + _SIN[5]
     c = ((((z * _COS[0] + _COS[1]) * z + _COS[2]) * z + _COS[3]) * z + _COS[4]) * z + _COS[5]
@@ -246,26 +111,31 @@ def _sincos_lanes(x, half_pi, limit):
     half = 0.5 * z
     w = 1.0 - half
     cosine = w + (((1.0 - w) - half) + z * z * c)
-    quadrant = n - 4.0 * _floor(n * 0.25)
-    odd = n - 2.0 * _floor(n * 0.5)
-    t = filled(x, 0.5)
-    sine_, cosine_ = _where_less(t, odd, cosine, sine), _where_less(t, odd, sine, cosine)
-    sine = _where_less(filled(x, 1.5), quadrant, -sine_, sine_)
+    quadrant = n - 4.0 * intrinsic_of("floor", n * 0.25)
+    odd = n - 2.0 * intrinsic_of("floor", n * 0.5) > 0.5
+    sine, cosine = select(odd, cosine, sine), select(odd, sine, cosine)
     middle = (quadrant - 1.5) * (quadrant - 1.5)
-    cosine = _where_less(middle, one, -cosine_, cosine_)
+    return select(quadrant > 1.5, -sine, sine), select(middle < 1.0, -cosine, cosine)
+
+
+@kernel
+def sincos(x):
+    """fdlibm's polynomials; beyond a limit, the C library."""
+    half_pi, limit = _reduction(x)
+    sine, cosine = _near(x, half_pi)
     if not _all_within(x, limit):
         sine, cosine = _far(x, limit, sine, cosine)
     return sine, cosine
 
 
-def sincos(x):
-    raise NotImplementedError("for compiled code")
+def _reduction(x):
+    """π/2 in pieces, and the angle up to which they do."""
+    scalar = getattr(x.ir.type, "element", x.ir.type)
+    return (_HALF_PI, 1073741824.0) if scalar == F64 else (_HALF_PI_32, 131072.0)
 
 
-@overload(sincos, jit_options={"forceinline": True})
-def _sincos(x):
-    if not isinstance(x, Lanes):
-        return lambda x: (math.sin(x), math.cos(x))
-    if x.dtype == types.float64:
-        return lambda x: _sincos_lanes(x, _HALF_PI, 1073741824.0)
-    return lambda x: _sincos_lanes(x, _HALF_PI_32, 131072.0)
+@kernel
+def joint_transform(E, r, ang, lin, q):
+    """From parent to child across a joint that turns by ang·q about z and moves by lin·q along it."""
+    s, c = sincos(ang * q)
+    return across_joint(E, r, s, c, lin * q)

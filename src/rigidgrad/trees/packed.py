@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError, ModelError, RigidgradError
-from rigidgrad.trees.compiled import kernel
+from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.memory import require
 from rigidgrad.trees.tree import Tree
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from rigidgrad.runtime.loops import Kernel
 from rigidgrad.runtime.threads import default_crew, thread_count
 
 
@@ -16,12 +17,15 @@ def parts(count: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def spread(threads: int, function: Callable[..., Any], ranges: list[tuple[int, int]], *args: Any) -> None:
-    """function(k, start, stop, *args) for the k-th range, all k; they may run at the same time. The function must release the GIL."""
+    """function(k, start, stop) for the k-th range, all k, followed by `args` if it is a kernel; they may run at the same time."""
+    if not ranges:
+        return
+    call = function.over(*args) if isinstance(function, Kernel) else function
     if threads == 1 or len(ranges) == 1:
         for k, (start, stop) in enumerate(ranges):
-            function(k, start, stop, *args)
+            call(k, start, stop)
     else:
-        default_crew(threads).map(lambda k: function(k, *ranges[k], *args), range(len(ranges)))
+        default_crew(threads).map(lambda k: call(k, *ranges[k]), range(len(ranges)))
 
 
 __all__ = ["parts", "spread", "thread_count"]

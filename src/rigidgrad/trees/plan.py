@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.trees.compiled import kernel
+from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.heavy_paths import HeavyPaths, heavy_paths
 from rigidgrad.trees.lanes import W
 from rigidgrad.trees.topology import Topology
@@ -169,7 +169,7 @@ def _levels(topology: Topology) -> Levels:
     stratum, local, weight = np.zeros(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     is_leaf = np.diff(topology.child_start[1:]) == 0
     subtree, limit = _sizes(n, int(np.count_nonzero(is_leaf)))
-    _strata(parents, order, subtree, stratum, local, weight)
+    _strata(parents, order, subtree, stratum, local, weight, np.zeros(n, np.int32), np.zeros(n, np.int64))
     roots = order[local[order] == 0]
     roots = roots[np.argsort(-stratum[roots], kind="stable")]
     task = np.empty(n, np.int32)
@@ -239,11 +239,12 @@ def _levels(topology: Topology) -> Levels:
 
 
 @kernel
-def _strata(parents, order, limit, stratum, local, weight):
-    """Cuts subtrees of at most `limit` bodies from the leaves up. `local` is a body's depth in its subtree, `weight` the bodies under it there."""
+def _strata(parents, order, limit, stratum, local, weight, top, below):
+    """Cuts subtrees of at most `limit` bodies from the leaves up. `local` is a body's depth in its subtree, `weight` the bodies under it there.
+
+    `top` and `below` are zeros to begin with.
+    """
     n = len(order)
-    top = np.zeros(n, np.int32)
-    below = np.zeros(n, np.int64)
     for k in range(n - 1, -1, -1):
         i = order[k]
         s, w = top[i], below[i] + 1

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.operations import (
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import (
     add,
     body_force,
     compose,
     cross_motion,
     force_to_child,
     force_to_parent,
-    joint_transform,
     motion_to_child,
     motion_to_parent,
     rotate,
 )
+from rigidgrad.trees.lanes import joint_transform
 from rigidgrad.trees.packs import numbers, put_numbers
 from rigidgrad.trees.scans import BLOCK
 from rigidgrad.trees.tree import Tree
@@ -88,8 +88,11 @@ def rnea(tree: Tree, data, q, v, a, base, external, tau, base_force, threads: in
             X = rootfix(
                 tree, up, compose_rows, IDENTITY, inverse=invert_row, method="euler_tour", variant=scan, block=block, threads=threads
             )
-            vel = _sum_in_root(tree, X, _joint_velocities(data, v[b], X), base[b, :6], threads)
-            acc = _sum_in_root(tree, X, _joint_accelerations(data, v[b], a[b], vel, X), base[b, 6:], threads)
+            parts = np.empty((tree.bodies, 6), tau.dtype)
+            _joint_velocities(data, v[b], X, parts)
+            vel = _sum_in_root(tree, X, parts, base[b, :6], threads)
+            _joint_accelerations(data, v[b], a[b], vel, X, parts)
+            acc = _sum_in_root(tree, X, parts, base[b, 6:], threads)
         else:
             full = np.concatenate([up, np.zeros((tree.bodies, 6), tau.dtype)], axis=1)
             neutral = np.concatenate([IDENTITY, np.zeros(6)])
@@ -97,10 +100,13 @@ def rnea(tree: Tree, data, q, v, a, base, external, tau, base_force, threads: in
             _set_velocities(data, v[b], full)
             done = rootfix(tree, full, recur_rows, neutral, **options)
             X = np.ascontiguousarray(done[:, :12])
-            vel = _with_base(X, np.ascontiguousarray(done[:, 12:]), base[b, :6])
+            vel = np.ascontiguousarray(done[:, 12:])
+            _add_base(X, base[b, :6], vel)
             _set_accelerations(data, v[b], a[b], vel, full)
-            acc = _with_base(X, np.ascontiguousarray(rootfix(tree, full, recur_rows, neutral, **options)[:, 12:]), base[b, 6:])
-        f = _forces_in_root(data, X, vel, acc, external[b] if len(external) else np.empty((0, tree.bodies), tau.dtype))
+            acc = np.ascontiguousarray(rootfix(tree, full, recur_rows, neutral, **options)[:, 12:])
+            _add_base(X, base[b, 6:], acc)
+        f = np.empty((tree.bodies, 6), tau.dtype)
+        _forces_in_root(data, X, vel, acc, external[b] if len(external) else np.empty((0, tree.bodies), tau.dtype), f)
         total = leaffix(tree, f, add_rows, np.zeros(6), inverse=negate_row, method="euler_tour", variant="mapped", threads=threads)
         _torques(data, X, total, tau[b])
         base_force[b] = total[tree.topology.order[0]]
@@ -130,40 +136,33 @@ def _to_body(X, total, base, out):
 
 
 @kernel
-def _with_base(X, own, base):
+def _add_base(X, base, own):
     m = numbers(base, 0, 6)
     for i in range(len(X)):
         x = numbers(X, i * 12, 12)
         put_numbers(own, i * 6, add(numbers(own, i * 6, 6), motion_to_child(x[0:9], x[9:12], m)))
-    return own
 
 
 @kernel
 def _joint_acceleration(ang, lin, v, a, vel):
-    o = ang - ang
-    s = cross_motion(vel, (o, o, ang * v, o, o, lin * v))
+    s = cross_motion(vel, (0.0, 0.0, ang * v, 0.0, 0.0, lin * v))
     return (s[0], s[1], s[2] + ang * a, s[3], s[4], s[5] + lin * a)
 
 
 @kernel
-def _joint_velocities(data, v, X):
-    out = np.empty((len(X), 6), X.dtype)
+def _joint_velocities(data, v, X, out):
     for i in range(len(X)):
         x = numbers(X, i * 12, 12)
-        o = v.dtype.type(0)
-        m = (o, o, data[i, 22] * v[i], o, o, data[i, 23] * v[i])
+        m = (0.0, 0.0, data[i, 22] * v[i], 0.0, 0.0, data[i, 23] * v[i])
         put_numbers(out, i * 6, motion_to_parent(x[0:9], x[9:12], m))
-    return out
 
 
 @kernel
-def _joint_accelerations(data, v, a, vel, X):
-    out = np.empty((len(X), 6), X.dtype)
+def _joint_accelerations(data, v, a, vel, X, out):
     for i in range(len(X)):
         x = numbers(X, i * 12, 12)
         m = _joint_acceleration(data[i, 22], data[i, 23], v[i], a[i], numbers(vel, i * 6, 6))
         put_numbers(out, i * 6, motion_to_parent(x[0:9], x[9:12], m))
-    return out
 
 
 @kernel
@@ -180,8 +179,7 @@ def _set_accelerations(data, v, a, vel, full):
 
 
 @kernel
-def _forces_in_root(data, X, vel, acc, external):
-    out = np.empty((len(X), 6), X.dtype)
+def _forces_in_root(data, X, vel, acc, external, out):
     for i in range(len(X)):
         x = numbers(X, i * 12, 12)
         f = body_force(numbers(data, i * 24 + 12, 10), numbers(vel, i * 6, 6), numbers(acc, i * 6, 6))
@@ -189,7 +187,6 @@ def _forces_in_root(data, X, vel, acc, external):
             e = external
             f = (f[0] - e[0, i], f[1] - e[1, i], f[2] - e[2, i], f[3] - e[3, i], f[4] - e[4, i], f[5] - e[5, i])
         put_numbers(out, i * 6, force_to_parent(x[0:9], x[9:12], f))
-    return out
 
 
 @kernel

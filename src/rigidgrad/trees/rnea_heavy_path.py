@@ -12,10 +12,10 @@ import itertools
 
 import numpy as np
 
-from rigidgrad.trees.compiled import inlined, kernel
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import across_joint, add, body_force, compose, force_to_parent, jet_after, joint_motion
 from rigidgrad.trees.heavy_paths import HeavyPaths
-from rigidgrad.trees.lanes import W, filled, width
-from rigidgrad.trees.operations import across_joint, add, body_force, compose, force_to_parent, jet_after, joint_motion, joint_transform
+from rigidgrad.trees.lanes import W, filled, joint_transform, width
 from rigidgrad.trees.packs import fetch, give, lanes, numbers, put_lanes, put_numbers, put_rows, take, take_rows
 from rigidgrad.trees.parallel import parts, spread
 from rigidgrad.trees.plan import Plan
@@ -59,7 +59,8 @@ def rnea(plan: Plan, q, v, a, base, external, tau, base_force, threads: int) -> 
                     if late:
                         _bridge(np.array(late), t.goes_on, segments)
                         pieces = [(x + i, x + j) for x, y in late for i, j in parts(y - x, inner)]
-                        spread(inner, _add_late, pieces, *tables, segments, b, q, tau)
+                        goes_late = segments[:, :, 36:42].any(axis=(1, 2))
+                        spread(inner, _add_late, pieces, *tables, segments, goes_late, b, q, tau)
                 base_force[b] = segments[t.base_segment // W, t.base_segment % W, 42:48]
 
     if inner > 1 or threads == 1 or states == 1:
@@ -85,7 +86,7 @@ def _world(motion, base):
             motion[0, k, j] = base[k]
 
 
-@inlined
+@kernel
 def _transform(g, e, p, group_start, data, work, q, v, a, body, base):
     """Of the bodies in pack p of a group, for the lanes from segment e on: their slots, transforms and what the joints do."""
     s = p * W + e % W
@@ -114,7 +115,7 @@ def _aggregate(part, start, stop, group_start, body, data, segments, local, stat
             for p in range(group_start[g], group_start[g + 1]):
                 _, F, d, joint = _transform(g, e, p, group_start, data, work, q, v, a, body, base)
                 E, r = compose(E, r, F, d)
-                vel, acc = joint_motion(F, d, *joint, vel, acc)
+                vel, acc = joint_motion(F, d, joint[0], joint[1], joint[2], joint[3], vel, acc)
             put_rows(segments, e, _S, 0, E + r + vel + acc)
 
 
@@ -148,7 +149,7 @@ def _carry(part, start, stop, group_start, body, data, hang_start, motion, segme
                 vel, acc = take_rows(segments, e, _S, 24, 6), take_rows(segments, e, _S, 30, 6)
                 for p in range(group_start[g], group_start[g + 1]):
                     s, E, r, joint = _transform(g, e, p, group_start, data, work, q, v, a, body, base)
-                    vel, acc = joint_motion(E, r, *joint, vel, acc)
+                    vel, acc = joint_motion(E, r, joint[0], joint[1], joint[2], joint[3], vel, acc)
                     put_lanes(motion, s + W, 12, 0, vel + acc)
 
 
@@ -161,7 +162,7 @@ def _forward(g, group_start, body, data, segments, work, state):
         vel, acc = take_rows(segments, e, _S, 24, 6), take_rows(segments, e, _S, 30, 6)
         for p in range(group_start[g], group_start[g + 1]):
             s, E, r, joint = _transform(g, e, p, group_start, data, work, q, v, a, body, base)
-            vel, acc = joint_motion(E, r, *joint, vel, acc)
+            vel, acc = joint_motion(E, r, joint[0], joint[1], joint[2], joint[3], vel, acc)
             put_lanes(work, s - first, _L, 0, E + r + body_force(lanes(data, s, 24, 12, 10), vel, acc))
     if external.shape[0] > 0:
         subtract(first, group_start[g + 1] * W, -first, body, work, external[b])
@@ -239,11 +240,11 @@ def _bridge(late, goes_on, segments):
 
 
 @kernel
-def _add_late(part, start, stop, group_start, body, data, segments, b, q, tau):
+def _add_late(part, start, stop, group_start, body, data, segments, goes_late, b, q, tau):
     n = tau.shape[1]
     for e in range(start * W, stop * W, width(q)):
         g = e // W
-        if np.any(segments[g, :, 36:42]):
+        if goes_late[g]:
             f = take_rows(segments, e, _S, 36, 6)
             for p in range(group_start[g + 1] - 1, group_start[g] - 1, -1):
                 s = p * W + e % W

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rigidgrad.trees.compiled import inlined, kernel
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import across_joint, body_force, force_to_parent, joint_motion
 from rigidgrad.trees.lanes import W, filled, sincos, width
-from rigidgrad.trees.operations import across_joint, body_force, force_to_parent, joint_motion
 from rigidgrad.trees.packs import fetch, gather, give, lanes, put_lanes, scatter_add, take
 from rigidgrad.trees.parallel import parts, spread
 from rigidgrad.trees.plan import Plan
@@ -124,7 +124,7 @@ def subtract(begin, end, shift, body, work, external):
             put_lanes(work, s + shift, _C, 12 + k, (f - take(external[k], 0, body, s),))
 
 
-@inlined
+@kernel
 def _up(s, place, first, body, parent, data, work, base, tau):
     x = lanes(work, place, _C, 0, 18)
     w = lanes(data, s, 24, 22, 2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rigidgrad.trees.compiled import kernel
-from rigidgrad.trees.operations import add, body_force, force_to_parent, joint_motion, joint_transform
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.algebra import add, body_force, force_to_parent, joint_motion
+from rigidgrad.trees.lanes import joint_transform
 from rigidgrad.trees.packs import numbers, put_numbers
 
 # a body's workspace: E 0-8, r 9-11, v 12-17, a 18-23, f 24-29

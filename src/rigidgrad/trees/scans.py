@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.trees.compiled import as_kernel
+from rigidgrad.runtime.loops import as_kernel, kernel
 from rigidgrad.trees.parallel import parts, spread, thread_count
 
 SCANS = ("native", "work_efficient", "blocked", "mapped")
 BLOCK = 64
-
-# Specialised to operators, which numba cannot look up on disk: compiled anew in each process.
-_generic = numba.njit(nogil=True, error_model="numpy")
 
 
 def scan(
@@ -62,11 +58,15 @@ def scan(
     if variant == "blocked":
         return _blocked_scan(rows, function, neutral, block, exclusive, thread_count(threads))
     out = np.empty_like(rows)
-    (_native if variant == "native" else _work_efficient)(rows, function, neutral, out, exclusive)
+    if variant == "native":
+        _native(rows, function, neutral, out, exclusive)
+    else:
+        size = 1 << (len(rows) - 1).bit_length()
+        _work_efficient(rows, function, neutral, np.empty((size, rows.shape[1]), rows.dtype), out, exclusive)
     return out
 
 
-@_generic
+@kernel
 def _native(rows, op, neutral, out, exclusive):
     total = neutral.copy()
     for k in range(len(rows)):
@@ -79,13 +79,10 @@ def _native(rows, op, neutral, out, exclusive):
                 out[k, c] = total[c]
 
 
-@_generic
-def _work_efficient(rows, op, neutral, out, exclusive):
-    """Blelloch (1990): sums up a binary tree, then prefixes down it, in place."""
-    size = 1
-    while size < len(rows):
-        size *= 2
-    tree = np.empty((size, rows.shape[1]), rows.dtype)
+@kernel
+def _work_efficient(rows, op, neutral, tree, out, exclusive):
+    """Blelloch (1990): sums up a binary tree, then prefixes down it, in place. The tree has as many rows as the next power of two."""
+    size = len(tree)
     for k in range(size):
         for c in range(rows.shape[1]):
             tree[k, c] = rows[k, c] if k < len(rows) else neutral[c]
@@ -122,7 +119,7 @@ def _blocked_scan(rows: np.ndarray, op: Any, neutral: np.ndarray, block: int, ex
     return out
 
 
-@_generic
+@kernel
 def _block_scans(part, first, last, rows, op, neutral, block, exclusive, out, totals):
     total = neutral.copy()
     for b in range(first, last):
@@ -136,7 +133,7 @@ def _block_scans(part, first, last, rows, op, neutral, block, exclusive, out, to
         totals[b] = total
 
 
-@_generic
+@kernel
 def _block_applies(part, first, last, op, block, starts, out):
     for b in range(max(first, 1), last):
         for k in range(b * block, min((b + 1) * block, len(out))):

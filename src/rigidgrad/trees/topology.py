@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from rigidgrad.errors import InputError, ModelError
-from rigidgrad.trees.compiled import kernel
+from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.parallel import parts, spread, thread_count
 
 _SPLIT = 50_000  # bodies in a level from which on threads are worth their call
@@ -24,7 +24,7 @@ class Topology:
             n + 2, np.int64
         )  # children of body i: child[child_start[i + 1] : child_start[i + 2]]; of the world: from 0
         self.child = np.empty(n, np.int32)
-        _children(self.parents, self.child_start, self.child)
+        _children(self.parents, self.child_start, np.empty(n + 1, np.int64), self.child)
         self.order = np.empty(n, np.int32)  # breadth first: parents before children, siblings side by side
         starts = np.empty(n + 1, np.int64)
         found, count = _breadth_first(self.child_start, self.child, self.order, starts)
@@ -130,13 +130,14 @@ def _checked(parents) -> np.ndarray:
 
 
 @kernel
-def _children(parents, start, child):
+def _children(parents, start, fill, child):
     n = len(parents)
     for i in range(n):
         start[parents[i] + 2] += 1
     for i in range(1, n + 2):
         start[i] += start[i - 1]
-    fill = start.copy()
+    for i in range(n + 1):
+        fill[i] = start[i]
     for i in range(n):
         p = parents[i] + 1
         child[fill[p]] = i

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.trees.compiled import as_kernel
+from rigidgrad.runtime.loops import as_kernel, kernel
 from rigidgrad.trees.heavy_paths import HeavyPaths
 from rigidgrad.trees.lanes import W
 from rigidgrad.trees.parallel import parts, spread, thread_count
@@ -21,8 +20,6 @@ from rigidgrad.trees.tree import Tree
 
 METHODS = ("levels", "heavy_path", "euler_tour")
 _SPLIT = 20_000  # bodies in a level from which on threads are worth their call
-
-_generic = numba.njit(nogil=True, error_model="numpy")
 
 
 def rootfix(
@@ -148,28 +145,28 @@ def _groups(start: int, stop: int, threads: int) -> list[tuple[int, int]]:
     return [(start + a, start + b) for a, b in parts(stop - start, pieces)]
 
 
-@_generic
+@kernel
 def _inverses(rows, inverse, rp, steps):
     for i in range(len(rows)):
         inverse(rows[i], steps[rp[i]])
 
 
-@_generic
+@kernel
 def _differences(before, lp, rp, op, inverse, out):
-    held = np.empty_like(out[0])
+    held = np.empty(out.shape[1], out.dtype)
     for i in range(len(out)):
         inverse(before[lp[i]], held)
         op(held, before[rp[i]], out[i])
 
 
-@_generic
+@kernel
 def _root_level(part, start, stop, order, parents, op, neutral, rows, out):
     for k in range(start, stop):
         i = order[k]
         op(out[parents[i]] if parents[i] >= 0 else neutral, rows[i], out[i])
 
 
-@_generic
+@kernel
 def _leaf_level(part, start, stop, order, child_start, child, op, out):
     for k in range(stop - 1, start - 1, -1):
         i = order[k]
@@ -177,7 +174,7 @@ def _leaf_level(part, start, stop, order, child_start, child, op, out):
             op(out[i], out[child[c]], out[i])
 
 
-@_generic
+@kernel
 def _root_totals(part, start, stop, group_start, body, op, neutral, rows, total):
     for g in range(start, stop):
         for j in range(W):
@@ -189,7 +186,7 @@ def _root_totals(part, start, stop, group_start, body, op, neutral, rows, total)
                     op(total[s], rows[i], total[s])
 
 
-@_generic
+@kernel
 def _root_carry(start, stop, source, goes_on, body, op, neutral, total, carry, out):
     goes = False
     for s in range(start * W, stop * W):
@@ -202,11 +199,12 @@ def _root_carry(start, stop, source, goes_on, body, op, neutral, total, carry, o
         goes = goes_on[s]
 
 
-@_generic
+@kernel
 def _root_apply(part, start, stop, group_start, body, op, rows, carry, out):
+    held = np.empty(carry.shape[1], carry.dtype)
     for g in range(start, stop):
         for j in range(W):
-            held = carry[g * W + j].copy()
+            held[:] = carry[g * W + j]
             for p in range(group_start[g], group_start[g + 1]):
                 i = body[p * W + j]
                 if i >= 0:
@@ -214,7 +212,7 @@ def _root_apply(part, start, stop, group_start, body, op, rows, carry, out):
                     out[i] = held
 
 
-@_generic
+@kernel
 def _leaf_totals(part, start, stop, group_start, body, cut, hang_start, hang_segment, hang_slot, op, neutral, out, total):
     for g in range(start, stop):
         for h in range(hang_start[g], hang_start[g + 1]):
@@ -233,7 +231,7 @@ def _leaf_totals(part, start, stop, group_start, body, cut, hang_start, hang_seg
                         op(out[i], total[s], total[s])
 
 
-@_generic
+@kernel
 def _leaf_carry(start, cut, goes_on, op, neutral, total):
     """Turns totals of segments into totals from their heads to the ends of their paths."""
     for s in range(cut * W - 1, start * W - 1, -1):
@@ -241,7 +239,7 @@ def _leaf_carry(start, cut, goes_on, op, neutral, total):
             op(total[s], total[s + 1], total[s])
 
 
-@_generic
+@kernel
 def _leaf_apply(part, start, stop, group_start, body, goes_on, cut, op, out, total):
     """The bodies of cut paths, each segment starting from the total of the next one."""
     for g in range(start, min(stop, cut)):

@@ -6,13 +6,14 @@ and the blocks E (K - 1, n, n) below them: block (k + 1, k) is E[k], block (k, k
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 
-# sums may be reordered for SIMD; NaN and infinity keep their meaning
-compiled: Any = numba.njit(cache=True, nogil=True, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
+from rigidgrad.runtime.loops import kernel
+
+compiled: Any = partial(kernel, reorder=True)
 
 # a pivot smaller than this share of its diagonal entry is rounding: the matrix counts as singular
 SINGULAR = 1e-13

@@ -62,7 +62,8 @@ def solve(A, B, V, K, L, q, r, d, dx, du, lam):  # pragma: no cover (compiled)
         lam[k] = q[k]
         add_transposed_vector(1.0, A[k], w, lam[k])
         add_transposed_vector(1.0, K[k], du[k], lam[k])  # H_x + H_xu κ = H_x + Kᵀ H_u
-        du[k] = -du[k]
+        for i in range(du.shape[1]):
+            du[k, i] = -du[k, i]
         solve_lower(L[k], du[k])
         solve_upper(L[k], du[k])  # κ
     dx[0] = d[0]

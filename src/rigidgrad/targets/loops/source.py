@@ -1,0 +1,58 @@
+"""Python functions to be translated, as their sources say."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+
+class Loops:
+    """A Python function to be translated."""
+
+    def __init__(self, function: Callable[..., Any], reorder: bool = False) -> None:
+        self.reorder = reorder  # whether sums may be reordered
+        self.function = function
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
+        self.reals: set[str] = set()  # names that begin as whole numbers and become others in a loop
+
+    @cached_property
+    def tree(self) -> ast.FunctionDef:
+        found = ast.parse(textwrap.dedent(inspect.getsource(self.function))).body[0]
+        if not isinstance(found, ast.FunctionDef):
+            raise TypeError("only functions made by def are compiled")
+        return found
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        return list(inspect.signature(self.function).parameters)
+
+    @cached_property
+    def cells(self) -> set[str]:
+        """Names that are assigned in more than one place."""
+        count = Counter(self.parameters)
+        loops = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+                loops.add(id(node.target))
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in loops:
+                count[node.id] += 1
+        return {name for name, times in count.items() if times > 1}
+
+    @cached_property
+    def outside(self) -> dict[str, Any]:
+        """What names mean that the function does not assign."""
+        closure = inspect.getclosurevars(self.function)
+        return {**vars(builtins), **self.function.__globals__, **closure.nonlocals}
+
+
+def emits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a function that writes IR itself: its first argument is the `Code`."""
+    function.writes_code = True  # type: ignore[attr-defined]
+    return function
