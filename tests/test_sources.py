@@ -243,7 +243,7 @@ def test_a_file_with_the_same_size_and_time_but_other_code_is_noticed(tmp_path):
     package = Package(tmp_path)
     package.append("algorithms/textbook/rnea.py", "\nX = 1\n")
     _, first = package.run()
-    path = package.folder / "algorithms" / "rnea.py"
+    path = package.folder / "algorithms" / "textbook" / "rnea.py"
     status = path.stat()
     path.write_text(path.read_text().replace("\nX = 1\n", "\nX = 2\n"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

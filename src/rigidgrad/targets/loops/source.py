@@ -18,7 +18,7 @@ class Loops:
     def __init__(self, function: Callable[..., Any], reorder: bool = False) -> None:
         self.reorder = reorder  # whether sums may be reordered
         self.function = function
-        self.__name__, self.__doc__ = function.__name__, function.__doc__
+        self.__name__ = function.__name__
         self.reals: set[str] = set()  # names that begin as whole numbers and become others in a loop
 
     @cached_property
