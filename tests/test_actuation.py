@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -167,3 +168,29 @@ def test_a_robot_says_what_it_has_motors_for():
     assert "driven by 1 motor of its own; without a motor: pole" in str(rg.load("cartpole"))
     assert "driven by 12 motors of its own; without a motor: root_joint" in str(rg.load("hyq", floating_base=True))
     assert "driven by 7 motors of its own\n" in str(rg.load("iiwa14"))
+
+
+CARTPOLE = """<mujoco model="cartpole"><worldbody><body name="cart"><joint name="slide" type="slide" axis="1 0 0"/><geom type="box" size=".2 .1 .1" mass="1"/>
+  <body name="pole"><joint name="swing" type="hinge" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -.5" size=".03" mass=".1"/></body></body></worldbody>
+  <actuator>{}</actuator></mujoco>"""
+
+
+@pytest.mark.parametrize(
+    ("actuators", "driven"),
+    [
+        ('<motor joint="slide" gear="10"/>', ["slide"]),
+        ('<position joint="swing"/>', ["swing"]),
+        ('<motor joint="slide"/><motor joint="swing"/>', ["slide", "swing"]),
+        ("", ["slide", "swing"]),
+    ],
+)
+def test_an_mjcf_drives_the_joints_that_its_actuators_drive(actuators, driven):
+    """A cart-pole's pole has no motor, unless the file gives it one."""
+    pytest.importorskip("mujoco")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        robot = rg.load(CARTPOLE.format(actuators))
+    problem = rg.Problem(robot, start=np.zeros(4), steps=5, dt=0.02, costs=[rg.costs.Effort(1.0)])
+    assert problem.system.nu == len(driven)
+    assert [a.name for a in problem.system.actuators] == driven
+    assert all(name in str(problem) for name in driven)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import ModelError, ModelWarning, RigidgradError, UrdfError
-from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link, Visual
-from rigidgrad.model.joints import FIXED
+from rigidgrad.model.description import Actuator, Description, FrameDescription, JointDescription, JointLimit, Link, Visual
+from rigidgrad.model.joints import FIXED, joint_type
 from rigidgrad.model.mjcf_bounds import check_mjcf
 from rigidgrad.model.pose import IDENTITY_POSE, Pose, pose_from_quaternion
 from rigidgrad.model.structure import joint_pose
@@ -133,7 +133,7 @@ def describe_mujoco(model: Any, stacklevel: int = 3) -> Description:
         warnings.warn(f"robot '{name}': left out, as rigidgrad does not model it: {left_out}", ModelWarning, stacklevel=stacklevel)
     frames = tuple(_frames(model, bodies, {x.name for x in links} | {j.name for j in joints}))
     gravity = (0.0, 0.0, 0.0) if model.opt.disableflags & int(library().mjtDisableBit.mjDSBL_GRAVITY) else model.opt.gravity.tolist()
-    return Description(name, tuple(links), tuple(joints), frames, tuple(gravity))
+    return Description(name, tuple(links), tuple(joints), frames, tuple(gravity), actuators=_driven(model, names))
 
 
 # arrays of numbers in MuJoCo's model: what a row belongs to, and what it is
@@ -265,6 +265,29 @@ def _frames(model: Any, bodies: list[str], taken: set[str]) -> Iterator[FrameDes
         name = _name_at(model, model.name_siteadr[s])
         if name and name not in taken:
             yield FrameDescription(name, bodies[model.site_bodyid[s]], _pose(model.site_pos[s], model.site_quat[s]))
+
+
+def _driven(model: Any, names: list[str]) -> tuple[Actuator, ...] | None:
+    """Forces on the joints that the actuators drive; None where they drive all joints, or act on something else than joints.
+
+    What an actuator makes of its control, as the servo of a position does, is not modelled: controls are joint forces.
+    """
+    transmissions = library().mjtTrn
+    through_joints = (int(transmissions.mjTRN_JOINT), int(transmissions.mjTRN_JOINTINPARENT))
+    driven = {int(joint) for joint in model.actuator_trnid[:, 0]}
+    if not model.nu or any(int(kind) not in through_joints for kind in model.actuator_trntype):
+        return None
+    own = [j for j in range(model.njnt) if model.jnt_type[j] != FREE]
+    if driven.issuperset(own) or any(model.jnt_type[j] == FREE for j in driven):
+        return None
+    found = []
+    for j in own:
+        if j in driven:
+            freedoms = ("",) if model.jnt_type[j] != BALL else joint_type("spherical").freedoms
+            for k, freedom in enumerate(freedoms):
+                forces = tuple(float(i == k) for i in range(len(freedoms)))
+                found.append(Actuator(f"{names[j]} {freedom}" if freedom else names[j], ((names[j], forces),)))
+    return tuple(found)
 
 
 def _left_out(model: Any) -> Iterator[str]:
