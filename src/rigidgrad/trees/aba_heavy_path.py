@@ -12,6 +12,7 @@ import numpy as np
 from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.algebra import compose, joint_motion, motion_to_child
 from rigidgrad.trees.articulated import acceleration, eliminate, of_body, prepended, rank_one, tail_step, to_parent, two_sums
+from rigidgrad.trees.heavy_paths import inwards, nothing, outwards
 from rigidgrad.trees.lanes import W, filled_pack, joint_transform, width, with_lane
 from rigidgrad.trees.packs import give, lanes, put_lanes, put_rows, take, take_rows
 from rigidgrad.trees.parallel import spread
@@ -29,7 +30,6 @@ def aba(tree: Tree, q, v, tau, armature, base, external, settle, out, threads: i
     """As `aba_sequential.aba`."""
     t, dtype = tree.plan.heavy_paths, q.dtype
     data = tree.plan.packed("heavy_paths", dtype)
-    tables = (t.group_start, t.body, data)
     hangs = (t.hang_start, t.hang_segment, t.hang_slot)
     root = t.base_segment
     with (
@@ -37,21 +37,24 @@ def aba(tree: Tree, q, v, tau, armature, base, external, settle, out, threads: i
         tree.plan.workspace((len(t.source), _S), dtype) as segments,
     ):
         for b in range(len(q)):
-            state = (b, q, v, tau, armature, external)
+            state = (t.body, data, work, segments, (b, q, v, tau, armature, external))
+            rest, velocity = (outwards.over(operator, t.group_start, state) for operator in (FROM_REST, VELOCITY))
+            handles, articulate = (inwards.over(operator, t.group_start, state) for operator in (TWO_HANDLED, ARTICULATED))
+            accelerate = outwards.over(ACCELERATION, t.group_start, (*state[:4], (b, out)))
             _world(work, base[b, :6], 0)
             for start, cut, stop in t.depths:
-                spread(threads, _aggregate, shares(t, start, cut, threads), *tables, segments, state)
+                spread(threads, rest, shares(t, start, cut, threads))
                 _start_velocities(start, stop, t.source, t.goes_on, work, segments)
-                spread(threads, _velocities, shares(t, start, stop, threads), *tables, work, segments, state)
+                spread(threads, velocity, shares(t, start, stop, threads))
             for start, cut, stop in reversed(t.depths):
                 spread(threads, _collect, shares(t, start, stop, threads), *hangs, work, segments)
-                spread(threads, _two_handled, shares(t, start, cut, threads), *tables, work, segments, state)
+                spread(threads, handles, shares(t, start, cut, threads))
                 _join(start, cut, stop, t.goes_on, segments)
-                spread(threads, _close, shares(t, start, stop, threads), *tables, work, segments, state)
+                spread(threads, articulate, shares(t, start, stop, threads))
             _world(work, settle(b, segments[root, 24:45].copy(), segments[root, 45:51].copy()), 6)
             for start, _, stop in t.depths:
                 _start_accelerations(start, stop, t.source, t.goes_on, work, segments)
-                spread(threads, _outwards, shares(t, start, stop, threads), *tables, work, segments, b, out)
+                spread(threads, accelerate, shares(t, start, stop, threads))
 
 
 @kernel
@@ -62,22 +65,37 @@ def _world(work, base, first):
 
 
 @kernel
-def _aggregate(part, start, stop, group_start, body, data, segments, state):
-    """Transform and velocity from rest of each segment."""
-    b, q, v, _tau, _armature, _external = state
-    n = q.shape[1]
+def _pack(state):
+    return W
+
+
+@kernel
+def _at_rest(e, state):
+    _body, _data, _work, _segments, (_b, q, _v, _tau, _armature, _external) = state
     o = filled_pack(q, 0.0)
-    zero = (o, o, o, o, o, o)
-    for e in range(start * W, stop * W, W):
-        E, r, vel = (o + 1.0, o, o, o, o + 1.0, o, o, o, o + 1.0), (o, o, o), zero
-        for p in range(group_start[e // W], group_start[e // W + 1]):
-            s = p * W
-            c = lanes(data, s, 24, 0, 12, W)
-            w = lanes(data, s, 24, 22, 2, W)
-            F, d = joint_transform(c[0:9], c[9:12], w[0], w[1], take(q, b * n, body, s, W))
-            E, r = compose(E, r, F, d)
-            vel, _ = joint_motion(F, d, w[0], w[1], take(v, b * n, body, s, W), o, vel, zero)
-        put_rows(segments, e, _S, 0, vel + E + r)
+    return (o + 1.0, o, o, o, o + 1.0, o, o, o, o + 1.0), (o, o, o), (o, o, o, o, o, o)
+
+
+@kernel
+def _move(carried, s, state):
+    body, data, _work, _segments, (b, q, v, _tau, _armature, _external) = state
+    E, r, vel = carried
+    o = filled_pack(q, 0.0)
+    c = lanes(data, s, 24, 0, 12, W)
+    w = lanes(data, s, 24, 22, 2, W)
+    n = b * q.shape[1]
+    F, d = joint_transform(c[0:9], c[9:12], w[0], w[1], take(q, n, body, s, W))
+    G, x = compose(E, r, F, d)
+    after, _ = joint_motion(F, d, w[0], w[1], take(v, n, body, s, W), o, vel, (o, o, o, o, o, o))
+    return G, x, after
+
+
+@kernel
+def _put_motion(carried, e, state):
+    put_rows(state[3], e, _S, 0, carried[2] + carried[0] + carried[1])
+
+
+FROM_REST = (_pack, _at_rest, _move, _put_motion)  # transform and velocity of a segment that starts from rest
 
 
 @kernel
@@ -98,25 +116,29 @@ def _start_velocities(start, stop, source, goes_on, work, segments):
 
 
 @kernel
-def _velocities(part, start, stop, group_start, body, data, work, segments, state):
-    b, q, v, _tau, _armature, external = state
-    n = q.shape[1]
+def _start_velocity(e, state):
+    return take_rows(state[3], e, _S, 18, 6, W)
+
+
+@kernel
+def _bodies(vel, s, state):
+    body, data, work, _segments, (b, q, v, _tau, _armature, external) = state
     o = filled_pack(q, 0.0)
-    zero = (o, o, o, o, o, o)
-    for e in range(start * W, stop * W, W):
-        vel = take_rows(segments, e, _S, 18, 6, W)
-        for p in range(group_start[e // W], group_start[e // W + 1]):
-            s = p * W
-            c = lanes(data, s, 24, 0, 24, W)
-            E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, b * n, body, s, W))
-            vel, bias = joint_motion(E, r, c[22], c[23], take(v, b * n, body, s, W), o, vel, zero)
-            J, f = of_body(c[12:22], vel)
-            if external.shape[0] > 0:
-                x = external[b]
-                for k in range(6):
-                    f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, s, W))
-            put_lanes(work, s + W, _C, 0, vel)
-            put_lanes(work, s + W, _C, 12, J + f + E + r + bias)
+    n = b * q.shape[1]
+    c = lanes(data, s, 24, 0, 24, W)
+    E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, n, body, s, W))
+    own, bias = joint_motion(E, r, c[22], c[23], take(v, n, body, s, W), o, vel, (o, o, o, o, o, o))
+    J, f = of_body(c[12:22], own)
+    if external.shape[0] > 0:
+        x = external[b]
+        for k in range(6):
+            f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, s, W))
+    put_lanes(work, s + W, _C, 0, own)
+    put_lanes(work, s + W, _C, 12, J + f + E + r + bias)
+    return own
+
+
+VELOCITY = (_pack, _start_velocity, _bodies, nothing)  # with transforms, inertias and bias forces of the bodies alone
 
 
 @kernel
@@ -145,35 +167,51 @@ def _weight(armature, body, s):
 
 
 @kernel
-def _two_handled(part, start, stop, group_start, body, data, work, segments, state):
-    """J, e, A, b, C of every segment of a cut path, its tail free."""
-    b, q, _v, tau, armature, _external = state
-    o = filled_pack(q, 0.0)
+def _eliminated(J, e, s, state):
+    """A body with what comes from the next one, before and after its joint is eliminated."""
+    body, data, work, _segments, (b, _q, _v, tau, armature, _external) = state
+    w = lanes(data, s, 24, 22, 2, W)
+    x = lanes(work, s + W, _C, 12, 45, W)
+    E, r, c = x[27:36], x[36:39], x[39:45]
+    J, e = two_sums(J, e, x[0:21], x[21:27])
+    U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, s), _weight(armature, body, s))
+    return E, r, w, c, (U, d, u), to_parent(E, r, J, e, c, U, d, u)
+
+
+@kernel
+def _free_tail(e, state):
+    o = filled_pack(state[2], 0.0)
     one = o + 1.0
+    J = (o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o)
     zero = (o, o, o, o, o, o)
-    for i in range(start * W, stop * W, W):
-        J = (o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o)
-        e, tail, C = zero, zero, J
-        A = (
-            (one, o, o, o, o, o),
-            (o, one, o, o, o, o),
-            (o, o, one, o, o, o),
-            (o, o, o, one, o, o),
-            (o, o, o, o, one, o),
-            (o, o, o, o, o, one),
-        )
-        for p in range(group_start[i // W + 1] - 1, group_start[i // W] - 1, -1):
-            s = p * W
-            w = lanes(data, s, 24, 22, 2, W)
-            x = lanes(work, s + W, _C, 12, 45, W)
-            E, r, c = x[27:36], x[36:39], x[39:45]
-            J, e = two_sums(J, e, x[0:21], x[21:27])
-            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, s), _weight(armature, body, s))
-            J, e = to_parent(E, r, J, e, c, U, d, u)
-            tail = tail_step(A, tail, w[0], w[1], c, U, d, u)
-            A, y = prepended(A, E, r, w[0], w[1], U, d)
-            C = rank_one(C, d, y)
-        put_rows(segments, i, _S, 24, J + e + A[0] + A[1] + A[2] + A[3] + A[4] + A[5] + tail + C)
+    A = (
+        (one, o, o, o, o, o),
+        (o, one, o, o, o, o),
+        (o, o, one, o, o, o),
+        (o, o, o, one, o, o),
+        (o, o, o, o, one, o),
+        (o, o, o, o, o, one),
+    )
+    return J, zero, A, zero, J
+
+
+@kernel
+def _prepend(carried, s, state):
+    J, e, A, tail, C = carried
+    E, r, w, c, joint, up = _eliminated(J, e, s, state)
+    U, d, u = joint
+    after = tail_step(A, tail, w[0], w[1], c, U, d, u)
+    rows, along = prepended(A, E, r, w[0], w[1], U, d)
+    return up[0], up[1], rows, after, rank_one(C, d, along)
+
+
+@kernel
+def _put_handles(carried, e, state):
+    J, f, A, tail, C = carried
+    put_rows(state[3], e, _S, 24, J + f + A[0] + A[1] + A[2] + A[3] + A[4] + A[5] + tail + C)
+
+
+TWO_HANDLED = (_pack, _free_tail, _prepend, _put_handles)  # J, e, A, b, C of a segment of a cut path
 
 
 @kernel
@@ -267,21 +305,25 @@ def _join(start, cut, stop, goes_on, segments):
 
 
 @kernel
-def _close(part, start, stop, group_start, body, data, work, segments, state):
-    """The articulated-body recursion of every segment, from what it gets from the next one."""
-    b, _q, _v, tau, armature, _external = state
-    for i in range(start * W, stop * W, W):
-        y = take_rows(segments, i, _S, 114, 27, W)
-        J, e = y[0:21], y[21:27]
-        for p in range(group_start[i // W + 1] - 1, group_start[i // W] - 1, -1):
-            s = p * W
-            w = lanes(data, s, 24, 22, 2, W)
-            x = lanes(work, s + W, _C, 12, 45, W)
-            J, e = two_sums(J, e, x[0:21], x[21:27])
-            U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, s), _weight(armature, body, s))
-            put_lanes(work, s + W, _C, 57, U + (d, u))
-            J, e = to_parent(x[27:36], x[36:39], J, e, x[39:45], U, d, u)
-        put_rows(segments, i, _S, 24, J + e)
+def _load(e, state):
+    y = take_rows(state[3], e, _S, 114, 27, W)
+    return y[0:21], y[21:27]
+
+
+@kernel
+def _articulate(carried, s, state):
+    _E, _r, _w, _c, joint, up = _eliminated(carried[0], carried[1], s, state)
+    U, d, u = joint
+    put_lanes(state[2], s + W, _C, 57, U + (d, u))
+    return up
+
+
+@kernel
+def _put_load(carried, e, state):
+    put_rows(state[3], e, _S, 24, carried[0] + carried[1])
+
+
+ARTICULATED = (_pack, _load, _articulate, _put_load)  # from what a segment gets from the next one
 
 
 @kernel
@@ -303,13 +345,19 @@ def _start_accelerations(start, stop, source, goes_on, work, segments):
 
 
 @kernel
-def _outwards(part, start, stop, group_start, body, data, work, segments, b, out):
-    for i in range(start * W, stop * W, W):
-        acc = take_rows(segments, i, _S, 141, 6, W)
-        for p in range(group_start[i // W], group_start[i // W + 1]):
-            s = p * W
-            w = lanes(data, s, 24, 22, 2, W)
-            x = lanes(work, s + W, _C, 39, 26, W)
-            acc, a = acceleration(x[0:9], x[9:12], w[0], w[1], x[12:18], x[18:24], x[24], x[25], acc)
-            put_lanes(work, s + W, _C, 6, acc)
-            give(out, b * out.shape[1], body, s, a)
+def _start_acceleration(e, state):
+    return take_rows(state[3], e, _S, 141, 6, W)
+
+
+@kernel
+def _accelerate(parent, s, state):
+    body, data, work, _segments, (b, out) = state
+    w = lanes(data, s, 24, 22, 2, W)
+    x = lanes(work, s + W, _C, 39, 26, W)
+    acc, a = acceleration(x[0:9], x[9:12], w[0], w[1], x[12:18], x[18:24], x[24], x[25], parent)
+    put_lanes(work, s + W, _C, 6, acc)
+    give(out, b * out.shape[1], body, s, a)
+    return acc
+
+
+ACCELERATION = (_pack, _start_acceleration, _accelerate, nothing)

@@ -112,3 +112,33 @@ def _paths(parents, order, heavy, path, position, head, light):
             light[count] = light[path[p]] + 1 if p >= 0 else 0
             count += 1
     return count
+
+
+@kernel
+def outwards(part, start, stop, operator, group_start, state):
+    """Along the segments of groups start … stop, as many at a time as the operator has lanes.
+
+    An operator is (lanes, begin, step, end): what `begin` gives for a segment goes from body to body through `step`, and what is left goes to `end`.
+    """
+    lanes, begin, step, end = operator
+    for e in range(start * W, stop * W, lanes(state)):
+        carried = begin(e, state)
+        for p in range(group_start[e // W], group_start[e // W + 1]):
+            carried = step(carried, p * W + e % W, state)
+        end(carried, e, state)
+
+
+@kernel
+def inwards(part, start, stop, operator, group_start, state):
+    """… and from the last body of each segment to its first."""
+    lanes, begin, step, end = operator
+    for e in range(start * W, stop * W, lanes(state)):
+        carried = begin(e, state)
+        for p in range(group_start[e // W + 1] - 1, group_start[e // W] - 1, -1):
+            carried = step(carried, p * W + e % W, state)
+        end(carried, e, state)
+
+
+@kernel
+def nothing(carried, e, state):
+    """The end of an operator that leaves nothing behind."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.algebra import across_joint, add, body_force, compose, force_to_parent, jet_after, joint_motion
-from rigidgrad.trees.heavy_paths import HeavyPaths
+from rigidgrad.trees.heavy_paths import HeavyPaths, inwards, nothing, outwards
 from rigidgrad.trees.lanes import W, filled, joint_transform, width
 from rigidgrad.trees.packs import fetch, give, lanes, numbers, put_lanes, put_numbers, put_rows, take, take_rows
 from rigidgrad.trees.parallel import parts, spread
@@ -33,7 +33,6 @@ def rnea(plan: Plan, q, v, a, base, external, tau, base_force, threads: int) -> 
     dtype = tau.dtype
     data = plan.packed("heavy_paths", dtype)
     groups = len(t.group_start) - 1
-    tables = (t.group_start, t.body, data)
     longest = int(np.diff(t.group_start).max())
     hangs = (t.hang_start, t.hang_segment, t.hang_slot)
     states = len(tau)
@@ -47,20 +46,22 @@ def rnea(plan: Plan, q, v, a, base, external, tau, base_force, threads: int) -> 
         ):
             for b in range(first, last):
                 state = (b, q, v, a, external)
+                tables = (t.group_start, t.body, data, segments, motion, local, state, tau)
+                aggregate, carry = _aggregate.over(*tables), _carry.over(*tables, t.hang_start)
                 _world(motion, base[b])
                 for start, cut, stop in t.depths:
-                    spread(inner, _aggregate, shares(t, start, cut, inner), *tables, segments, local, state)
+                    spread(inner, aggregate, shares(t, start, cut, inner))
                     _start(start, stop, t.source, t.goes_on, motion, segments)
-                    spread(inner, _carry, shares(t, start, stop, inner), *tables, t.hang_start, motion, segments, local, state)
+                    spread(inner, carry, shares(t, start, stop, inner))
                 for start, cut, stop in reversed(t.depths):
                     split = shares(t, start, stop, inner)
-                    spread(inner, _down_and_up, split, *tables, t.goes_on, cut, hangs, segments, local, state, tau)
+                    spread(inner, _down_and_up, split, *tables, t.goes_on, cut, hangs)
                     late = [(x, min(y, cut)) for (x, y) in split[:-1] if x < cut and t.goes_on[y * W - 1]]
                     if late:
                         _bridge(np.array(late), t.goes_on, segments)
                         pieces = [(x + i, x + j) for x, y in late for i, j in parts(y - x, inner)]
-                        goes_late = segments[:, :, 36:42].any(axis=(1, 2))
-                        spread(inner, _add_late, pieces, *tables, segments, goes_late, b, q, tau)
+                        arrives = segments[:, :, 36:42].any(axis=(1, 2))
+                        spread(inner, _add_late, pieces, *tables, arrives)
                 base_force[b] = segments[t.base_segment // W, t.base_segment % W, 42:48]
 
     if inner > 1 or threads == 1 or states == 1:
@@ -86,37 +87,140 @@ def _world(motion, base):
             motion[0, k, j] = base[k]
 
 
+# --- operators; their state: bodies, their numbers, a thread's workspace and the first slot in it, segments, motions, (b, q, v, a, external), tau
+
+
 @kernel
-def _transform(g, e, p, group_start, data, work, q, v, a, body, base):
-    """Of the bodies in pack p of a group, for the lanes from segment e on: their slots, transforms and what the joints do."""
-    s = p * W + e % W
-    if e % W == 0:
+def _register(state):
+    return width(state[2])
+
+
+@kernel
+def _transform(s, state):
+    """Of the bodies in slots from s on: their transforms and what the joints do."""
+    body, data, work, first, _segments, _motion, (b, q, v, a, _external), _tau = state
+    base = b * q.shape[1]
+    if s % W == 0:
         fetch(data, (s + AHEAD) * 24, 24)
     c = lanes(data, s, 24, 0, 12)
     ang, lin = lanes(data, s, 24, 22, 2)
-    sine, cosine = lanes(work, s - group_start[g] * W, _L, 0, 2)
+    sine, cosine = lanes(work, s - first, _L, 0, 2)
     E, r = across_joint(c[0:9], c[9:12], sine, cosine, lin * take(q, base, body, s))
-    return s, E, r, (ang, lin, take(v, base, body, s), take(a, base, body, s))
+    return E, r, (ang, lin, take(v, base, body, s), take(a, base, body, s))
 
 
 @kernel
-def _aggregate(part, start, stop, group_start, body, data, segments, local, state):
-    """Transform, velocity and acceleration of each segment from rest."""
-    b, q, v, a, _external = state
-    base = b * q.shape[1]
-    work = local[part]
-    o = filled(q, 0.0)
+def _at_rest(e, state):
+    o = filled(state[2], 0.0)
     one = o + 1.0
+    return (one, o, o, o, one, o, o, o, one), (o, o, o), (o, o, o, o, o, o), (o, o, o, o, o, o)
+
+
+@kernel
+def _move(carried, s, state):
+    E, r, vel, acc = carried
+    F, d, joint = _transform(s, state)
+    G, x = compose(E, r, F, d)
+    after = joint_motion(F, d, joint[0], joint[1], joint[2], joint[3], vel, acc)
+    return G, x, after[0], after[1]
+
+
+@kernel
+def _put_motion(carried, e, state):
+    put_rows(state[4], e, _S, 0, carried[0] + carried[1] + carried[2] + carried[3])
+
+
+FROM_REST = (_register, _at_rest, _move, _put_motion)  # transform, velocity and acceleration of a segment that starts from rest
+
+
+@kernel
+def _start_motion(e, state):
+    return take_rows(state[4], e, _S, 24, 6), take_rows(state[4], e, _S, 30, 6)
+
+
+@kernel
+def _motions(carried, s, state):
+    E, r, joint = _transform(s, state)
+    after = joint_motion(E, r, joint[0], joint[1], joint[2], joint[3], carried[0], carried[1])
+    put_lanes(state[5], s + W, 12, 0, after[0] + after[1])
+    return after
+
+
+MOTION = (_register, _start_motion, _motions, nothing)  # kept for other paths
+
+
+@kernel
+def _forces(carried, s, state):
+    E, r, joint = _transform(s, state)
+    vel, acc = joint_motion(E, r, joint[0], joint[1], joint[2], joint[3], carried[0], carried[1])
+    put_lanes(state[2], s - state[3], _L, 0, E + r + body_force(lanes(state[1], s, 24, 12, 10), vel, acc))
+    return vel, acc
+
+
+BODY_FORCE = (_register, _start_motion, _forces, nothing)  # with transforms, in the workspace
+
+
+@kernel
+def _no_force(e, state):
+    o = filled(state[2], 0.0)
+    return o, o, o, o, o, o
+
+
+@kernel
+def _late_force(e, state):
+    return take_rows(state[4], e, _S, 36, 6)
+
+
+@kernel
+def _collected(f, s, state):
+    x = lanes(state[2], s - state[3], _L, 0, 18)
+    return force_to_parent(x[0:9], x[9:12], add(f, x[12:18]))
+
+
+@kernel
+def _torques(f, s, state):
+    body, data, work, first, _segments, _motion, (b, _q, _v, _a, _external), tau = state
+    x = lanes(work, s - first, _L, 0, 18)
+    w = lanes(data, s, 24, 22, 2)
+    own = add(f, x[12:18])
+    give(tau, b * tau.shape[1], body, s, w[0] * own[2] + w[1] * own[5])
+    return force_to_parent(x[0:9], x[9:12], own)
+
+
+@kernel
+def _more_torque(f, s, state):
+    body, data, _work, _first, _segments, _motion, (b, q, _v, _a, _external), tau = state
+    base = b * q.shape[1]
+    if s % W == 0:
+        fetch(data, (s - AHEAD) * 24, 24)
+    w = lanes(data, s, 24, 22, 2)
+    give(tau, base, body, s, take(tau, base, body, s) + (w[0] * f[2] + w[1] * f[5]))
+    c = lanes(data, s, 24, 0, 12)
+    E, r = joint_transform(c[0:9], c[9:12], w[0], w[1], take(q, base, body, s))
+    return force_to_parent(E, r, f)
+
+
+@kernel
+def _put_force(f, e, state):
+    put_rows(state[4], e, _S, 42, f)
+
+
+FORCE = (_register, _no_force, _collected, _put_force)  # on what a segment hangs on, from its own bodies
+TORQUE = (_register, _no_force, _torques, _put_force)  # of the joints, of a whole path
+TORQUE_GOING_ON = (_register, _late_force, _torques, _put_force)  # … of a segment, from what it gets from the next one
+LATE_TORQUE = (_register, _late_force, _more_torque, nothing)  # of a force that arrives when the others are done
+
+
+# --- walks
+
+
+@kernel
+def _aggregate(part, start, stop, group_start, body, data, segments, motion, local, state, tau):
+    """Transform, velocity and acceleration of each segment from rest."""
     for g in range(start, stop):
-        turn(group_start[g] * W, group_start[g + 1] * W, -group_start[g] * W, body, data, work, b, q)
-        for e in range(g * W, g * W + W, width(q)):
-            E, r = (one, o, o, o, one, o, o, o, one), (o, o, o)
-            vel, acc = (o, o, o, o, o, o), (o, o, o, o, o, o)
-            for p in range(group_start[g], group_start[g + 1]):
-                _, F, d, joint = _transform(g, e, p, group_start, data, work, q, v, a, body, base)
-                E, r = compose(E, r, F, d)
-                vel, acc = joint_motion(F, d, joint[0], joint[1], joint[2], joint[3], vel, acc)
-            put_rows(segments, e, _S, 0, E + r + vel + acc)
+        own = (body, data, local[part], group_start[g] * W, segments, motion, state, tau)
+        turn(group_start[g] * W, group_start[g + 1] * W, -group_start[g] * W, body, data, local[part], state[0], state[1])
+        outwards(part, g, g + 1, FROM_REST, group_start, own)
 
 
 @kernel
@@ -137,64 +241,43 @@ def _start(start, stop, source, goes_on, motion, segments):
 
 
 @kernel
-def _carry(part, start, stop, group_start, body, data, hang_start, motion, segments, local, state):
+def _carry(part, start, stop, group_start, body, data, segments, motion, local, state, tau, hang_start):
     """Velocities and accelerations of bodies that other paths hang on."""
-    b, q, v, a, _external = state
-    base = b * q.shape[1]
-    work = local[part]
     for g in range(start, stop):
         if hang_start[g + 1] > hang_start[g]:
-            turn(group_start[g] * W, group_start[g + 1] * W, -group_start[g] * W, body, data, work, b, q)
-            for e in range(g * W, g * W + W, width(q)):
-                vel, acc = take_rows(segments, e, _S, 24, 6), take_rows(segments, e, _S, 30, 6)
-                for p in range(group_start[g], group_start[g + 1]):
-                    s, E, r, joint = _transform(g, e, p, group_start, data, work, q, v, a, body, base)
-                    vel, acc = joint_motion(E, r, joint[0], joint[1], joint[2], joint[3], vel, acc)
-                    put_lanes(motion, s + W, 12, 0, vel + acc)
+            own = (body, data, local[part], group_start[g] * W, segments, motion, state, tau)
+            turn(group_start[g] * W, group_start[g + 1] * W, -group_start[g] * W, body, data, local[part], state[0], state[1])
+            outwards(part, g, g + 1, MOTION, group_start, own)
 
 
 @kernel
-def _forward(g, group_start, body, data, segments, work, state):
-    b, q, v, a, external = state
-    base, first = b * q.shape[1], group_start[g] * W
-    turn(first, group_start[g + 1] * W, -first, body, data, work, b, q)
-    for e in range(g * W, g * W + W, width(q)):
-        vel, acc = take_rows(segments, e, _S, 24, 6), take_rows(segments, e, _S, 30, 6)
-        for p in range(group_start[g], group_start[g + 1]):
-            s, E, r, joint = _transform(g, e, p, group_start, data, work, q, v, a, body, base)
-            vel, acc = joint_motion(E, r, joint[0], joint[1], joint[2], joint[3], vel, acc)
-            put_lanes(work, s - first, _L, 0, E + r + body_force(lanes(data, s, 24, 12, 10), vel, acc))
-    if external.shape[0] > 0:
-        subtract(first, group_start[g + 1] * W, -first, body, work, external[b])
-
-
-@kernel
-def _down_and_up(part, start, stop, group_start, body, data, goes_on, cut, hangs, segments, local, state, tau):
+def _down_and_up(part, start, stop, group_start, body, data, segments, motion, local, state, tau, goes_on, cut, hangs):
     hang_start, hang_segment, hang_slot = hangs
     work = local[part]
+    external = state[4]
     for g in range(stop - 1, start - 1, -1):
-        _forward(g, group_start, body, data, segments, work, state)
-        first, count = group_start[g], group_start[g + 1] - group_start[g]
+        first, last = group_start[g] * W, group_start[g + 1] * W
+        own = (body, data, work, first, segments, motion, state, tau)
+        turn(first, last, -first, body, data, work, state[0], state[1])
+        outwards(part, g, g + 1, BODY_FORCE, group_start, own)
+        if external.shape[0] > 0:
+            subtract(first, last, -first, body, work, external[state[0]])
         for h in range(hang_start[g], hang_start[g + 1]):
-            e, s = hang_segment[h], hang_slot[h] - (first + 1) * W
+            e, s = hang_segment[h], hang_slot[h] - first - W
             for k in range(6):
                 work[s // W, 12 + k, s % W] += segments[e // W, e % W, 42 + k]
         if g < cut:
-            _from_next(g, stop, count, goes_on, segments, work)
-        _backward(first, count, body, data, segments, g, g < cut, work, state[0], tau)
+            inwards(part, g, g + 1, FORCE, group_start, own)
+            _from_next(g, stop, goes_on, segments)
+            inwards(part, g, g + 1, TORQUE_GOING_ON, group_start, own)
+        else:
+            inwards(part, g, g + 1, TORQUE, group_start, own)
 
 
 @kernel
-def _from_next(g, stop, count, goes_on, segments, work):
+def _from_next(g, stop, goes_on, segments):
     """The force that each segment of the group gets from the next one; none comes from beyond `stop` yet."""
-    o = filled(work, 0.0)
-    for e in range(g * W, g * W + W, width(work)):
-        f = (o, o, o, o, o, o)
-        for k in range(count - 1, -1, -1):
-            x = lanes(work, k * W + e % W, _L, 0, 18)
-            f = force_to_parent(x[0:9], x[9:12], add(f, x[12:18]))
-        put_rows(segments, e, _S, 42, f)
-    z = work.dtype.type(0)
+    z = segments.dtype.type(0)
     for s in range(g * W + W - 1, g * W - 1, -1):
         y = (z, z, z, z, z, z)
         if goes_on[s] and s + 1 < stop * W:
@@ -202,22 +285,6 @@ def _from_next(g, stop, count, goes_on, segments, work):
             x = numbers(segments, s * _S, 12)
             put_numbers(segments, s * _S + 42, add(numbers(segments, s * _S + 42, 6), force_to_parent(x[0:9], x[9:12], y)))
         put_numbers(segments, s * _S + 36, y)
-
-
-@kernel
-def _backward(first, count, body, data, segments, g, goes, work, b, tau):
-    n = tau.shape[1]
-    o = filled(work, 0.0)
-    for e in range(g * W, g * W + W, width(work)):
-        f = take_rows(segments, e, _S, 36, 6) if goes else (o, o, o, o, o, o)
-        for k in range(count - 1, -1, -1):
-            s = k * W + e % W
-            x = lanes(work, s, _L, 0, 18)
-            w = lanes(data, first * W + s, 24, 22, 2)
-            f = add(f, x[12:18])
-            give(tau, b * n, body, first * W + s, w[0] * f[2] + w[1] * f[5])
-            f = force_to_parent(x[0:9], x[9:12], f)
-        put_rows(segments, e, _S, 42, f)
 
 
 @kernel
@@ -240,18 +307,7 @@ def _bridge(late, goes_on, segments):
 
 
 @kernel
-def _add_late(part, start, stop, group_start, body, data, segments, goes_late, b, q, tau):
-    n = tau.shape[1]
-    for e in range(start * W, stop * W, width(q)):
-        g = e // W
-        if goes_late[g]:
-            f = take_rows(segments, e, _S, 36, 6)
-            for p in range(group_start[g + 1] - 1, group_start[g] - 1, -1):
-                s = p * W + e % W
-                if e % W == 0:
-                    fetch(data, (s - AHEAD) * 24, 24)
-                w = lanes(data, s, 24, 22, 2)
-                give(tau, b * n, body, s, take(tau, b * n, body, s) + (w[0] * f[2] + w[1] * f[5]))
-                c = lanes(data, s, 24, 0, 12)
-                E, r = joint_transform(c[0:9], c[9:12], w[0], w[1], take(q, b * n, body, s))
-                f = force_to_parent(E, r, f)
+def _add_late(part, start, stop, group_start, body, data, segments, motion, local, state, tau, late):
+    for g in range(start, stop):
+        if late[g]:
+            inwards(part, g, g + 1, LATE_TORQUE, group_start, (body, data, local[part % len(local)], 0, segments, motion, state, tau))
