@@ -205,3 +205,11 @@ def mixed(x, out):
 def test_a_name_that_changes_its_type_in_a_loop_is_refused():
     with pytest.raises(InputError, match="'held' has another type"):
         kernel(mixed)(np.ones(3), np.ones(1))
+
+
+def test_an_operator_without_a_source_is_run_by_python():
+    names = {}
+    exec("def add(x, y, out):\n    out[0] = x[0] + y[0]", names)
+    tree = trees.auto_tree(300, 1.5)
+    for method in ("levels", "heavy_path"):
+        assert np.array_equal(trees.leaffix(tree, np.ones(300, int), names["add"], 0, method=method), tree.topology.size)

@@ -36,6 +36,8 @@ class Kernel(Loops):
     def __call__(self, *arguments: Any) -> Any:
         words: list[int] = []
         call, returned, _ = self._for(_described(arguments, words))
+        if call is None:
+            return self.function(*_plain(arguments))
         given = struct.pack(f"{len(words)}q", *words)
         if returned is None:
             call(given, None, _library())
@@ -48,6 +50,9 @@ class Kernel(Loops):
         """The function of three whole numbers that calls this one with them and the rest: what it costs is paid once for many calls."""
         words: list[int] = []
         call, _, _ = self._for(("int", "int", "int", *_described(rest, words)))
+        if call is None:
+            plain = _plain(rest)
+            return lambda part, start, stop: self.function(part, start, stop, *plain)
         given, library = struct.pack(f"{len(words)}q", *words), _library()
 
         def one(part: int, start: int, stop: int, held: Any = rest) -> None:  # the arrays must outlive the call
@@ -56,7 +61,10 @@ class Kernel(Loops):
         return one
 
     def _for(self, described: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        """What is compiled for these types: the function to call, what it returns, and its code, which must be kept."""
+        """What is compiled for these types: the function to call, what it returns, and its code, which must be kept.
+
+        No function where a user's has no source, as one that was typed into a prompt: Python then runs it itself.
+        """
         found = self._compiled.get(described)
         if found is None:
             with _guard:
@@ -71,7 +79,9 @@ class Kernel(Loops):
         if entry is None:
             try:
                 text, returned = render(self, types)
-            except (TypeError, NameError, AttributeError, KeyError, ValueError, OSError) as error:
+            except OSError:
+                return None, None, None
+            except (TypeError, NameError, AttributeError, KeyError, ValueError) as error:
                 if name is not None:
                     raise
                 names = ", ".join(t.value.__name__ for t in types if isinstance(t, Fixed)) or self.__name__
@@ -138,6 +148,11 @@ def _described(arguments: Any, words: list[int]) -> tuple[Any, ...]:
     return tuple(types)
 
 
+def _plain(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with Python's own functions in place of kernels."""
+    return tuple(x.function if isinstance(x, Kernel) else _plain(x) if isinstance(x, tuple) else x for x in arguments)
+
+
 def _types(described: tuple[Any, ...]) -> tuple[Any, ...]:
     """As `render` wants them; what is described is a plain tuple, as that is made for every call."""
     return tuple(
@@ -148,7 +163,7 @@ def _types(described: tuple[Any, ...]) -> tuple[Any, ...]:
 def _name(function: Kernel, types: Any) -> str | None:
     """What tells this kernel from others on disk; None where it is made of a user's functions."""
     plain = function.function
-    if plain.__module__.split(".")[0] != _PACKAGE:
+    if (plain.__module__ or "").split(".")[0] != _PACKAGE:
         return None
     parts = [f"{plain.__module__}.{plain.__qualname__}"]
     for t in types:

@@ -23,9 +23,13 @@ class Loops:
 
     @cached_property
     def tree(self) -> ast.FunctionDef:
-        found = ast.parse(textwrap.dedent(inspect.getsource(self.function))).body[0]
-        if not isinstance(found, ast.FunctionDef):
-            raise TypeError("only functions made by def are compiled")
+        """The source; an OSError where there is none, or something else at its place in the file."""
+        try:
+            found = ast.parse(textwrap.dedent(inspect.getsource(self.function))).body[0]
+        except (TypeError, SyntaxError) as error:
+            raise OSError(str(error)) from None
+        if not isinstance(found, ast.FunctionDef) or found.name != self.function.__name__:
+            raise OSError("only functions made by def are compiled")
         return found
 
     @cached_property
