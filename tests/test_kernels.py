@@ -14,9 +14,10 @@ from rigidgrad.kernels.language import Kernel, Table
 from rigidgrad.kernels.structure import counts, pattern
 from rigidgrad.program.recorder import record
 from rigidgrad.robot import Robot
-from rigidgrad.runtime import formulation
+from rigidgrad.runtime import formulation, lanes
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.shared import Shared
 
 TOLERANCE = {"float64": 1e-13, "float32": 1e-5}  # relative to the largest number: sums of up to 20 products
 
@@ -135,7 +136,14 @@ def test_what_does_not_fit_is_refused():
 
 
 @pytest.fixture
-def tiled(monkeypatch):
+def apart(monkeypatch):
+    """No kernel of another test is found, and none is left behind: sizes from which on code is another are no part of its key."""
+    monkeypatch.setenv("RIGIDGRAD_CACHE", "off")
+    monkeypatch.setattr(lanes, "_kernels", Shared())
+
+
+@pytest.fixture
+def tiled(monkeypatch, apart):
     """Robots of any size take the way of large ones."""
     monkeypatch.setattr(formulation, "_TILED_FROM", 0)
 
@@ -187,9 +195,10 @@ def test_tiled_gradients_can_be_packed_streamed_and_in_single_precision(tiled):
         assert relative(x, y[:9]) < 1e-3  # accelerations of light legs
 
 
-def test_both_ways_of_a_robot_agree_in_what_is_zero(monkeypatch):
+def test_both_ways_of_a_robot_agree_in_what_is_zero(monkeypatch, apart):
     unrolled = rg.load("hyq", floating_base=True).pattern("aba_derivatives")
     monkeypatch.setattr(formulation, "_TILED_FROM", 0)
+    monkeypatch.setattr(lanes, "_kernels", Shared())
     tiled = rg.load("hyq", floating_base=True).pattern("aba_derivatives")
     for x, y in zip(unrolled, tiled, strict=True):
         assert {*zip(*x, strict=True)} <= {*zip(*y, strict=True)}
@@ -219,7 +228,7 @@ def test_factors_multiply_to_the_gradient(floating):
 
 @pytest.mark.parametrize("floating", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_loops_over_bodies_give_what_straight_line_code_gives(monkeypatch, floating, seed):
+def test_loops_over_bodies_give_what_straight_line_code_gives(monkeypatch, apart, floating, seed):
     """Every joint type, random axes, offsets, inertias and armature."""
     model = random_tree(seed, 8, floating, False).builder().build(floating_base=floating).model
     textbook = Robot(model, "numpy")
