@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from rigidgrad import errors
+from rigidgrad.model.contacts import Contact, Loop
 from rigidgrad.model.source import bundled
 from rigidgrad.robot import Builder, Robot, from_mujoco, from_pinocchio, load
 
@@ -39,7 +40,7 @@ _LATER = {
     "view": ("rigidgrad.viewer", "view"),
 }
 
-__all__ = ["Builder", "Robot", "bundled", "errors", "from_mujoco", "from_pinocchio", "load", *_LATER]
+__all__ = ["Builder", "Contact", "Loop", "Robot", "bundled", "errors", "from_mujoco", "from_pinocchio", "load", *_LATER]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,7 @@ TARGETS: dict[str, Callable[..., dict[str, str]]] = {
     "opencl": opencl_library.render,
     "verilog": verilog.render,
 }
-OPTIONS = ("frame", "expressed_in", "external")
+OPTIONS = ("frame", "expressed_in", "external", "contacts")
 
 # One function: its name, or its name and options as Robot's method of that name takes them; `external` is then a sequence of links.
 Request = str | tuple[str, Mapping[str, Any]]
@@ -45,7 +45,7 @@ def generate(
     """Writes source code for functions of a robot into the folder `out`; returns the files' paths.
 
     A function is named as Robot's method ("rnea", "aba_derivatives", …), or comes with options: `("jacobian", {"frame": "tool"})`,
-    `("rnea", {"external": ["tool"]})`. `name`, by default the robot's, is the prefix of what is generated. Files that an earlier call wrote are
+    `("rnea", {"external": ["tool"]})`, `("contact_dynamics", {"contacts": feet})`. `name`, by default the robot's, is the prefix of what is generated. Files that an earlier call wrote are
     replaced, each in one step; a file of yours that is in the way is an error, and nothing is written.
 
     target="verilog" takes choices of the circuit instead of dtypes: multipliers, adders, format, trig, interval, floats, …, as `targets.verilog.design` lists them.
@@ -63,6 +63,7 @@ def generate(
         key = "_".join([function, *(str(options[k]) for k in ("frame", "expressed_in") if k in options)])
         if key in programs:
             raise InputError(f"{key} is asked for twice")
+        options = {**options, "contacts": robot.constraint_set(function, options.get("contacts"))}
         programs[key] = program_of(robot.model, function, **options)
         method = getattr(Robot, function, None)
         notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""

@@ -11,12 +11,24 @@ from typing import Any, Literal, NamedTuple, cast, overload
 import numpy as np
 
 from rigidgrad.algorithms import catalog, manifold
-from rigidgrad.algorithms.results import AbaDerivatives, Energy, FactoredGradient, FusedGradient, RneaDerivatives
+from rigidgrad.algorithms.results import (
+    AbaDerivatives,
+    ContactDynamics,
+    ContactDynamicsDerivatives,
+    Energy,
+    FactoredGradient,
+    FrameAccelerationDerivatives,
+    FusedGradient,
+    Impact,
+    ImpactDerivatives,
+    RneaDerivatives,
+)
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
+from rigidgrad.model.contacts import ConstraintSet, Contact, Loop, constraints, listed
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
@@ -38,7 +50,15 @@ _RESULTS: dict[str, Any] = {
     "aba_derivatives_factored": FactoredGradient,
     "fused_gradient": FusedGradient,
     "energy": Energy,
+    "frame_acceleration_derivatives": FrameAccelerationDerivatives,
+    "contact_dynamics": ContactDynamics,
+    "contact_dynamics_derivatives": ContactDynamicsDerivatives,
+    "impact": Impact,
+    "impact_derivatives": ImpactDerivatives,
 }
+_DAMPED = "the contacts are redundant: their forces are those that small, equal springs would share"
+
+Contacts = Contact | Loop | Iterable[Contact | Loop]
 
 
 class State(NamedTuple):
@@ -63,6 +83,7 @@ class Robot:
         self.model = model
         self.engine = engine
         self._functions: dict[tuple, Any] = {}
+        self._redundant: dict[ConstraintSet, bool] = {}
 
     # --- what it is --------------------------------------------------------------------------------------------------------------
 
@@ -219,6 +240,43 @@ class Robot:
         """`.kinetic` and `.potential`, in joules."""
         return self._call("energy", (q, v), out=out, check=check)
 
+    # --- contacts and loops ------------------------------------------------------------------------------------------------------
+
+    def contact_dynamics(
+        self, q, v, tau, contacts: Contacts, *, active=None, damped=None, external=None, out=None, check=False
+    ) -> ContactDynamics[np.ndarray]:
+        """Forward dynamics of a robot whose contacts and loops hold: `.a` (…, nv) and `.force` (…, rows).
+
+        Forces of all contacts in turn, 3 or 6 numbers each, in world axes at the contact, acting on the robot; of a loop, acting on its first frame. `active` (…, contacts): 1 where a contact holds and 0
+        where it does not, row by row. Redundant contacts (a table on four legs) are damped, and `.damping` says so; `damped=True` asks for it near singular positions.
+        """
+        return self._with_contacts("contact_dynamics", (q, v, tau), contacts, active, damped, external, out, check, False)
+
+    def contact_dynamics_derivatives(
+        self, q, v, tau, contacts: Contacts, *, active=None, damped=None, external=None, out=None, check=False, packed=False
+    ) -> ContactDynamicsDerivatives[np.ndarray]:
+        """Gradient of contact_dynamics: `.a_dq`, `.a_dv`, `.a_dtau` (…, nv, nv), `.force_dq`, `.force_dv`, `.force_dtau` (…, rows, nv)."""
+        return self._with_contacts("contact_dynamics_derivatives", (q, v, tau), contacts, active, damped, external, out, check, packed)
+
+    def impact(self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False) -> Impact[np.ndarray]:
+        """Velocities right after contacts take hold, `.v` (…, nv), and their `.impulse` (…, rows): the contacts leave with -restitution times their speed."""
+        return self._with_contacts("impact", (q, v, _restitution(restitution)), contacts, active, damped, None, out, check, False)
+
+    def impact_derivatives(
+        self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False, packed=False
+    ) -> ImpactDerivatives[np.ndarray]:
+        """Gradient of impact: `.v_dq`, `.v_dv` (…, nv, nv), `.impulse_dq`, `.impulse_dv` (…, rows, nv)."""
+        inputs = (q, v, _restitution(restitution))
+        return self._with_contacts("impact_derivatives", inputs, contacts, active, damped, None, out, check, packed)
+
+    def contact_jacobian(self, q, contacts: Contacts, *, out=None, check=False, packed=False):
+        """J (…, rows, nv), in world axes: the velocities of contacts, linear first; of a loop, of its first frame against the second."""
+        return self._with_contacts("contact_jacobian", (q,), contacts, None, False, None, out, check, packed)
+
+    def delassus(self, q, contacts: Contacts, *, out=None, check=False):
+        """J M⁻¹ Jᵀ (…, rows, rows), in world axes: how contacts accelerate by forces on them."""
+        return self._with_contacts("delassus", (q,), contacts, None, False, None, out, check, False)
+
     # --- kinematics --------------------------------------------------------------------------------------------------------------
 
     def forward_kinematics(self, q, *, check=False) -> Placements:
@@ -236,6 +294,17 @@ class Robot:
     def frame_velocity(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """The frame's velocity (…, 6), linear first."""
         return self._call("frame_velocity", (q, v), frame=frame, expressed_in=expressed_in, out=out, check=check)
+
+    def frame_acceleration(self, q, v, a, frame: str, *, expressed_in: str = "world", out=None, check=False):
+        """The time derivative of frame_velocity (…, 6), linear first, without gravity: in "world" axes the classical acceleration of the frame's origin."""
+        return self._call("frame_acceleration", (q, v, a), frame=frame, expressed_in=expressed_in, out=out, check=check)
+
+    def frame_acceleration_derivatives(
+        self, q, v, a, frame: str, *, expressed_in: str = "world", out=None, check=False, packed=False
+    ) -> FrameAccelerationDerivatives[np.ndarray]:
+        """Gradient of frame_acceleration: `.dq`, `.dv`, `.da`, each (…, 6, nv)."""
+        name = "frame_acceleration_derivatives"
+        return self._call(name, (q, v, a), frame=frame, expressed_in=expressed_in, out=out, check=check, packed=packed)
 
     def center_of_mass(self, q, *, out=None, check=False):
         """Of all moving bodies, in the world: (…, 3)."""
@@ -315,25 +384,30 @@ class Robot:
         width: int | None = None,
         factored: bool = False,
         dtau: bool = True,
+        contacts: Contacts | None = None,
+        masked: bool = False,
+        damped: bool | None = None,
     ) -> Compiled:
         """A low-overhead callable for one function: `fast(q, v, tau, out=…)`, with `.counts`, `.llvm`, `.assembly`.
 
         `threads`: how many to use where a batch is worth it (default: RIGIDGRAD_THREADS, or all CPUs). `parameters`: numbers of the model that become
         inputs, one set a row: "inertia" (…, bodies, 10), "gravity" (…, 3), "armature" (…, nv). `external`: links whose wrenches are inputs.
         `width`: states evaluated at once (default: what the CPU's vectors hold). `factored` and `dtau` are those of `aba_derivatives`.
+        `contacts`: for functions of contacts; inputs besides are "place:k" of each contact k with a position gain, and with `masked` "active" (…, contacts).
         """
         if isinstance(function, str) and function == "forward_kinematics":
             function = "frame_placement"
         function = _gradient_name(function, factored, dtau)
         external, parameters = _names("external", external), _names("parameters", parameters)
         try:
-            catalog.bind(self.model, function, external=external, frame=frame, expressed_in=expressed_in)
+            held = self.constraint_set(function, contacts, masked, damped)
+            catalog.bind(self.model, function, external=external, frame=frame, expressed_in=expressed_in, contacts=held)
         except TypeError:  # something that cannot be looked up
             raise _not_names(function, external, frame, expressed_in) from None
         if width not in (None, 1, 2, 4, 8, 16, 32):
             raise InputError(f"width is 1, 2, 4, 8, 16 or 32, not {width!r}")
-        job = Job(self.model, function, external, frame, expressed_in, parameters, packed, width=width or 0)
-        return Compiled(job, dtype=dtype, threads=threads, result=_RESULTS.get(function), check=self._check)
+        job = Job(self.model, function, external, frame, expressed_in, parameters, packed, width=width or 0, contacts=held)
+        return Compiled(job, dtype=dtype, threads=threads, result=_result(function, held), check=self._check)
 
     def explain(self, function: str, **options: Any) -> Explanation:
         """What runs when a function is called, to print or to read: `.formulation`, `.frames`, `.code`, `.counts`, `.width`, and what `.lost`.
@@ -354,24 +428,33 @@ class Robot:
 
         return _DeviceRobot(self, open_device(device, **options))
 
-    def pattern(self, function: str) -> Any:
+    def pattern(self, function: str, *, frame: str | None = None, expressed_in: str = "world", contacts: Contacts | None = None) -> Any:
         """Where the matrices of a function can be non-zero: for each, the (rows, columns) of what packed=True returns."""
-        entries = [tuple(np.nonzero(mask)) for mask in self._function(function, (), None, "world", True).masks.values()]
+        held = self.constraint_set(function, contacts)
+        entries = [tuple(np.nonzero(mask)) for mask in self._function(function, (), frame, expressed_in, True, held).masks.values()]
         return _RESULTS[function](*entries) if function in _RESULTS else entries[0]
 
-    def _function(self, name: str, external: tuple[str, ...], frame: str | None, expressed_in: str, packed: bool) -> Any:
-        key = (name, external, frame, expressed_in, packed)
+    def _function(
+        self,
+        name: str,
+        external: tuple[str, ...],
+        frame: str | None,
+        expressed_in: str,
+        packed: bool,
+        contacts: ConstraintSet | None = None,
+    ) -> Any:
+        key = (name, external, frame, expressed_in, packed, contacts)
         try:
             found = self._functions.get(key)
         except TypeError:  # something that cannot be looked up
             raise _not_names(name, external, frame, expressed_in) from None
         if found is None:
-            kernel = catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
-            result = _RESULTS.get(name)
+            kernel = catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in, contacts=contacts)
+            result = _result(name, contacts)
             if self.engine == "numpy":
                 found = reference.Interpreted(kernel, packed=packed, result=result, check=self._check)
             else:
-                job = Job(self.model, name, external, frame, expressed_in, packed=packed)
+                job = Job(self.model, name, external, frame, expressed_in, packed=packed, contacts=contacts)
                 found = Compiled(job, result=result, check=self._check)
             self._functions[key] = found
         return found
@@ -387,13 +470,60 @@ class Robot:
         out: Any = None,
         check: bool = False,
         packed: bool = False,
+        contacts: ConstraintSet | None = None,
     ) -> Any:
         if external is not None and not isinstance(external, Mapping):
             raise InputError(f'external is a dictionary {{"link": wrench}}, not {type(external).__name__}')
         if external:
-            function = self._function(name, tuple(external), frame, expressed_in, packed)
+            function = self._function(name, tuple(external), frame, expressed_in, packed, contacts)
             return function(*inputs, *external.values(), out=out, check=check)
-        return self._function(name, (), frame, expressed_in, packed)(*inputs, out=out, check=check)
+        return self._function(name, (), frame, expressed_in, packed, contacts)(*inputs, out=out, check=check)
+
+    def _with_contacts(
+        self,
+        name: str,
+        inputs: tuple[Any, ...],
+        contacts: Contacts,
+        active: Any,
+        damped: bool | None,
+        external: Mapping[str, Any] | None,
+        out: Any,
+        check: bool,
+        packed: bool,
+    ) -> Any:
+        found = listed(contacts)
+        held = self.constraint_set(name, found, active is not None, damped)
+        solves = catalog.FUNCTIONS[name].solves
+        places = [c.place for c in found if solves and isinstance(c, Contact) and c.constraint.placed]
+        if active is not None:
+            inputs = (*inputs, *places, active)
+        elif places:
+            inputs = (*inputs, *places)
+        return self._call(name, inputs, external=external, out=out, check=check, packed=packed, contacts=held)
+
+    def constraint_set(
+        self, function: str, contacts: Contacts | None, masked: bool = False, damped: bool | None = None
+    ) -> ConstraintSet | None:
+        """What of contacts is compiled; None for functions that have none."""
+        if function not in catalog.FUNCTIONS or not catalog.FUNCTIONS[function].contacts:
+            if contacts is not None:
+                raise InputError(f"{function} takes no contacts")
+            return None
+        if contacts is None:
+            raise InputError(f"{function} needs contacts: a list of rg.Contact and rg.Loop")
+        held = ConstraintSet(constraints(self.model, contacts), masked)
+        if damped is None and catalog.FUNCTIONS[function].solves:
+            damped = self._redundant.get(held)
+            if damped is None:
+                damped = self._redundant[held] = self._is_redundant(held)
+        return held._replace(redundant=bool(damped))
+
+    def _is_redundant(self, held: ConstraintSet) -> bool:
+        """Whether constraints depend on each other wherever the robot is: judged by the ranks of their Jacobian in a few random positions."""
+        kernel = catalog.bind(self.model, "contact_jacobian", contacts=held._replace(masked=False))
+        q = self.random(batch=(4,), seed=0).q
+        J = reference.evaluate(kernel, {"q": q}, 4, q.dtype)["J"].reshape(4, held.rows, self.nv)
+        return held.rows > 0 and int(np.linalg.matrix_rank(J, tol=1e-9 * max(1.0, float(np.abs(J).max(initial=0.0)))).max()) < held.rows
 
     def _kept(self, q: Any) -> Any:
         """A copy of positions, in the caller's kind."""
@@ -419,6 +549,24 @@ class Robot:
     def _check(self) -> Callable[[arrays.Batch], None]:
         """What check=True does; it knows the model alone, so that functions do not keep their robot, nor it them, alive in a circle."""
         return partial(_check_batch, self.model)
+
+
+def _result(name: str, contacts: ConstraintSet | None) -> Any:
+    """What results of a function are wrapped in."""
+    if contacts is not None and contacts.redundant and name in _RESULTS:
+        return partial(_RESULTS[name], damping=_DAMPED)
+    return _RESULTS.get(name)
+
+
+def _restitution(restitution: Any) -> Any:
+    """Between 0, where contacts stay, and 1, where they leave as fast as they came."""
+    try:
+        numbers = np.asarray(restitution, float)
+    except (TypeError, ValueError):
+        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}") from None
+    if not ((numbers >= 0) & (numbers <= 1)).all():
+        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}")
+    return restitution
 
 
 def _gradient_name(function: str, factored: bool, dtau: bool) -> str:
@@ -479,12 +627,22 @@ class _DeviceRobot(Robot):
     def __repr__(self) -> str:
         return f"<Robot {self.name!r} on {self._gpu.device.name}: nq={self.nq}, nv={self.nv}>"
 
-    def _function(self, name: str, external: tuple[str, ...], frame: str | None, expressed_in: str, packed: bool) -> Any:
-        key = (name, external, frame, expressed_in, packed)
+    def _function(
+        self,
+        name: str,
+        external: tuple[str, ...],
+        frame: str | None,
+        expressed_in: str,
+        packed: bool,
+        contacts: ConstraintSet | None = None,
+    ) -> Any:
+        key = (name, external, frame, expressed_in, packed, contacts)
         if key not in self._functions:
-            catalog.bind(self.model, name, external=external, frame=frame, expressed_in=expressed_in)
-            options: dict[str, Any] = {"external": external, "frame": frame, "expressed_in": expressed_in, "packed": packed}
-            self._functions[key] = self._gpu.function(self.model, name, **options, result=_RESULTS.get(name), check=self._check)
+            options: dict[str, Any] = {"external": external, "frame": frame, "expressed_in": expressed_in, "contacts": contacts}
+            catalog.bind(self.model, name, **options)
+            self._functions[key] = self._gpu.function(
+                self.model, name, **options, packed=packed, result=_result(name, contacts), check=self._check
+            )
         return self._functions[key]
 
     def explain(self, function: str, **options: Any) -> Explanation:

@@ -12,8 +12,10 @@ from typing import Any
 
 from rigidgrad.algorithms import kinematics, manifold
 from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.fast import contact_dynamics as contact
+from rigidgrad.algorithms.fast.constraint_rows import Inputs
 from rigidgrad.algorithms.joints import Vector
-from rigidgrad.algorithms.textbook import momentum
+from rigidgrad.algorithms.textbook import frame_acceleration, momentum
 from rigidgrad.algorithms.textbook.aba import aba
 from rigidgrad.algorithms.textbook.aba_derivatives import aba_derivatives, aba_derivatives_factored, aba_state_derivatives, fused_gradient
 from rigidgrad.algorithms.textbook.coriolis_matrix import coriolis_matrix
@@ -22,6 +24,7 @@ from rigidgrad.algorithms.textbook.regressor import torque_regressor
 from rigidgrad.algorithms.textbook.rnea import bias, gravity_torque, rnea
 from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
 from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.model.contacts import ConstraintSet
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.spatial import Force
 
@@ -31,7 +34,7 @@ FRAMES_OF_EXPRESSION = ("world", "local", "spatial")
 
 @dataclass(frozen=True)
 class Function:
-    """inputs and outputs: name -> shape, where "nq", "nv" and "bodies" stand for the model's numbers."""
+    """inputs and outputs: name -> shape, where "nq", "nv", "bodies" and "rows" (of contacts) stand for the model's numbers."""
 
     evaluate: Callable[..., Any]
     inputs: dict[str, tuple]
@@ -39,6 +42,8 @@ class Function:
     external: bool = False
     frame: bool = False
     expressed_in: bool = False
+    contacts: bool = False
+    solves: bool = False  # forces of contacts, so that redundant ones are damped
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,9 @@ _MATRIX = ("nv", "nv")
 _QVA = {"q": _Q, "v": _V, "a": _V}
 _QVT = {"q": _Q, "v": _V, "tau": _V}
 _QV = {"q": _Q, "v": _V}
+_ROWS, _ROWS_MATRIX = ("rows",), ("rows", "nv")
+_QVE = {"q": _Q, "v": _V, "restitution": ()}
+_FORCED = {"contacts": True, "solves": True}
 
 FUNCTIONS: dict[str, Function] = {
     "rnea": Function(rnea, _QVA, {"tau": _V}, external=True),
@@ -78,6 +86,36 @@ FUNCTIONS: dict[str, Function] = {
     "center_of_mass_jacobian": Function(momentum.center_of_mass_jacobian, {"q": _Q}, {"J": (3, "nv")}),
     "centroidal_momentum": Function(momentum.centroidal_momentum, _QV, {"momentum": (6,)}),
     "torque_regressor": Function(torque_regressor, _QVA, {"Y": ("nv", "10*bodies")}),
+    "frame_acceleration": Function(
+        frame_acceleration.frame_acceleration, _QVA, {"acceleration": (6,)}, frame=True, expressed_in=True
+    ),
+    "frame_acceleration_derivatives": Function(
+        frame_acceleration.frame_acceleration_derivatives,
+        _QVA,
+        {"dq": (6, "nv"), "dv": (6, "nv"), "da": (6, "nv")},
+        frame=True,
+        expressed_in=True,
+    ),
+    "contact_dynamics": Function(contact.contact_dynamics, _QVT, {"a": _V, "force": _ROWS}, external=True, **_FORCED),
+    "contact_dynamics_derivatives": Function(
+        contact.contact_dynamics_derivatives,
+        _QVT,
+        {
+            **{"a_dq": _MATRIX, "a_dv": _MATRIX, "a_dtau": _MATRIX},
+            **{"force_dq": _ROWS_MATRIX, "force_dv": _ROWS_MATRIX, "force_dtau": _ROWS_MATRIX},
+        },
+        external=True,
+        **_FORCED,
+    ),
+    "impact": Function(contact.impact, _QVE, {"v": _V, "impulse": _ROWS}, **_FORCED),
+    "impact_derivatives": Function(
+        contact.impact_derivatives,
+        _QVE,
+        {"v_dq": _MATRIX, "v_dv": _MATRIX, "impulse_dq": _ROWS_MATRIX, "impulse_dv": _ROWS_MATRIX},
+        **_FORCED,
+    ),
+    "contact_jacobian": Function(contact.contact_jacobian, {"q": _Q}, {"J": _ROWS_MATRIX}, contacts=True),
+    "delassus": Function(contact.delassus, {"q": _Q}, {"delassus": ("rows", "rows")}, contacts=True),
     "energy": Function(momentum.energy, _QV, {"kinetic": (), "potential": ()}),
     "integrate": Function(manifold.integrate, {"q": _Q, "dv": _V}, {"q": _Q}),
     "difference": Function(manifold.difference, {"q0": _Q, "q1": _Q}, {"dv": _V}),
@@ -92,16 +130,19 @@ def bind(
     external: tuple[str, ...] = (),
     frame: str | None = None,
     expressed_in: str = "world",
+    contacts: ConstraintSet | None = None,
     formulation: Callable[..., Any] | None = None,
 ) -> Kernel:
-    """The kernel of a function for a model. Each name in `external` becomes an input "external:name" of 6 numbers, force first.
+    """The kernel of a function for a model. Each name in `external` becomes an input "external:name" of 6 numbers, force first. `contacts` add
+    "place:k" for each constraint k that is held in a place, a point or a pose, and "active", one number for each.
 
     `formulation` is another algorithm with the same arguments and results.
     """
     if name not in FUNCTIONS:
         raise unknown_name("function", name, FUNCTIONS)
     function = FUNCTIONS[name]
-    numbers = {"nq": model.nq, "nv": model.nv, "10*bodies": 10 * len(model.joints)}
+    held = contacts or ConstraintSet()
+    numbers = {"nq": model.nq, "nv": model.nv, "10*bodies": 10 * len(model.joints), "rows": held.rows}
 
     def shaped(shapes: dict[str, tuple]) -> dict[str, Shape]:
         return {key: tuple(numbers.get(n, n) for n in shape) for key, shape in shapes.items()}
@@ -120,19 +161,35 @@ def bind(
             raise InputError(f"expressed_in is one of {', '.join(map(repr, FRAMES_OF_EXPRESSION))}, not {expressed_in!r}")
         fixed.append(expressed_in)
 
+    if contacts is not None and not function.contacts:
+        raise InputError(f"{name} takes no contacts")
+    if function.contacts:
+        for k, c in enumerate(held.constraints):
+            if c.placed and function.solves:
+                inputs[f"place:{k}"] = (3,) if c.rows == 3 else (4, 4)
+        if held.masked:
+            inputs["active"] = (len(held.constraints),)
     algorithm = formulation or function.evaluate
 
     def evaluate(values: Mapping[str, Any]) -> tuple:
         arguments = [values[key] for key in function.inputs] + fixed
+        options: dict[str, Any] = {}
+        if function.contacts:
+            places = {k: values[f"place:{k}"] for k in range(len(held.constraints)) if f"place:{k}" in values}
+            arguments.append(Inputs(held.constraints, places, values["active"] if held.masked else None))
+            if function.solves:
+                options["redundant"] = held.redundant
         if frames:
             wrenches: dict[int, Force] = {}
             for f in frames:
                 if f.body != WORLD:
                     wrench = kinematics.frame_offset(f).force_back(_force(values[f"external:{f.name}"]))
                     wrenches[f.body] = wrenches[f.body] + wrench if f.body in wrenches else wrench
-            result = algorithm(model, *arguments, wrenches)
+            result = algorithm(model, *arguments, wrenches, **options)
         else:
-            result = algorithm(model, *arguments)
+            result = algorithm(model, *arguments, **options)
+        if function.solves:
+            result = result[:-1]  # all but what is said of the damping
         return result if len(outputs) > 1 else (result,)
 
     return Kernel(name, inputs | {f"external:{link}": (6,) for link in external}, outputs, evaluate)

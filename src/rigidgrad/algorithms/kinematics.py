@@ -89,7 +89,7 @@ def jacobian(model: Model, q: Vector, frame: Frame, expressed_in: str) -> Matrix
     """6 x nv, rows linear first: the frame's velocity is J v."""
     X = path_transforms(model, q, frame)
     columns = _columns(model, X, frame, expressed_in)
-    return _assemble(model, columns)
+    return assemble_columns(model, columns)
 
 
 def jacobian_derivative(model: Model, q: Vector, v: Vector, frame: Frame, expressed_in: str) -> Matrix:
@@ -106,7 +106,7 @@ def jacobian_derivative(model: Model, q: Vector, v: Vector, frame: Frame, expres
             m = step.motion(m) + combine(motion_subspace(model.joints[i]), numbers[i])
             slip = relative[i].motion(m) - own
             rates.update({key: slip.cross(c) for key, c in columns.items() if key[0] == i})
-        return _assemble(model, rates)
+        return assemble_columns(model, rates)
     # in the world, a joint's axis turns with the body that carries it
     spatial = _columns(model, X, frame, "spatial")
     m = ZERO_MOTION
@@ -119,7 +119,7 @@ def jacobian_derivative(model: Model, q: Vector, v: Vector, frame: Frame, expres
         pd = _velocity_at(m, p).linear
         # linear part at the frame's origin: v + w × p, so its rate is v' + w' × p + w × p'
         rates = {key: Motion(r.angular, sub3(_velocity_at(r, p).linear, cross3(pd, spatial[key].angular))) for key, r in rates.items()}
-    return _assemble(model, rates)
+    return assemble_columns(model, rates)
 
 
 def frame_velocity(model: Model, q: Vector, v: Vector, frame: Frame, expressed_in: str) -> Vector:
@@ -168,7 +168,7 @@ def _columns(model: Model, X: dict[int, Transform], frame: Frame, expressed_in: 
     return result
 
 
-def _assemble(model: Model, columns: dict[tuple[int, int], Motion]) -> Matrix:
+def assemble_columns(model: Model, columns: dict[tuple[int, int], Motion]) -> Matrix:
     rows: list[list[Scalar]] = [[0.0] * model.nv for _ in range(6)]
     for (i, k), m in columns.items():
         joint = model.joints[i]

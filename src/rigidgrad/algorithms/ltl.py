@@ -42,15 +42,24 @@ def factorize(M: Sequence[Sequence[Scalar]], supports: Supports, joints: Sequenc
 
 def solve(factor: Factor, b: Sequence[Scalar]) -> Vector:
     """M⁻¹ b; zeros of b are skipped."""
-    L, inverse_d, supports = factor
+    return other_half(factor, [mul(d, x) for d, x in zip(factor.inverse_d, half_solve(factor, b), strict=True)])
+
+
+def half_solve(factor: Factor, b: Sequence[Scalar]) -> list[Scalar]:
+    """L⁻ᵀ b; zeros of b are skipped."""
     x = list(b)
     for k in reversed(range(len(x))):
-        for i in supports[k]:
-            x[i] = sub(x[i], mul(L[k][i], x[k]))
-    x = [mul(d, xk) for d, xk in zip(inverse_d, x, strict=True)]
+        for i in factor.supports[k]:
+            x[i] = sub(x[i], mul(factor.L[k][i], x[k]))
+    return x
+
+
+def other_half(factor: Factor, b: Sequence[Scalar]) -> Vector:
+    """L⁻¹ b."""
+    x = list(b)
     for k in range(len(x)):
-        for i in supports[k]:
-            x[k] = sub(x[k], mul(L[k][i], x[i]))
+        for i in factor.supports[k]:
+            x[k] = sub(x[k], mul(factor.L[k][i], x[i]))
     return tuple(x)
 
 

@@ -32,6 +32,48 @@ class FactoredGradient(NamedTuple, Generic[Value]):
     Z_dv: Value
 
 
+class ContactDynamics(NamedTuple, Generic[Value]):
+    """The acceleration, and the forces of all constraints in turn, world axes, on the robot. `damping`: None, or how redundant constraints were solved."""
+
+    a: Value
+    force: Value
+    damping: str | None = None
+
+
+class ContactDynamicsDerivatives(NamedTuple, Generic[Value]):
+    a_dq: Value
+    a_dv: Value
+    a_dtau: Value
+    force_dq: Value
+    force_dv: Value
+    force_dtau: Value
+    damping: str | None = None
+
+
+class Impact(NamedTuple, Generic[Value]):
+    """The velocity after an impact, and the impulses of all constraints in turn, world axes, on the robot."""
+
+    v: Value
+    impulse: Value
+    damping: str | None = None
+
+
+class ImpactDerivatives(NamedTuple, Generic[Value]):
+    v_dq: Value
+    v_dv: Value
+    impulse_dq: Value
+    impulse_dv: Value
+    damping: str | None = None
+
+
+class FrameAccelerationDerivatives(NamedTuple, Generic[Value]):
+    """Each (6, nv)."""
+
+    dq: Value
+    dv: Value
+    da: Value
+
+
 class Energy(NamedTuple, Generic[Value]):
     kinetic: Value
     potential: Value

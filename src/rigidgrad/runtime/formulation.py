@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.fast import contact_dynamics as contact
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
@@ -74,6 +75,12 @@ _GRADIENTS: dict[str, Formulation] = {
     "aba_state_derivatives": subtree_state_gradient,
     "aba_derivatives_factored": subtree_factored_gradient,
     "fused_gradient": subtree_fused_gradient,
+    "contact_dynamics": contact.contact_dynamics,
+    "contact_dynamics_derivatives": contact.contact_dynamics_derivatives,
+    "impact": contact.impact,
+    "impact_derivatives": contact.impact_derivatives,
+    "contact_jacobian": contact.contact_jacobian,
+    "delassus": contact.delassus,
 }
 _FORMULATIONS: dict[str, tuple[Formulation, ...]] = {
     "rnea": (newton_euler, rnea),

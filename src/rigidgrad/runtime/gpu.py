@@ -17,6 +17,7 @@ import numpy as np
 from rigidgrad.algorithms.textbook.rnea import rnea_sweep
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.canonical import canonical
+from rigidgrad.model.contacts import ConstraintSet
 from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.order import best_order
@@ -89,11 +90,14 @@ class Engine:
         external: tuple[str, ...] = (),
         frame: str | None = None,
         expressed_in: str = "world",
+        contacts: ConstraintSet | None = None,
         packed: bool = False,
         result: Callable[..., Any] | None = None,
         check: Callable[[arrays.Batch], None] | None = None,
     ) -> DeviceFunction:
-        options = {"external": external, "frame": frame, "expressed_in": expressed_in}
+        options: dict[str, Any] = {"external": external, "frame": frame, "expressed_in": expressed_in}
+        if contacts is not None:
+            options["contacts"] = contacts
         return DeviceFunction(self, model, name, options, packed, result, check)
 
 

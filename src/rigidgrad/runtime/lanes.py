@@ -16,6 +16,7 @@ import numpy as np
 
 from rigidgrad.kernels import structure as facts
 from rigidgrad.kernels.language import Kernel
+from rigidgrad.model.contacts import ConstraintSet
 from rigidgrad.model.model import Model
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
@@ -57,6 +58,7 @@ class Job:
     dtype: str = "float64"
     width: int = 0  # 0: what the CPU has
     streaming: tuple[int, ...] | None = None  # for results larger than the caches: where in a cache line each begins
+    contacts: ConstraintSet | None = None
 
     @property
     def owner(self) -> str:
@@ -73,6 +75,7 @@ class Job:
             external=self.external,
             frame=self.frame,
             expressed_in=self.expressed_in,
+            contacts=self.contacts,
             parameters=self.parameters,
         )
 

@@ -33,7 +33,7 @@ def articulate(model: Model, q: Vector, gauge: Gauge, external: External | None 
     wrenches = dict(external or {})
     if gauge == own_frames(model):
         return Articulation(X, S, I, wrenches)
-    Z = [_from_center(model, X, i, gauge[i]) for i in model.bodies]  # from the used frame to the body's own
+    Z = [from_center(model, X, i, gauge[i]) for i in model.bodies]  # from the used frame to the body's own
     for i in model.bodies:
         if gauge[i] != i:
             S[i] = tuple(Z[i].motion_back(s) for s in S[i])
@@ -51,7 +51,7 @@ def articulate(model: Model, q: Vector, gauge: Gauge, external: External | None 
     return Articulation(steps, S, I, wrenches)
 
 
-def _from_center(model: Model, X: list[Transform], body: int, center: int) -> Transform:
+def from_center(model: Model, X: list[Transform], body: int, center: int) -> Transform:
     """The transform from the center's frame to the body's."""
     up_body, up_center = model.ancestors[body], model.ancestors[center]
     common = next(b for b in up_body if b in up_center)

@@ -276,7 +276,7 @@ class _Body(NamedTuple):
     force: Force
 
 
-def _outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> list[_Body]:
+def outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> list[_Body]:
     X, S, I, external = tree
     qd, qdd = velocities(model, v), velocities(model, a)
     a0 = gravity_acceleration(model)
@@ -303,7 +303,7 @@ def _outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: floa
 def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> Iterator[Columns]:
     """Joint by joint from the last to the first."""
     X, S, I, _ = tree
-    bodies = _outward(model, tree, v, a, kappa)
+    bodies = outward(model, tree, v, a, kappa)
     inertia: list[Inertia] = list(I)
     factor = [b.factor for b in bodies]
     force = [b.force for b in bodies]

@@ -1,0 +1,161 @@
+"""Where a robot touches the world, and where it closes a loop: constraints on the motion of its frames."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rigidgrad.errors import InputError
+from rigidgrad.model.model import WORLD, Model
+
+KINDS = ("point", "surface")
+LOOP_KINDS = ("point", "full")
+
+
+class Constraint(NamedTuple):
+    """What is compiled of a contact or a loop: frames, rows and gains. `partner` is the second frame of a loop, None for the world."""
+
+    frame: str
+    partner: str | None
+    rows: int  # 3: the origin is held; 6: the whole frame
+    offset: tuple[float, float, float]
+    partner_offset: tuple[float, float, float]
+    gains: tuple[float, float]  # of position and velocity
+    placed: bool  # where it is held is an input
+
+
+class ConstraintSet(NamedTuple):
+    """The constraints of a compiled function. `masked`: which of them hold is an input; `redundant`: they share forces, and are damped."""
+
+    constraints: tuple[Constraint, ...] = ()
+    masked: bool = False
+    redundant: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(c.rows for c in self.constraints)
+
+
+@dataclass(frozen=True, eq=False)
+class Contact:
+    """A frame of the robot that does not move against the world.
+
+    kind: "point" holds the frame's origin, moved by `offset` in the frame's axes (3 rows: a force); "surface" holds its rotation, too (6 rows: a force, then a moment).
+    friction, normal: the cone of forces that the ground can give, for functions that ask whether it can. Accelerations do not depend on them: a contact neither slips nor lifts off by itself.
+    gains: (position, velocity) of Baumgarte's stabilisation, 1/s² and 1/s: the contact accelerates by -position·error - velocity·speed instead of 0.
+    place: where the contact belongs in the world, needed where the position gain is not 0: points (…, 3), for surfaces poses (…, 4, 4).
+    """
+
+    frame: str
+    kind: str = "point"
+    offset: Sequence[float] = (0.0, 0.0, 0.0)
+    friction: float = 0.7
+    normal: Sequence[float] = (0.0, 0.0, 1.0)
+    gains: Sequence[float] = (0.0, 0.0)
+    place: Any = None
+
+    def __post_init__(self) -> None:
+        _check_kind(self, "contact", KINDS)
+        _check_numbers(self, offset=3, normal=3, gains=2)
+        length = math.hypot(*self.normal)
+        if not length > 0:
+            raise InputError(f"contact of {self.frame!r}: the normal has length zero; it points away from what is touched, such as (0, 0, 1)")
+        object.__setattr__(self, "normal", tuple(x / length for x in self.normal))
+        if not (_is_number(self.friction) and 0 <= self.friction < math.inf):
+            raise InputError(f"contact of {self.frame!r}: friction is a finite number from 0 on, not {self.friction!r}")
+        if self.gains[0] and self.place is None:
+            raise InputError(f"contact of {self.frame!r}: a gain on the position needs the place that it holds: place=(x, y, z), or a pose for a surface")
+
+    @property
+    def rows(self) -> int:
+        return 3 if self.kind == "point" else 6
+
+    @property
+    def constraint(self) -> Constraint:
+        """What is compiled of it."""
+        return Constraint(self.frame, None, self.rows, self.offset, (0.0, 0.0, 0.0), self.gains, self.gains[0] != 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Two frames of the robot that do not move against each other: a closed chain.
+
+    kind: "point" holds their origins together (3 rows), "full" their rotations, too (6 rows). Offsets move the origins in the frames' axes. The force acts on frame_a, the opposite one on frame_b.
+    gains: as for contacts; where the position gain is not 0, origins are drawn together, and with "full" the frames' axes become parallel.
+    """
+
+    frame_a: str
+    frame_b: str
+    kind: str = "point"
+    offset_a: Sequence[float] = (0.0, 0.0, 0.0)
+    offset_b: Sequence[float] = (0.0, 0.0, 0.0)
+    gains: Sequence[float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        _check_kind(self, "loop", LOOP_KINDS)
+        _check_numbers(self, offset_a=3, offset_b=3, gains=2)
+
+    @property
+    def rows(self) -> int:
+        return 3 if self.kind == "point" else 6
+
+    @property
+    def constraint(self) -> Constraint:
+        """What is compiled of it."""
+        return Constraint(self.frame_a, self.frame_b, self.rows, self.offset_a, self.offset_b, self.gains, False)
+
+
+def constraints(model: Model, contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Constraint, ...]:
+    """What is compiled of a set of contacts and loops, checked against the model."""
+    return check(model, tuple(c.constraint for c in listed(contacts)))
+
+
+def listed(contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Contact | Loop, ...]:
+    found = (contacts,) if isinstance(contacts, Contact | Loop) else contacts
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise InputError(f"contacts is a list of rg.Contact and rg.Loop, not {found!r}")
+    found = tuple(found)
+    for c in found:
+        if not isinstance(c, Contact | Loop):
+            raise InputError(f"contacts has rg.Contact and rg.Loop, not {c!r}: write rg.Contact({c!r})" if isinstance(c, str) else f"contacts has rg.Contact and rg.Loop, not {c!r}")
+    return found
+
+
+def check(model: Model, found: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    """Raises unless each frame is there and moves."""
+    for c in found:
+        for name in (c.frame, c.partner) if c.partner is not None else (c.frame,):
+            if model.frame(name).body == WORLD:
+                what = "a loop to the world is a rg.Contact" if c.partner is not None else "it cannot be held against it"
+                raise InputError(f"frame {name!r} is fixed to the world: {what}")
+        if c.partner is not None and model.frame(c.frame).body == model.frame(c.partner).body:
+            raise InputError(f"frames {c.frame!r} and {c.partner!r} are on the same body: they cannot move against each other")
+    return found
+
+
+def _check_kind(of: Any, what: str, kinds: tuple[str, ...]) -> None:
+    if of.kind not in kinds:
+        raise InputError(f"kind of a {what} is one of {', '.join(map(repr, kinds))}, not {of.kind!r}")
+
+
+def _is_number(x: Any) -> bool:
+    try:
+        return not isinstance(x, str) and float(x) == x
+    except (TypeError, ValueError):
+        return False
+
+
+def _check_numbers(of: Any, **counts: int) -> None:
+    for name, count in counts.items():
+        value = getattr(of, name)
+        try:
+            numbers = tuple(float(x) for x in value)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} has {count} numbers, not {value!r}") from None
+        if len(numbers) != count or not all(map(math.isfinite, numbers)):
+            raise InputError(f"{name} has {count} finite numbers, not {value!r}")
+        if name == "gains" and min(numbers) < 0:
+            raise InputError(f"gains are not negative: {value!r} would drive the contact away")
+        object.__setattr__(of, name, numbers)
