@@ -85,7 +85,7 @@ def every_joint(mimic=False, floating=False):
 def test_every_function_equals_the_reference_to_rounding(label, make):
     robot = make()
     slow = reference(robot)
-    for name in FUNCTIONS:
+    for name in (name for name, function in FUNCTIONS.items() if not function.contacts):
         args = arguments(robot, name, (9,), seed=3)
         expected = call(slow, name, *args, **options(robot, name))
         for x, y in zip(call(robot, name, *args, **options(robot, name)), expected, strict=True):

@@ -494,25 +494,28 @@ class Robot:
         found = listed(contacts)
         held = self.constraint_set(name, found, active is not None, damped)
         solves = catalog.FUNCTIONS[name].solves
-        places = [c.place for c in found if solves and isinstance(c, Contact) and c.constraint.placed]
+        q, *others = inputs
+        if "restitution" in catalog.FUNCTIONS[name].inputs:
+            others[-1] = _like(q, others[-1])
+        others += [_like(q, np.asarray(c.place).tolist()) for c in found if solves and isinstance(c, Contact) and c.constraint.placed]
         if active is not None:
-            inputs = (*inputs, *places, active)
-        elif places:
-            inputs = (*inputs, *places)
+            others.append(_like(q, active))
+        inputs = (q, *others)
         return self._call(name, inputs, external=external, out=out, check=check, packed=packed, contacts=held)
 
     def constraint_set(
         self, function: str, contacts: Contacts | None, masked: bool = False, damped: bool | None = None
     ) -> ConstraintSet | None:
         """What of contacts is compiled; None for functions that have none."""
-        if function not in catalog.FUNCTIONS or not catalog.FUNCTIONS[function].contacts:
+        known = catalog.FUNCTIONS.get(function) if isinstance(function, str) else None
+        if known is None or not known.contacts:
             if contacts is not None:
                 raise InputError(f"{function} takes no contacts")
             return None
         if contacts is None:
             raise InputError(f"{function} needs contacts: a list of rg.Contact and rg.Loop")
         held = ConstraintSet(constraints(self.model, contacts), masked)
-        if damped is None and catalog.FUNCTIONS[function].solves:
+        if damped is None and known.solves:
             damped = self._redundant.get(held)
             if damped is None:
                 damped = self._redundant[held] = self._is_redundant(held)
@@ -556,6 +559,13 @@ def _result(name: str, contacts: ConstraintSet | None) -> Any:
     if contacts is not None and contacts.redundant and name in _RESULTS:
         return partial(_RESULTS[name], damping=_DAMPED)
     return _RESULTS.get(name)
+
+
+def _like(q: Any, x: Any) -> Any:
+    """Numbers without a precision of their own, in that of q: a mask or a list does not turn a call with float32 into one with float64."""
+    single = str(getattr(q, "dtype", "")).endswith("float32")
+    plain = not hasattr(x, "dtype") or str(x.dtype).startswith(("bool", "int", "uint"))
+    return np.asarray(x, np.float32) if single and plain else x
 
 
 def _restitution(restitution: Any) -> Any:

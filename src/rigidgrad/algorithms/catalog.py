@@ -86,9 +86,7 @@ FUNCTIONS: dict[str, Function] = {
     "center_of_mass_jacobian": Function(momentum.center_of_mass_jacobian, {"q": _Q}, {"J": (3, "nv")}),
     "centroidal_momentum": Function(momentum.centroidal_momentum, _QV, {"momentum": (6,)}),
     "torque_regressor": Function(torque_regressor, _QVA, {"Y": ("nv", "10*bodies")}),
-    "frame_acceleration": Function(
-        frame_acceleration.frame_acceleration, _QVA, {"acceleration": (6,)}, frame=True, expressed_in=True
-    ),
+    "frame_acceleration": Function(frame_acceleration.frame_acceleration, _QVA, {"acceleration": (6,)}, frame=True, expressed_in=True),
     "frame_acceleration_derivatives": Function(
         frame_acceleration.frame_acceleration_derivatives,
         _QVA,
@@ -101,8 +99,12 @@ FUNCTIONS: dict[str, Function] = {
         contact.contact_dynamics_derivatives,
         _QVT,
         {
-            **{"a_dq": _MATRIX, "a_dv": _MATRIX, "a_dtau": _MATRIX},
-            **{"force_dq": _ROWS_MATRIX, "force_dv": _ROWS_MATRIX, "force_dtau": _ROWS_MATRIX},
+            "a_dq": _MATRIX,
+            "a_dv": _MATRIX,
+            "a_dtau": _MATRIX,
+            "force_dq": _ROWS_MATRIX,
+            "force_dv": _ROWS_MATRIX,
+            "force_dtau": _ROWS_MATRIX,
         },
         external=True,
         **_FORCED,

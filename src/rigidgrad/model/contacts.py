@@ -20,9 +20,9 @@ class Constraint(NamedTuple):
     frame: str
     partner: str | None
     rows: int  # 3: the origin is held; 6: the whole frame
-    offset: tuple[float, float, float]
-    partner_offset: tuple[float, float, float]
-    gains: tuple[float, float]  # of position and velocity
+    offset: tuple[float, ...]
+    partner_offset: tuple[float, ...]
+    gains: tuple[float, ...]  # of position and velocity
     placed: bool  # where it is held is an input
 
 
@@ -61,12 +61,16 @@ class Contact:
         _check_numbers(self, offset=3, normal=3, gains=2)
         length = math.hypot(*self.normal)
         if not length > 0:
-            raise InputError(f"contact of {self.frame!r}: the normal has length zero; it points away from what is touched, such as (0, 0, 1)")
+            raise InputError(
+                f"contact of {self.frame!r}: the normal has length zero; it points away from what is touched, such as (0, 0, 1)"
+            )
         object.__setattr__(self, "normal", tuple(x / length for x in self.normal))
         if not (_is_number(self.friction) and 0 <= self.friction < math.inf):
             raise InputError(f"contact of {self.frame!r}: friction is a finite number from 0 on, not {self.friction!r}")
         if self.gains[0] and self.place is None:
-            raise InputError(f"contact of {self.frame!r}: a gain on the position needs the place that it holds: place=(x, y, z), or a pose for a surface")
+            raise InputError(
+                f"contact of {self.frame!r}: a gain on the position needs the place that it holds: place=(x, y, z), or a pose for a surface"
+            )
 
     @property
     def rows(self) -> int:
@@ -75,7 +79,7 @@ class Contact:
     @property
     def constraint(self) -> Constraint:
         """What is compiled of it."""
-        return Constraint(self.frame, None, self.rows, self.offset, (0.0, 0.0, 0.0), self.gains, self.gains[0] != 0)
+        return Constraint(self.frame, None, self.rows, tuple(self.offset), (0.0, 0.0, 0.0), tuple(self.gains), self.gains[0] != 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +108,7 @@ class Loop:
     @property
     def constraint(self) -> Constraint:
         """What is compiled of it."""
-        return Constraint(self.frame_a, self.frame_b, self.rows, self.offset_a, self.offset_b, self.gains, False)
+        return Constraint(self.frame_a, self.frame_b, self.rows, tuple(self.offset_a), tuple(self.offset_b), tuple(self.gains), False)
 
 
 def constraints(model: Model, contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Constraint, ...]:
@@ -119,7 +123,11 @@ def listed(contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Contact
     found = tuple(found)
     for c in found:
         if not isinstance(c, Contact | Loop):
-            raise InputError(f"contacts has rg.Contact and rg.Loop, not {c!r}: write rg.Contact({c!r})" if isinstance(c, str) else f"contacts has rg.Contact and rg.Loop, not {c!r}")
+            raise InputError(
+                f"contacts has rg.Contact and rg.Loop, not {c!r}: write rg.Contact({c!r})"
+                if isinstance(c, str)
+                else f"contacts has rg.Contact and rg.Loop, not {c!r}"
+            )
     return found
 
 

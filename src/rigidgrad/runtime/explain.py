@@ -80,7 +80,13 @@ def explain(job: Job) -> Explanation:
     """What the compiled engine runs for a job. It is recorded for that, not compiled."""
     model = job.model
     chosen = formulation.chosen_source(
-        model, job.name, external=job.external, frame=job.frame, expressed_in=job.expressed_in, contacts=job.contacts, parameters=job.parameters
+        model,
+        job.name,
+        external=job.external,
+        frame=job.frame,
+        expressed_in=job.expressed_in,
+        contacts=job.contacts,
+        parameters=job.parameters,
     )
     return Explanation(
         function=job.name,

@@ -223,9 +223,7 @@ def acceleration_columns(
                         else:
                             by_q = by_q + Motion(cross3(w, A_b.angular), cross3(w, A_b.linear))
                     gains_q, gains_v = _gain_columns(row, first, j, X, s, axis, speeds, tree, model)
-                    numbers_q, numbers_v = (
-                        _signed(row, first, m, extra) for m, extra in ((by_q, gains_q), (by_v, gains_v))
-                    )
+                    numbers_q, numbers_v = (_signed(row, first, m, extra) for m, extra in ((by_q, gains_q), (by_v, gains_v)))
                     for i, (x, y) in enumerate(zip(numbers_q, numbers_v, strict=True), start):
                         dq[dof + k][i] = add(dq[dof + k][i], mul(row.active, x))
                         dv[dof + k][i] = add(dv[dof + k][i], mul(row.active, y))
@@ -274,18 +272,16 @@ def turned_force_columns(model: Model, tree: Articulation, rows: Sequence[Row], 
     return found
 
 
-def world_columns(model: Model, tree: Articulation, rows: Sequence[Row], force: Sequence[Scalar], columns: list[Rows]) -> list[Rows]:
-    """Columns ∂f/∂q over all degrees of freedom in the axes of points, turned into world axes: R (∂f + w × f)."""
-    changed = [list(column) for column in columns]
+def turns(model: Model, tree: Articulation, rows: Sequence[Row], force: Sequence[Scalar]) -> list[Rows]:
+    """w × f as [column][row] over all degrees of freedom: how a force that keeps to the axes of its point turns in the world."""
+    found: list[Rows] = [[0.0] * len(force) for _ in range(model.dofs)]
     start = 0
     for row, own in _parts(rows, force):
         for column, axis in _axes(model, tree, row.point).items():
             for k in range(0, row.constraint.rows, 3):
-                turn = cross3(axis.angular, tuple(own[k : k + 3]))
-                for i in range(3):
-                    changed[column][start + k + i] = add(changed[column][start + k + i], turn[i])
+                found[column][start + k : start + k + 3] = cross3(axis.angular, tuple(own[k : k + 3]))
         start += row.constraint.rows
-    return [list(in_world(rows, column)) for column in changed]
+    return found
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from rigidgrad.algorithms import ltl
 from rigidgrad.algorithms.fast import constraint_rows as constraint
-from rigidgrad.algorithms.fast.constraint_rows import Inputs, Motions, Rates, Row
+from rigidgrad.algorithms.fast.constraint_rows import Inputs, Rates, Row
 from rigidgrad.algorithms.fast.gauge import Articulation, Gauge, articulate, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.fast.subtree_gradient import FreeBase, composite_mass_matrix, gradient_columns, outward
@@ -71,7 +71,15 @@ def setting(model: Model, q: Vector, inputs: Inputs, gauge: Gauge | None, extern
 
 
 def contact_dynamics(
-    model: Model, q: Vector, v: Vector, tau: Vector, inputs: Inputs, external: External | None = None, *, gauge: Gauge | None = None, redundant: bool = False
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    inputs: Inputs,
+    external: External | None = None,
+    *,
+    gauge: Gauge | None = None,
+    redundant: bool = False,
 ) -> ContactDynamics[Vector]:
     """a (nv) and the forces of all constraints, in world axes."""
     s = setting(model, q, inputs, gauge, external)
@@ -80,7 +88,15 @@ def contact_dynamics(
 
 
 def contact_dynamics_derivatives(
-    model: Model, q: Vector, v: Vector, tau: Vector, inputs: Inputs, external: External | None = None, *, gauge: Gauge | None = None, redundant: bool = False
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    inputs: Inputs,
+    external: External | None = None,
+    *,
+    gauge: Gauge | None = None,
+    redundant: bool = False,
 ) -> ContactDynamicsDerivatives[Matrix]:
     """∂a and ∂f with respect to q (tangent), v and τ."""
     s = setting(model, q, inputs, gauge, external)
@@ -111,13 +127,10 @@ def contact_dynamics_derivatives(
         q_columns, v_columns = {}, {}
     a_q, f_q = response.columns(model.nv, r_q, b_q, q_columns)
     a_v, f_v = response.columns(model.nv, r_v, b_v, v_columns)
-    # over freedoms, not over v: a mimic joint turns its links by its own axis, so turns are gathered like all columns
-    turns = constraint.world_columns(model, tree, s.rows, force, [[0.0] * len(force) for _ in range(model.dofs)])
-    turns = _gathered_columns(model, turns)
-    f_q = [[add(x, y) for x, y in zip(constraint.in_world(s.rows, column), turn, strict=True)] for column, turn in zip(f_q, turns, strict=True)]
+    f_q = _seen_by_position(s, tree, force, f_q)
     f_v = [list(constraint.in_world(s.rows, column)) for column in f_v]
     f_tau = [list(constraint.in_world(s.rows, column)) for column in zip(*F, strict=True)] if F else [[] for _ in range(model.nv)]
-    return ContactDynamicsDerivatives(*map(_rows, (a_q, a_v)), P, *map(_rows, (f_q, f_v, f_tau)))
+    return ContactDynamicsDerivatives(_rows(a_q), _rows(a_v), P, _rows(f_q), _rows(f_v), _rows(f_tau))
 
 
 def impact(
@@ -150,8 +163,7 @@ def impact_derivatives(
     b_q = constraint.speed_columns(model, tree, s.rows, constraint.motions(model, tree, both))
     response = _Response(P, F, solve)
     v_q, p_q = response.columns(model.nv, _projected(model, r_q), _gathered_columns(model, b_q), {})
-    turns = _gathered_columns(model, constraint.world_columns(model, tree, s.rows, impulse, [[0.0] * len(impulse) for _ in range(model.dofs)]))
-    p_q = [[add(x, y) for x, y in zip(constraint.in_world(s.rows, column), turn, strict=True)] for column, turn in zip(p_q, turns, strict=True)]
+    p_q = _seen_by_position(s, tree, impulse, p_q)
     # ∂/∂v: the impulse is -(1 + e) Λ⁻¹ J v
     gain = add(1.0, restitution)
     p_v = [[neg(mul(gain, x)) for x in solve([line[k] for line in s.J])] for k in range(model.nv)]
@@ -161,7 +173,7 @@ def impact_derivatives(
         for k, column in enumerate(p_v)
     ]
     p_v = [list(constraint.in_world(s.rows, column)) for column in p_v]
-    return ImpactDerivatives(*map(_rows, (v_q, v_v, p_q, p_v)))
+    return ImpactDerivatives(_rows(v_q), _rows(v_v), _rows(p_q), _rows(p_v))
 
 
 def contact_jacobian(model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = None) -> Matrix:
@@ -218,9 +230,7 @@ def _inverse(s: Setting, redundant: bool) -> _Schur:
     return _Schur(factor, ltl.inverse_triangle(factor), damping)
 
 
-def _solved(
-    s: Setting, q: Vector, v: Vector, tau: Vector, external: External | None, redundant: bool
-) -> tuple[Vector, Vector, _Schur]:
+def _solved(s: Setting, q: Vector, v: Vector, tau: Vector, external: External | None, redundant: bool) -> tuple[Vector, Vector, _Schur]:
     c = newton_euler(s.model, q, v, (0.0,) * s.model.nv, external)
     half = ltl.half_solve(s.factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
     z = [mul(x, d) for x, d in zip(half, s.factor.inverse_d, strict=True)]
@@ -276,9 +286,7 @@ class _Response(NamedTuple):
         force = [neg(add(total(mul(p, x) for p, x in zip(line, r, strict=True)), y)) for line, y in zip(self.F, own, strict=True)]
         return a, force
 
-    def columns(
-        self, n: int, r: Columns, b: Columns, known: dict[int, tuple[list[Scalar], list[Scalar]]]
-    ) -> tuple[Columns, Columns]:
+    def columns(self, n: int, r: Columns, b: Columns, known: dict[int, tuple[list[Scalar], list[Scalar]]]) -> tuple[Columns, Columns]:
         found = [known[k] if k in known else self.column(r[k], b[k]) for k in range(n)]
         return [a for a, _ in found], [f for _, f in found]
 
@@ -311,6 +319,15 @@ def _base_columns(s: Setting, base: FreeBase, response: _Response, b_q: Columns,
         a, f = response.column(r_v[3 + k], b_v[3 + k])
         of_v[3 + k] = ([sub(a[i], t[i]) if i < 3 else a[i] for i in range(n)], f)
     return of_q, of_v
+
+
+def _seen_by_position(s: Setting, tree: Articulation, force: Vector, columns: Columns) -> Columns:
+    """∂f/∂q in world axes, R (∂f + w × f), from columns in the axes of the points."""
+    turns = _gathered_columns(s.model, constraint.turns(s.model, tree, s.rows, force))
+    return [
+        list(constraint.in_world(s.rows, [add(x, y) for x, y in zip(column, turn, strict=True)]))
+        for column, turn in zip(columns, turns, strict=True)
+    ]
 
 
 def _still(model: Model) -> Model:
