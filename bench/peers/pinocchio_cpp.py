@@ -44,11 +44,15 @@ def _eigen() -> Path:
     raise Missing(ADVICE)
 
 
+def _flags(pin) -> list[str]:
+    prefix = next(folder for folder in Path(pin.__file__).parents if (folder / "include" / "pinocchio").is_dir())
+    return ["-std=c++17", "-O3", "-march=native", *DEFINITIONS, f"-I{prefix / 'include'}", f"-I{_eigen()}"]
+
+
 def libraries() -> dict[str, ctypes.CDLL]:
     """One a compiler: {"pinocchio clang": …, "pinocchio gcc": …}. The first build takes minutes."""
     pin = _pinocchio()
-    prefix = next(folder for folder in Path(pin.__file__).parents if (folder / "include" / "pinocchio").is_dir())
-    flags = ["-std=c++17", "-O3", "-march=native", *DEFINITIONS, f"-I{prefix / 'include'}", f"-I{_eigen()}"]
+    flags = _flags(pin)
     found = {}
     for family, compiler in build.compilers("c++").items():
         path = build.shared_library(
@@ -56,6 +60,27 @@ def libraries() -> dict[str, ctypes.CDLL]:
         )
         found[f"pinocchio {family}"] = ctypes.CDLL(str(path))
     return found
+
+
+def contact_library() -> ctypes.CDLL:
+    """Constrained dynamics, compiled by clang, which makes the fastest code."""
+    pin = _pinocchio()
+    compiler = build.compilers("c++").get("clang")
+    if compiler is None:
+        raise Missing(ADVICE)
+    source = build.SOURCES / "pinocchio_contacts.cpp"
+    flags = [*(f for f in _flags(pin) if "MAX_ARITY" not in f), "-DBOOST_FUSION_INVOKE_MAX_ARITY=12"]
+    depends = pin.__version__ + (build.SOURCES / "pinocchio_harness.cpp").read_text()
+    return ctypes.CDLL(str(build.shared_library("pinocchio-contacts-clang", source, compiler, flags, depends, slow=True)))
+
+
+def hold(library: ctypes.CDLL, model, contacts: list[tuple[int, int, np.ndarray]]) -> int:
+    """A handle for `contact_dynamics`: of each contact its joint's number, its rows and its pose (4, 4) on that joint."""
+    library.hold.restype = ctypes.c_void_p
+    places = np.array([[*pose[:3, :3].ravel(), *pose[:3, 3]] for _, _, pose in contacts])
+    count = len(contacts)
+    joints, rows = ((ctypes.c_int * count)(*(c[k] for c in contacts)) for k in range(2))
+    return library.hold(ctypes.c_void_p(_handle(library, model)), count, joints, rows, places.ctypes.data_as(build.DOUBLES))
 
 
 def _handle(library: ctypes.CDLL, model) -> int:
