@@ -12,10 +12,11 @@ import numpy as np
 
 from rigidgrad.algorithms import catalog
 from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.program import Program
 from rigidgrad.robot import Robot
 from rigidgrad.runtime import gpu
-from rigidgrad.runtime.formulation import program_of
+from rigidgrad.runtime.formulation import program_of, source_of
 from rigidgrad.targets import c
 from rigidgrad.targets.gpu import cuda_library, opencl_library
 from rigidgrad.targets.verilog import design as verilog
@@ -57,14 +58,15 @@ def generate(
     if unknown := sorted(circuit.keys() - (verilog.OPTIONS if target == "verilog" else ())):
         raise unknown_name(f"option of target={target!r}", unknown[0], verilog.OPTIONS if target == "verilog" else ("dtypes", "name"))
     requests = [_request(r) for r in ([functions] if isinstance(functions, str) else functions)]
-    programs: dict[str, Program] = {}
+    programs: dict[str, Program | Kernel] = {}
+    recorded = program_of if target == "verilog" else source_of
     notes: dict[str, str] = {}
     for function, options in requests:
         key = "_".join([function, *(str(options[k]) for k in ("frame", "expressed_in") if k in options)])
         if key in programs:
             raise InputError(f"{key} is asked for twice")
         options = {**options, "contacts": robot.constraint_set(function, options.get("contacts"))}
-        programs[key] = program_of(robot.model, function, **options)
+        programs[key] = recorded(robot.model, function, **options)
         method = getattr(Robot, function, None)
         notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""
     dtypes = [dtypes] if isinstance(dtypes, str) else list(dtypes)
@@ -89,7 +91,7 @@ def _request(request: Request) -> tuple[str, dict[str, Any]]:
     return function, chosen
 
 
-def _sample(robot: Robot, program: Program) -> dict[str, list[Any]]:
+def _sample(robot: Robot, program: Program | Kernel) -> dict[str, list[Any]]:
     """Inputs for an example: positions within the limits, the rest in ±1."""
     rng = np.random.default_rng(0)
     values: dict[str, list[Any]] = {}

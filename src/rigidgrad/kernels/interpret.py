@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from rigidgrad.kernels.language import Call, Choose, Index, Kernel, Lookup, Loop, Product, Statement, Variable, View
+from rigidgrad.program.nesting import flatten
+from rigidgrad.program.program import Program
 
 Rounds = dict[Variable, int]
 
@@ -27,6 +30,14 @@ def interpret(kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> dict[str, np.
                 memory[array.name] = np.zeros((array.size, states), dtype)
     _run(kernel.body, memory, {})
     return {a.name: memory[a.name].T.copy() for a in kernel.of("output")}
+
+
+def results_of(source: Kernel | Program, sample: Mapping[str, Any]) -> list[list[float]]:
+    """The numbers of each output at one state, whose inputs are nested sequences."""
+    if isinstance(source, Program):
+        return [[float(x) for x in flatten(result)] for result in source.interpret({k: sample[k] for k in source.inputs})]
+    found = interpret(source, {k: np.array(sample[k], dtype=float).reshape(1, -1) for k in source.inputs})
+    return [x[0].tolist() for x in found.values()]
 
 
 def value(index: Index, rounds: Rounds) -> int:
@@ -71,13 +82,8 @@ def _call(call: Call, memory: dict[str, np.ndarray], rounds: Rounds) -> None:
     values = {name: tuple(memory[view.array.name][places(view, rounds).ravel()]) for name, view in call.inputs.items()}
     results = call.program.interpret(values)
     for result, view in zip(results, call.outputs.values(), strict=True):
-        flat = _flat(result)
-        for place, x in zip(places(view, rounds).ravel(), flat, strict=True):
+        for place, x in zip(places(view, rounds).ravel(), flatten(result), strict=True):
             memory[view.array.name][place] = x
-
-
-def _flat(x: object) -> list[object]:
-    return [z for y in x for z in _flat(y)] if isinstance(x, tuple) else [x]
 
 
 def _product(product: Product, memory: dict[str, np.ndarray], rounds: Rounds) -> None:

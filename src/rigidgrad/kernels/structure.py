@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rigidgrad.kernels.interpret import Rounds, places, value
-from rigidgrad.kernels.language import Call, Choose, Kernel, Loop, Product, Statement
+from rigidgrad.kernels.language import Array, Call, Choose, Kernel, Loop, Product, Statement
 from rigidgrad.program.program import Counts, Program
 
 
@@ -25,6 +25,44 @@ def steps(body: Sequence[Statement], rounds: Rounds | None = None) -> Iterator[t
                 yield from steps(bodies[value(index, rounds)], rounds)
             case _:
                 yield statement, rounds
+
+
+def statements(body: Sequence[Statement]) -> Iterator[Statement]:
+    """All statements, each once, those of inner bodies too."""
+    for s in body:
+        yield s
+        match s:
+            case Loop():
+                yield from statements(s.body)
+            case Choose():
+                for inner in s.bodies:
+                    yield from statements(inner)
+
+
+def programs(kernel: Kernel) -> list[Program]:
+    """The Programs that a kernel calls, each once."""
+    return list({id(s.program): s.program for s in statements(kernel.body) if isinstance(s, Call)}.values())
+
+
+def written_once(body: Sequence[Statement]) -> set[Array]:
+    """Arrays that one call outside of loops writes and nothing else: what it leaves zero is zero already."""
+    writers: Counter[Array] = Counter()
+
+    def visit(body: Sequence[Statement], times: int) -> None:
+        for s in body:
+            match s:
+                case Call():
+                    writers.update(dict.fromkeys({view.array for view in s.outputs.values()}, times))
+                case Product():
+                    writers[s.target.array] += 2
+                case Loop():
+                    visit(s.body, 2)
+                case Choose():
+                    for inner in s.bodies:
+                        visit(inner, 2)
+
+    visit(body, 1)
+    return {array for array, count in writers.items() if count == 1}
 
 
 def pattern(kernel: Kernel | Program) -> dict[str, list[bool]]:

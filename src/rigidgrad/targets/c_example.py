@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any, Protocol
 
+from rigidgrad.kernels.interpret import results_of
+from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.nesting import flatten
 from rigidgrad.program.program import Program
 
 
 class Named(Protocol):
-    """A function with its name in C, its program and the C names of its arguments."""
+    """A function with its name in C, its Program or kernel and the C names of its arguments."""
 
     @property
     def name(self) -> str: ...
     @property
-    def program(self) -> Program: ...
+    def program(self) -> Program | Kernel: ...
     @property
     def inputs(self) -> dict[str, str]: ...
     @property
@@ -29,6 +31,7 @@ _MAIN = Template("""\
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define ROWS 5 /* of a batch: the same state again and again */
 
@@ -112,17 +115,23 @@ def main(name: str, mark: str, functions: Mapping[str, Named], samples: Mapping[
 
 def _check(prefix: str, f: Named, sample: Mapping[str, Any]) -> str:
     inputs = {name: list(flatten(sample[key])) for key, name in f.inputs.items()}
-    results = dict(zip(f.outputs.values(), (list(flatten(x)) for x in f.program.interpret(sample)), strict=True))
+    results = dict(zip(f.outputs.values(), results_of(f.program, sample), strict=True))
+    work = isinstance(f.program, Kernel)
     lines = [f"static void check_{f.name}(void)", "{"]
     for name, values in inputs.items():
         lines += [_array(name, values), f"    static double {name}_rows[ROWS * {len(values)}];"]
     for name, values in results.items():
         lines += [_array(f"expected_{name}", values), f"    static double {name}[ROWS * {len(values)}];"]
+    brought = ["work"] if work else []
+    if work:
+        lines += [f"    double *work = malloc((size_t){prefix}_{f.name}_batch_work() * sizeof *work);", "    if (!work) exit(2);"]
     lines += [f"    repeat({name}, {len(values)}, {name}_rows);" for name, values in inputs.items()]
-    lines.append(f"    {prefix}_{f.name}({', '.join([*inputs, *results])});")
+    lines.append(f"    {prefix}_{f.name}({', '.join([*inputs, *results, *brought])});")
     lines += _comparisons(f.name, "1", results)
-    lines.append(f"    {prefix}_{f.name}_batch(ROWS, {', '.join([*(f'{k}_rows' for k in inputs), *results])});")
+    lines.append(f"    {prefix}_{f.name}_batch(ROWS, {', '.join([*(f'{k}_rows' for k in inputs), *results, *brought])});")
     lines += _comparisons(f"{f.name}_batch", "ROWS", results)
+    if work:
+        lines.append("    free(work);")
     return "\n".join([*lines, "}"])
 
 

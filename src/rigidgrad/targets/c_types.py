@@ -10,12 +10,32 @@ from rigidgrad.program.program import FUSED
 # C's name of the type, and the suffix of public functions
 SCALARS = {"float64": ("double", ""), "float32": ("float", "_f32")}
 
-MACROS = ("REAL", "NAME", "NUMBER", "WIDE", "FMA", "FMS", "FNMA", "FNMS", "SIN", "COS", "SQRT", "ATAN2", "MIN", "MAX", "SELECT")
+MACROS = (
+    "REAL",
+    "SCALAR",
+    "NAME",
+    "TABLE",
+    "NUMBER",
+    "WIDE",
+    "FMA",
+    "FMS",
+    "FNMA",
+    "FNMS",
+    "SIN",
+    "COS",
+    "SQRT",
+    "ATAN2",
+    "MIN",
+    "MAX",
+    "SELECT",
+)
 
 _SCALAR = Template("""\
 /* --- one $real --- */
 #define REAL $real
+#define SCALAR $real
 #define NAME(f) f ## __$bits
+#define TABLE(f) f ## __$bits
 #define NUMBER(x) $number
 #define WIDE(x) (($real)(x))
 #define FMA(a, b, c) fma$f(a, b, c)
@@ -66,9 +86,11 @@ static void scatter$bits(const lanes$bits *restrict x, long size, long rows, $re
 }
 
 #define REAL lanes$bits
+#define SCALAR $real
 #define NAME(f) f ## __lanes$bits
-#define NUMBER(x) ((lanes$bits){0} + $number)
-#define WIDE(x) ((lanes$bits){0} + ($real)(x))
+#define TABLE(f) f ## __$bits
+#define NUMBER(x) ($number - (lanes$bits){0})
+#define WIDE(x) (($real)(x) - (lanes$bits){0})
 #define FMA(a, b, c) fma_lanes$bits(a, b, c)
 #define FMS(a, b, c) fma_lanes$bits(a, b, -(c))
 #define FNMA(a, b, c) fma_lanes$bits(-(a), b, c)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rigidgrad.kernels.language import Array, Call, Choose, Index, Kernel, Lookup, Loop, Product, Statement, Table, Variable, View
-from rigidgrad.kernels.structure import pattern, steps
+from rigidgrad.kernels.structure import pattern, programs, written_once
 from rigidgrad.targets import llvm_math, llvm_rows, llvm_stream
 from rigidgrad.targets.llvm import Buffers, Lanes, OutputLayout, declarations, kernel_function, written_ahead
 from rigidgrad.targets.llvm_tiles import Group, Tiles, function, tile_size, tiles
@@ -59,8 +59,7 @@ def render(
         walk = llvm_rows.Walk(dtype, width, inputs, outputs, scratch)
         rows = walk.scalar() if width == 1 else walk.lanes()
     code.tile_size = tile_size(registers)
-    programs = {id(call.program): call.program for call, _ in steps(kernel.body) if isinstance(call, Call)}
-    return "\n".join([llvm_math.functions(lanes, *programs.values()), code.text(), rows, declarations(lanes)])
+    return "\n".join([llvm_math.functions(lanes, *programs(kernel)), code.text(), rows, declarations(lanes)])
 
 
 class _Placed(Buffers):
@@ -126,7 +125,7 @@ class _Code:
             self.bases[a] = lanes.emit(f"getelementptr {lanes.vector}, ptr %work, i64 {offset}")
             offset += a.size
         self.busiest = max(_calls(kernel.body), key=lambda call: len(call.program.nodes), default=None)
-        self.alone = _written_once(kernel.body)
+        self.alone = written_once(kernel.body)
         self.statements(kernel.body)
         results = [f"%o{k}" for k in range(len(kernel.outputs))]
         buffers = [f"ptr noalias {x}" for x in (*(f"%i{k}" for k in range(len(kernel.inputs))), *results)]
@@ -310,25 +309,3 @@ def _zero(result: object) -> bool:
 def _calls(body: Sequence[Statement]) -> list[Call]:
     """Calls that are made once; what a kernel does meanwhile cannot be in a loop."""
     return [s for s in body if isinstance(s, Call)]
-
-
-def _written_once(body: Sequence[Statement]) -> set[Array]:
-    """Arrays that one call outside of loops writes and nothing else: what it leaves zero is zero already."""
-    writers: dict[Array, int] = {}
-
-    def visit(statements: Sequence[Statement], times: int) -> None:
-        for s in statements:
-            match s:
-                case Call():
-                    for array in {view.array for view in s.outputs.values()}:
-                        writers[array] = writers.get(array, 0) + times
-                case Product():
-                    writers[s.target.array] = writers.get(s.target.array, 0) + 2
-                case Loop():
-                    visit(s.body, 2)
-                case Choose():
-                    for inner in s.bodies:
-                        visit(inner, 2)
-
-    visit(body, 1)
-    return {array for array, count in writers.items() if count == 1}

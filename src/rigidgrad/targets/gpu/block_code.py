@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rigidgrad.model.model import Model
+from rigidgrad.targets.cstyle_kernel import array
 from rigidgrad.targets.gpu.block import BlockFunction, Gather, Matrix, Products, Store
 from rigidgrad.targets.gpu.block_algorithms import Work
 from rigidgrad.targets.gpu.schedule import LARGEST, SPECIAL, Group, Number
-from rigidgrad.targets.gpu.text import array, real_table
+from rigidgrad.targets.gpu.text import real_table
 
 CODE = Path(__file__).parent / "code"
 NOTHING = LARGEST  # the address of a structural zero

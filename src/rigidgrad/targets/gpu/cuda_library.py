@@ -8,13 +8,15 @@ from string import Template
 from typing import Any
 
 from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.kernels import language as kernels
 from rigidgrad.program.program import Program
 from rigidgrad.targets.c import MARK
 from rigidgrad.targets.gpu import block_code, cuda_example, thread
-from rigidgrad.targets.gpu.block import BlockFunction
+from rigidgrad.targets.gpu.block import SHARED_BYTES, BlockFunction
 from rigidgrad.targets.gpu.kernel import DTYPES, REAL, Kernel
 from rigidgrad.targets.gpu.text import argument_names
 from rigidgrad.targets.gpu.thread import ThreadFunction
+from rigidgrad.targets.gpu.thread_kernel import LoopFunction
 from rigidgrad.targets.names import comment, identifier, identifiers
 
 SPACE = {"float64": "f64", "float32": "f32"}
@@ -22,13 +24,14 @@ SPLIT = ("velocities", "accelerations", "forces", "momenta")  # what the host co
 
 
 class Entry:
-    """A function with its kernels, by shape, and its names in C."""
+    """A function with its kernels, by shape, and its names in C. There is none by block if no GPU has the shared memory."""
 
-    def __init__(self, name: str, program: Program, blocked: BlockFunction | None):
+    def __init__(self, name: str, program: Program | kernels.Kernel, blocked: BlockFunction | None):
         self.name = name
         self.program = program
-        self.thread = Kernel(self.name, ThreadFunction(name, program))
-        self.block = Kernel(self.name, blocked) if blocked else None
+        self.thread = Kernel(self.name, ThreadFunction(name, program) if isinstance(program, Program) else LoopFunction(name, program))
+        fits = blocked is not None and blocked.shared_bytes("float32") <= SHARED_BYTES
+        self.block = Kernel(self.name, blocked) if blocked and fits else None
         self.ins, self.outs = argument_names(program.inputs, program.outputs)
 
     @property
@@ -50,7 +53,7 @@ class Entry:
         )
 
 
-def entries_of(programs: Mapping[str, Program], blocks: Mapping[str, BlockFunction | None]) -> dict[str, Entry]:
+def entries_of(programs: Mapping[str, Program | kernels.Kernel], blocks: Mapping[str, BlockFunction | None]) -> dict[str, Entry]:
     if not programs:
         raise InputError("there is nothing to generate: name at least one function")
     names = identifiers(programs, suffixes=("", "_launch", "_state", "_block", "_thread_kernel", "_block_kernel"))
@@ -58,7 +61,7 @@ def entries_of(programs: Mapping[str, Program], blocks: Mapping[str, BlockFuncti
 
 
 def render(
-    programs: Mapping[str, Program],
+    programs: Mapping[str, Program | kernels.Kernel],
     name: str,
     *,
     dtypes: Sequence[str] = DTYPES,
@@ -96,9 +99,8 @@ def _kernels(name: str, entries: Mapping[str, Entry], splits: Mapping[str, Kerne
         model = blocked[0].function.model  # type: ignore[union-attr]
         parts += [block_code.common_code(), block_code.robot_code(model)]
     for entry in entries.values():
-        f = entry.thread.function
-        assert isinstance(f, ThreadFunction)
-        parts.append(thread.render_state(f, entry.name, entry.ins, entry.outs))
+        if isinstance(f := entry.thread.function, ThreadFunction):
+            parts.append(thread.render_state(f, entry.name, entry.ins, entry.outs))
         parts += [kernel.text() for kernel in entry.kernels]
     parts += [kernel.text() for kernel in splits.values()]
     if sweep is not None:
@@ -140,14 +142,20 @@ def _summary(e: Entry, note: str) -> str:
 def _host_functions(e: Entry, dtype: str) -> str:
     real, space = REAL[dtype], SPACE[dtype]
     ins, outs = e.sizes()
+    work = e.thread.work * e.thread.threads  # of a block
+    memory = "rigidgrad::Memory &memory, " if work else ""
     lines = [
-        f"/* {e.name} of n states at device addresses */",
-        f"inline void {e.name}_launch(int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic, cudaStream_t stream = 0) {{",
+        f"/* {e.name} of n states at device addresses{'; memory is what it computes in, one for each stream' if work else ''} */",
+        f"inline void {e.name}_launch({memory}int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic, cudaStream_t stream = 0) {{",
         "  if (n <= 0) return;",
     ]
     start = "  rigidgrad::start({space}::{entry}<0>, rigidgrad::blocks_for(n, {states}), {threads}, {shared}, stream, n, {passed});"
 
     def launch(kernel: Kernel) -> str:
+        if kernel.work:
+            reserve = f"({real} *)memory.reserve((size_t)blocks * {work} * sizeof({real}))"
+            blocks = f"const int blocks = rigidgrad::blocks_within(n, {kernel.states}, {work} * sizeof({real}));"
+            return f"  {{\n    {blocks}\n    rigidgrad::start({space}::{kernel.entry}<0>, blocks, {kernel.threads}, 0, stream, n, {e.passed}, {reserve});\n  }}"
         return start.format(
             space=space,
             entry=kernel.entry,
@@ -174,7 +182,7 @@ def _host_functions(e: Entry, dtype: str) -> str:
         f"inline void {e.name}(rigidgrad::Workspace &workspace, int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic) {{",
         f"  rigidgrad::run<{real}>(workspace, n, {{{', '.join(f'{{{k}, {s}}}' for k, s in ins)}}}, {{{', '.join(f'{{{k}, {s}}}' for k, s in outs)}}},",
         f"    [&](int rows, const std::vector<const {real} *> &in, const std::vector<{real} *> &out, cudaStream_t stream) {{",
-        f"      {e.name}_launch(rows, {moved}, shape == rigidgrad::Shape::automatic && n >= rigidgrad::many ? rigidgrad::Shape::thread : shape, stream);",
+        f"      {e.name}_launch({'workspace.memory(stream), ' if work else ''}rows, {moved}, shape == rigidgrad::Shape::automatic && n >= rigidgrad::many ? rigidgrad::Shape::thread : shape, stream);",
         "    });",
         "}",
     ]
@@ -212,6 +220,7 @@ _TOP = Template("""\
  *   f64::f_state(inputs, outputs)                 one state by one thread, on the device or the host; f32:: in float
  *   f64::f_block(s, inputs, outputs)              one state by all threads of a block, for kernels of your own: a power of two threads, s shared memory
  *   f64::f_thread_kernel, f_block_kernel<0>       the kernels
+ * Functions of robots so large that they are loops over bodies have no f_state, and their f_launch and f_thread_kernel take memory to compute in.
  * Errors are std::runtime_error. Functions:
 $listed
  */

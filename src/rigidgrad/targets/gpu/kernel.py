@@ -9,10 +9,11 @@ from functools import cached_property
 
 from rigidgrad.errors import unknown_name
 from rigidgrad.program.program import Shape
-from rigidgrad.targets.gpu import block_code, thread
+from rigidgrad.targets.gpu import block_code, thread, thread_kernel
 from rigidgrad.targets.gpu.block import BlockFunction
 from rigidgrad.targets.gpu.text import argument_names
 from rigidgrad.targets.gpu.thread import ThreadFunction
+from rigidgrad.targets.gpu.thread_kernel import LoopFunction
 
 LANGUAGES = ("cuda", "opencl")
 SHAPES = ("thread", "block")
@@ -22,10 +23,10 @@ REAL = {"float64": "double", "float32": "float"}
 
 @dataclass(frozen=True)
 class Kernel:
-    """`prefix` names it in C: its entry is `{prefix}_{shape}_kernel(int n, inputs…, outputs…)`, each array n rows."""
+    """`prefix` names it in C: its entry is `{prefix}_{shape}_kernel(int n, inputs…, outputs…)`, each array n rows; that of a `LoopFunction` takes its work, too."""
 
     prefix: str
-    function: ThreadFunction | BlockFunction
+    function: ThreadFunction | BlockFunction | LoopFunction
 
     @property
     def shape(self) -> str:
@@ -45,7 +46,7 @@ class Kernel:
 
     @property
     def threads(self) -> int:
-        return self.function.threads if isinstance(self.function, ThreadFunction) else self.function.schedule.threads
+        return self.function.schedule.threads if isinstance(self.function, BlockFunction) else self.function.threads
 
     @property
     def states(self) -> int:
@@ -55,6 +56,11 @@ class Kernel:
     def blocks(self, rows: int) -> int:
         """How many blocks n rows keep busy; kernels take any number."""
         return max(1, min(-(-rows // self.states), 65535))
+
+    @property
+    def work(self) -> int:
+        """Numbers in global memory that each thread needs beside the arrays."""
+        return self.function.work if isinstance(self.function, LoopFunction) else 0
 
     def shared_bytes(self, dtype: str) -> int:
         return self.function.shared_bytes(dtype)
@@ -75,6 +81,8 @@ class Kernel:
         ins, outs = self.names
         if isinstance(self.function, BlockFunction):
             return block_code.render(self.function, self.prefix, ins, outs)
+        if isinstance(self.function, LoopFunction):
+            return thread_kernel.render(self.function, self.prefix, ins, outs)
         return thread.render(self.function, self.prefix, ins, outs)
 
     def source(self, language: str, dtype: str) -> str:

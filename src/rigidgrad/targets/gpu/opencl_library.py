@@ -8,6 +8,8 @@ from string import Template
 from typing import Any
 
 from rigidgrad.errors import unknown_name
+from rigidgrad.kernels import language as kernels
+from rigidgrad.kernels.interpret import results_of
 from rigidgrad.program.nesting import flatten
 from rigidgrad.program.program import Program
 from rigidgrad.targets.c import MARK
@@ -19,7 +21,7 @@ from rigidgrad.targets.names import comment, identifier
 
 
 def render(
-    programs: Mapping[str, Program],
+    programs: Mapping[str, Program | kernels.Kernel],
     name: str,
     *,
     dtypes: Sequence[str] = DTYPES,
@@ -67,7 +69,7 @@ def _header(prefix: str, name: str, entries: Mapping[str, Entry], dtypes: Sequen
         functions.append(f"/* {comment(notes[key])} */" if notes.get(key) else "")
         for dtype in dtypes:
             real = REAL[dtype]
-            many = f'rigidgrad::Launch{{"{e.thread.entry}", {e.thread.threads}, {e.thread.states}}}'
+            many = f'rigidgrad::Launch{{"{e.thread.entry}", {e.thread.threads}, {e.thread.states}, {e.thread.work}}}'
             few = f'rigidgrad::Launch{{"{e.block.entry}", {e.block.threads}, 1}}' if e.block else many
             functions.append(
                 f"inline void {e.name}(rigidgrad::Device &device, int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic) {{\n"
@@ -81,16 +83,18 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _example(prefix: str, entries: Mapping[str, Entry], dtypes: Sequence[str], samples: Mapping[str, Mapping[str, Any]]) -> str:
-    dtype = "float32" if "float32" in dtypes else "float64"  # not every device has doubles
+    # not every device has doubles; functions of large robots lose too many digits without
+    large = any(e.thread.work for e in entries.values()) and "float64" in dtypes
+    dtype = "float32" if "float32" in dtypes and not large else "float64"
     real = REAL[dtype]
     calls = []
     for key, e in entries.items():
         lines = ["  {"]
-        expected = e.program.interpret({k: samples[key][k] for k in e.program.inputs})
+        expected = results_of(e.program, samples[key])
         for k, c in e.ins.items():
             lines.append(f"    const std::vector<{real}> {c} = repeated({{{_numbers(list(flatten(samples[key][k])))}}});")
         for (k, c), value in zip(e.outs.items(), expected, strict=True):
-            lines.append(f"    const std::vector<double> expected_{c} = {{{_numbers(list(flatten(value)))}}};")
+            lines.append(f"    const std::vector<double> expected_{c} = {{{_numbers(value)}}};")
             lines.append(f"    std::vector<{real}> {c}(ROWS * {math.prod(e.program.outputs[k])});")
         arguments = ", ".join(f"{c}.data()" for c in (*e.ins.values(), *e.outs.values()))
         for kernel in e.kernels:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from rigidgrad.targets.cstyle_kernel import array
 from rigidgrad.targets.names import identifiers
 
 # names that kernels use for themselves
 _WORDS = """s t e g i j k m n low high inside from row rows base tile in work r c real global local constant kernel private half uint size_t
-    x0 x1 x2 list"""
+    x0 x1 x2 list own"""
 _OURS = frozenset(_WORDS.split())
 
 
@@ -19,17 +20,6 @@ def real_number(x: float) -> str:
     if math.isinf(x):
         return "(real)INFINITY" if x > 0 else "-(real)INFINITY"
     return f"(real){x!r}" if x >= 0 and not (x == 0 and math.copysign(1, x) < 0) else f"-(real){-x!r}"
-
-
-def array(declaration: str, items: Sequence[str]) -> str:
-    """A table with its numbers in lines of readable length."""
-    lines, line = [], " "
-    for item in items or ["0"]:
-        if len(line) + len(item) > 136:
-            lines.append(line)
-            line = " "
-        line += f" {item},"
-    return "\n".join([f"{declaration}[{max(len(items), 1)}] = {{", *lines, line, "};"])
 
 
 def real_table(name: str, numbers: Iterable[float]) -> str:

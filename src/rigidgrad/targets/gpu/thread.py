@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rigidgrad.program.program import LEAVES, Program
-from rigidgrad.targets.gpu.text import array, real_number
+from rigidgrad.targets.cstyle_kernel import Step, array
+from rigidgrad.targets.gpu.text import real_number
 
 COLUMNS = 32  # of the tile for results
 SHARED_NUMBERS = 48 * 1024 // 8  # that fit every GPU, in float64
@@ -203,6 +204,30 @@ def render_state(
             lines += segment.lines
     work = [f"real work[{max(writer.slots, 1)}];"] if f.cut else []
     return "\n".join([*parts, f"{function} void {prefix}_state({arguments}) {{", *_indented(work + lines, "  "), "}"])
+
+
+def render_step(step: Step) -> str:
+    """A Program of a kernel: a function, and its parts where registers do not suffice."""
+    cut = step.program.counts().live > REGISTERS
+    writer = _Writer(step.program, step.read, cut=cut, store=step.write)
+    constants = [(key, k, x) for key, k, x in _constants(step.program) if (key, k) not in step.left_out]
+    lines = [step.write(key, k, real_number(x)) for key, k, x in constants]
+    arguments = dict(step.arguments) | ({"late": "real *late"} if step.late else {}) | ({"work": "real *work"} if cut else {})
+    parts = []
+    for i, segment in enumerate(writer.segments()):
+        if cut:
+            name = f"{step.name}_part{i}"
+            silent = [f"(void){x};" for x in arguments if not any(f"{x}[" in line for line in segment.lines)]
+            text = [f"PART void {name}({', '.join(arguments.values())}) {{", *_indented(segment.lines + silent, "  "), "}"]
+            parts.append("\n".join(text))
+            lines.append(f"{name}({', '.join(arguments)});")
+        else:
+            lines += segment.lines
+    arrays = [f"real {name}[{size}];" for name, size in (("work", writer.slots if cut else 0), ("late", step.late)) if size]
+    lines += step.after
+    silent = [f"(void){x};" for x in step.arguments if not cut and not any(f"{x}[" in line for line in lines)]
+    head = f"PART void {step.name}({', '.join(step.arguments.values())}) {{"
+    return "\n".join([*parts, head, *_indented([*arrays, *lines, *silent], "  "), "}"])
 
 
 def _indented(lines: list[str], by: str) -> list[str]:

@@ -55,7 +55,7 @@ class Workspace {
  public:
   struct Lane {
     cudaStream_t stream = nullptr;
-    Memory host_in{true}, host_out{true}, device_in{false}, device_out{false};
+    Memory host_in{true}, host_out{true}, device_in{false}, device_out{false}, work{false};
   };
   Workspace() {
     for (Lane &lane : lanes) check(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -66,6 +66,8 @@ class Workspace {
     for (Lane &lane : lanes)
       if (lane.stream) cudaStreamDestroy(lane.stream);
   }
+  /* what kernels of one of the streams compute in */
+  Memory &memory(cudaStream_t stream) { return lanes[stream == lanes[1].stream].work; }
   Lane lanes[2];
 };
 
@@ -144,6 +146,9 @@ void start(void (*kernel)(Parameters...), int blocks, int threads, size_t shared
 }
 
 inline int blocks_for(int n, int states) { return std::max(1, std::min((n + states - 1) / states, 65535)); }
+
+/* Blocks whose memory, so many bytes each, stays below a gigabyte. */
+inline int blocks_within(int n, int states, size_t bytes) { return (int)std::max<size_t>(1, std::min<size_t>(blocks_for(n, states), (size_t(1) << 30) / bytes)); }
 
 /* -M⁻¹ D, (n, n) each, on the host */
 template <class T> void minus_product(int n, const T *inverse, const T *d, T *result) {

@@ -27,6 +27,7 @@ inline void check(cl_int error, const char *what) {
 struct Launch {
   const char *kernel;
   int threads, states; /* of a work-group */
+  size_t work = 0; /* numbers that each thread computes in */
 };
 
 /* Rows of `size` numbers. */
@@ -145,7 +146,15 @@ template <class T> void run(Device &device, int n, const std::vector<Rows<const 
     cl_mem buffer = device.buffer(place, std::max<size_t>(x.size * n * sizeof(T), 8));
     check(clSetKernelArg(kernel, place++, sizeof buffer, &buffer), "argument");
   }
-  const size_t local = launch.threads, blocks = std::max(1, std::min((n + launch.states - 1) / launch.states, 65535)), global = local * blocks;
+  size_t blocks = std::max(1, std::min((n + launch.states - 1) / launch.states, 65535));
+  const size_t local = launch.threads;
+  if (launch.work) { /* at most a gigabyte */
+    const size_t bytes = launch.work * local * sizeof(T);
+    blocks = std::max<size_t>(1, std::min(blocks, (size_t(1) << 30) / bytes));
+    cl_mem buffer = device.buffer(0, blocks * bytes);
+    check(clSetKernelArg(kernel, place, sizeof buffer, &buffer), "argument");
+  }
+  const size_t global = local * blocks;
   check(clEnqueueNDRangeKernel(device.queue(), kernel, 1, nullptr, &global, &local, 0, nullptr, nullptr), launch.kernel);
   place = first;
   for (const auto &x : outputs)
