@@ -54,9 +54,11 @@ def _run(body: Sequence[Statement], memory: dict[str, np.ndarray], rounds: Round
                 _call(statement, memory, rounds)
             case Product():
                 _product(statement, memory, rounds)
-            case Loop(variable, count, inner, _, reverse):
+            case Loop(variable, count, inner, _, reverse, done):
                 turns = range(value(count, rounds))
                 for i in reversed(turns) if reverse else turns:
+                    if done and (memory[done.array.name] > 0).all():
+                        break
                     _run(inner, memory, rounds | {variable: i})
             case Choose(index, bodies):
                 _run(bodies[value(index, rounds)], memory, rounds)

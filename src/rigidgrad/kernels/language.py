@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rigidgrad.program.program import Program, Shape
+from rigidgrad.program.recorder import record
 
 Role = Literal["input", "output", "scratch", "constant"]
 
@@ -150,13 +151,14 @@ class Product:
 
 @dataclass(frozen=True)
 class Loop:
-    """Rounds 0 … count - 1 of a body; `count` may be a number of a table."""
+    """Rounds 0 … count - 1 of a body; `count` may be a number of a table. None begins once `done` is positive for all states that run together."""
 
     variable: Variable
     count: Index
     body: tuple[Statement, ...]
     ordered: bool
     reverse: bool
+    done: View | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ class Kernel:
         self.arrays: dict[str, Array] = {}
         self._open: list[list[Statement]] = [[]]
         self._variables = 0
+        self._rounds: list[tuple[Array, Array]] = []  # of rounds that are open: whether a state was done before this one, and why it failed
         self.known_pattern: dict[str, list[bool]] | None = None  # once it was asked for, by `structure.pattern`
 
     @property
@@ -271,6 +274,62 @@ class Kernel:
             yield i
 
     @contextmanager
+    def until(self, limit: int, done: Array, failed: Array) -> Iterator[Index]:
+        """Rounds one after the other until the body makes `done` positive, at most `limit` of them; both arrays have one number.
+
+        What a state has then, it keeps, whatever rounds other states still take. A round in which `require` fails is undone and is the state's last; `failed` is its reason, else zero.
+        """
+        if (done.size, failed.size) != (1, 1):
+            raise ValueError("done and failed are arrays of one number")
+        here = len(self.arrays)
+        self._variables += 1
+        variable = Variable(f"i{self._variables}")
+        self.call(_program((), 2, lambda v: (0.0, 0.0)), {}, {"y0": done.at(0, 1), "y1": failed.at(0, 1)})
+        before = self.scratch(f"done before {variable.name}", 1)
+        self._open.append([])
+        self._rounds.append((before, failed))
+        yield Index(((variable, 1),))
+        self._rounds.pop()
+        body = self._open.pop()
+        kept = sorted({a.name for a in _written(body)} - {done.name, failed.name} - {*list(self.arrays)[here:]})
+        copy = _program(("x",), 1, lambda v: (v["x"],))
+        end = _program(
+            ("before", "failed", "now"),
+            1,
+            lambda v: ((v["before"] > 0.0).select(1.0, (v["failed"] > 0.0).select(1.0, v["now"])),),
+        )
+        blend = _program(
+            ("before", "failed", "old", "new"),
+            1,
+            lambda v: ((v["before"] > 0.0).select(v["old"], (v["failed"] > 0.0).select(v["old"], v["new"])),),
+        )
+        one = {"before": before.at(0, 1), "failed": failed.at(0, 1)}
+        self._open.append([])
+        self.call(copy, {"x": done.at(0, 1)}, {"y0": before.at(0, 1)})
+        pairs = [(self.arrays[name], self.scratch(f"{name} before {variable.name}", self.arrays[name].size)) for name in kept]
+        for array, old in pairs:
+            with self.each(array.size) as i:
+                self.call(copy, {"x": array.at(i, 1)}, {"y0": old.at(i, 1)})
+        self._open[-1] += body
+        for array, old in pairs:
+            with self.each(array.size) as i:
+                self.call(blend, one | {"old": old.at(i, 1), "new": array.at(i, 1)}, {"y0": array.at(i, 1)})
+        self.call(end, one | {"now": done.at(0, 1)}, {"y0": done.at(0, 1)})
+        self._add(Loop(variable, as_index(limit), tuple(self._open.pop()), True, False, done.at(0, 1)))
+
+    def require(self, number: View, reason: int) -> None:
+        """Within `until`: a state whose number is not positive, or is NaN, ends with this reason, which is positive; the first one counts."""
+        if not self._rounds or reason <= 0:
+            raise ValueError("require is a statement of rounds of `until`, with a positive reason")
+        before, failed = (x.at(0, 1) for x in self._rounds[-1])
+
+        def first(v: dict) -> Sequence:
+            now = (v["x"] > 0.0).select(0.0, float(reason))
+            return ((v["before"] > 0.0).select(v["failed"], (v["failed"] > 0.0).select(v["failed"], now)),)
+
+        self.call(_program(("before", "x", "failed"), 1, first), {"before": before, "x": number, "failed": failed}, {"y0": failed})
+
+    @contextmanager
     def _loop(self, count: Index | int, *, ordered: bool, reverse: bool) -> Iterator[Index]:
         self._variables += 1
         variable = Variable(f"i{self._variables}")
@@ -302,6 +361,26 @@ class Choice:
         self.kernel._open.append([])
         yield
         self.bodies.append(tuple(self.kernel._open.pop()))
+
+
+def _program(inputs: Sequence[str], outputs: int, function: Callable[[dict], Sequence]) -> Program:
+    """Of single numbers."""
+    shapes: dict[str, Shape] = dict.fromkeys(inputs, ())
+    return record(shapes, {f"y{k}": () for k in range(outputs)}, lambda v: tuple(function(v)))
+
+
+def _written(body: Sequence[Statement]) -> Iterator[Array]:
+    for s in body:
+        match s:
+            case Call():
+                yield from (view.array for view in s.outputs.values())
+            case Product():
+                yield s.target.array
+            case Loop():
+                yield from _written(s.body)
+            case Choose():
+                for inner in s.bodies:
+                    yield from _written(inner)
 
 
 def _check_size(name: str, view: View, shape: tuple[int, ...]) -> None:

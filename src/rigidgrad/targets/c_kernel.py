@@ -31,6 +31,9 @@ class _C(Dialect):
     def widened(self, constant: str) -> str:
         return f"WIDE({constant})"
 
+    def ended(self, x: str) -> str:
+        return f"ENDED({x})"
+
     def number(self, x: float) -> str:
         return c_program.number(x)
 

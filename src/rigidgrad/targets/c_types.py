@@ -28,6 +28,7 @@ MACROS = (
     "MIN",
     "MAX",
     "SELECT",
+    "ENDED",
 )
 
 _SCALAR = Template("""\
@@ -49,6 +50,7 @@ _SCALAR = Template("""\
 #define MIN(a, b) ((b) < (a) ? (b) : (a))
 #define MAX(a, b) ((a) < (b) ? (b) : (a))
 #define SELECT(a, b, x, y) ((a) < (b) ? (x) : (y))
+#define ENDED(x) ((x) > 0)
 $include
 $undefine""")
 
@@ -85,6 +87,14 @@ static void scatter$bits(const lanes$bits *restrict x, long size, long rows, $re
         for (i = 0; i < size; ++i) y[k * size + i] = x[i][k];
 }
 
+/* Whether all lanes are positive. */
+static inline int ended_lanes$bits(lanes$bits x)
+{
+    int k, all = 1;
+    for (k = 0; k < LANES$bits; ++k) all &= x[k] > 0;
+    return all;
+}
+
 #define REAL lanes$bits
 #define SCALAR $real
 #define NAME(f) f ## __lanes$bits
@@ -102,6 +112,7 @@ static void scatter$bits(const lanes$bits *restrict x, long size, long rows, $re
 #define MIN(a, b) select_lanes$bits(b, a, b, a)
 #define MAX(a, b) select_lanes$bits(a, b, b, a)
 #define SELECT(a, b, x, y) select_lanes$bits(a, b, x, y)
+#define ENDED(x) ended_lanes$bits(x)
 $include
 $undefine""")
 

@@ -61,6 +61,10 @@ class Dialect(ABC):
     def widened(self, constant: str) -> str:
         """A number of a constant array as one of a state."""
 
+    def ended(self, x: str) -> str:
+        """Whether a number is positive, for all states that run together."""
+        return f"{x} > 0"
+
     @abstractmethod
     def number(self, x: float) -> str: ...
 
@@ -131,9 +135,11 @@ class KernelText:
                     yield self._call(statement)
                 case Product():
                     yield self._product(statement)
-                case Loop(variable, count, inner, _, reverse):
+                case Loop(variable, count, inner, _, reverse, done):
                     i, n = variable.name, self._index(count)
                     yield f"for (int {i} = {n} - 1; {i} >= 0; --{i}) {{" if reverse else f"for (int {i} = 0; {i} < {n}; ++{i}) {{"
+                    if done:
+                        yield f"    if ({self.dialect.ended(f'*({self._pointer(done)})')}) break;"
                     yield from indented(self._statements(inner))
                     yield "}"
                 case Choose(index, bodies):

@@ -59,7 +59,8 @@ def render(
         walk = llvm_rows.Walk(dtype, width, inputs, outputs, scratch)
         rows = walk.scalar() if width == 1 else walk.lanes()
     code.tile_size = tile_size(registers)
-    return "\n".join([llvm_math.functions(lanes, *programs(kernel)), code.text(), rows, declarations(lanes)])
+    any_lane = f"declare i1 @llvm.vector.reduce.or.v{width}i1({lanes.of('i1')})" if width > 1 else ""
+    return "\n".join([llvm_math.functions(lanes, *programs(kernel)), code.text(), rows, declarations(lanes), any_lane])
 
 
 class _Placed(Buffers):
@@ -192,10 +193,10 @@ class _Code:
             self.variables[loop.variable] = i
             self.statements(loop.body)
 
-        self.rounds(count, body)
+        self.rounds(count, body, loop.done)
 
-    def rounds(self, count: str | int, body: Callable[[str], None]) -> None:
-        """for i in 0 … count - 1: body(i)."""
+    def rounds(self, count: str | int, body: Callable[[str], None], done_by: View | None = None) -> None:
+        """for i in 0 … count - 1: body(i), unless all lanes are done."""
         if str(count) == "0":
             return
         if str(count) == "1":
@@ -212,6 +213,13 @@ class _Code:
             lanes.do(f"br label %{name}")
         lanes.label(name)
         index = lanes.emit(f"phi i64 [ 0, %{entry} ], [ %{name}_next, %{name}_end ]")
+        if done_by is not None:
+            flags = lanes.emit(f"load {lanes.vector}, ptr {self.pointer(done_by)}, align {self.align}")
+            busy = lanes.compare("ule", flags, lanes.constant(0.0))
+            if lanes.width > 1:
+                busy = lanes.emit(f"call i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.of('i1')} {busy})")
+            lanes.do(f"br i1 {busy}, label %{name}_round, label %{done}")
+            lanes.label(f"{name}_round")
         body(index)
         lanes.do(f"br label %{name}_end")
         lanes.label(f"{name}_end")
