@@ -21,7 +21,7 @@ except cl.Error:
     DEVICES = []
 pytestmark = pytest.mark.skipif(not DEVICES, reason="no OpenCL device: apt-get install pocl-opencl-icd")
 
-FRAMED = ("frame_placement", "frame_velocity", "jacobian", "jacobian_derivative")
+FRAMED = tuple(name for name, function in catalog.FUNCTIONS.items() if function.frame)
 
 
 def states(robot, count):
@@ -48,7 +48,19 @@ def check(robot, device, name, count, tolerance=1e-10):
         assert np.max(abs(x - y)) <= tolerance * max(np.max(abs(y)), 1e-300), name
 
 
-BLOCKS = ("rnea", "crba", "minv", "aba", "rnea_derivatives", "aba_derivatives", "fused_gradient", *FRAMED)
+BLOCKS = (
+    "rnea",
+    "crba",
+    "minv",
+    "aba",
+    "rnea_derivatives",
+    "aba_derivatives",
+    "fused_gradient",
+    "frame_placement",
+    "frame_velocity",
+    "jacobian",
+    "jacobian_derivative",
+)
 PARTS = ("aba_state_derivatives", "aba_derivatives_factored")  # options of a function, not functions
 
 

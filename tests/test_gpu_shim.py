@@ -23,7 +23,7 @@ from rigidgrad.targets.gpu.thread import ThreadFunction
 pytestmark = pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")
 
 ROBOTS = ["iiwa14", "hyq", "atlas", "hyq floating", "atlas floating"]
-FRAMED = ("frame_placement", "frame_velocity", "jacobian", "jacobian_derivative")
+FRAMED = tuple(name for name, function in catalog.FUNCTIONS.items() if function.frame)
 BLOCKS = [name for name in block.FUNCTIONS if not name.startswith("gradient_")]
 COUNT = 5
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from rigidgrad.targets.loops.values import F32, F64, I8, I64, Code, Number
 
-_MEMORY = {
+_MEMORY: dict[Any, ir.Type] = {
     np.dtype(np.float64): F64,
     np.dtype(np.float32): F32,
     np.dtype(np.bool_): I8,
