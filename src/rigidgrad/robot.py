@@ -22,6 +22,7 @@ from rigidgrad.algorithms.results import (
     Impact,
     ImpactDerivatives,
     RneaDerivatives,
+    RneaSecondDerivatives,
 )
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model import mjcf
@@ -45,6 +46,8 @@ GRAVITY = (0.0, 0.0, -9.81)
 
 _RESULTS: dict[str, Any] = {
     "rnea_derivatives": RneaDerivatives,
+    "rnea_second_derivatives": RneaSecondDerivatives,
+    "rnea_hessian": RneaSecondDerivatives,
     "aba_derivatives": AbaDerivatives,
     "aba_state_derivatives": partial(AbaDerivatives, dtau=None),
     "aba_derivatives_factored": FactoredGradient,
@@ -205,6 +208,17 @@ class Robot:
     def rnea_derivatives(self, q, v, a, *, external=None, out=None, check=False, packed=False) -> RneaDerivatives[np.ndarray]:
         """Gradient of rnea: `.dq`, `.dv`, `.da`, each (…, nv, nv); positions are varied in the tangent space."""
         return self._call("rnea_derivatives", (q, v, a), external=external, out=out, check=check, packed=packed)
+
+    def rnea_second_derivatives(self, q, v, a, *, external=None, out=None, check=False, packed=False) -> RneaSecondDerivatives[np.ndarray]:
+        """Second derivatives of rnea, each (…, nv, nv, nv), ∂²τ_i/∂·_j∂·_k at [i, j, k]: `.dqdq`, `.dvdv`, `.dqdv` (by q_j and v_k), `.dadq` = ∂M_ij/∂q_k.
+
+        Others are zero. `.dqdq` is the derivative along q_k of `rnea_derivatives(…).dq`: for the freedoms of one ball or floating joint it is not symmetric.
+        """
+        return self._call("rnea_second_derivatives", (q, v, a), external=external, out=out, check=check, packed=packed)
+
+    def rnea_hessian(self, q, v, a, w, *, external=None, out=None, check=False, packed=False) -> RneaSecondDerivatives[np.ndarray]:
+        """Second derivatives of wᵀ rnea(q, v, a) for constant weights w (…, nv), such as multipliers: Σ_i w_i times those of `rnea_second_derivatives`, each (…, nv, nv)."""
+        return self._call("rnea_hessian", (q, v, a, w), external=external, out=out, check=check, packed=packed)
 
     @overload
     def aba_derivatives(

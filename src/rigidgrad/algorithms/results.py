@@ -13,6 +13,15 @@ class RneaDerivatives(NamedTuple, Generic[Value]):
     da: Value
 
 
+class RneaSecondDerivatives(NamedTuple, Generic[Value]):
+    """∂²τ_i/∂·_j∂·_k at [i, j, k], or Σ w_i ∂²τ_i/∂·_j∂·_k at [j, k]: dqdv is by q_j and v_k, dadq by a_j and q_k; dqdq is the derivative by q_k of that by q_j."""
+
+    dqdq: Value
+    dvdv: Value
+    dqdv: Value
+    dadq: Value
+
+
 class AbaDerivatives(NamedTuple, Generic[Value]):
     dq: Value
     dv: Value

@@ -14,6 +14,7 @@ from rigidgrad.algorithms.fast import contact_dynamics as contact
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
+from rigidgrad.algorithms.fast.second_gradient import rnea_hessian, rnea_second_derivatives
 from rigidgrad.algorithms.fast.subtree_gradient import (
     SolveParts,
     solve_parts,
@@ -31,6 +32,7 @@ from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.kernels import large_robots
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
+from rigidgrad.kernels.unit_weights import tensor_kernel
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
@@ -62,6 +64,9 @@ class Chosen(NamedTuple, Generic[Source]):
 _TILED_FROM = 30_000
 # pairs of freedoms, one carrying the other, from which on code is no longer straight-line
 _LOOPS_FROM = 1500
+# triples of freedoms on one path to the root from which on a tensor is a loop over its first axis
+_TENSOR_LOOPS_FROM = 2000
+_TENSOR, _HESSIAN = "rnea_second_derivatives", "rnea_hessian"
 _TILED: dict[str, dict[str, bool]] = {
     "aba_derivatives": {},
     "aba_state_derivatives": {"dtau": False},
@@ -71,6 +76,8 @@ _TILED: dict[str, dict[str, bool]] = {
 
 _GRADIENTS: dict[str, Formulation] = {
     "rnea_derivatives": subtree_rnea_derivatives,
+    _TENSOR: rnea_second_derivatives,
+    _HESSIAN: rnea_hessian,
     "aba_derivatives": subtree_aba_derivatives,
     "aba_state_derivatives": subtree_state_gradient,
     "aba_derivatives_factored": subtree_factored_gradient,
@@ -107,6 +114,8 @@ def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **op
 
 def chosen_program(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program]:
     """What `program_of` records."""
+    if name in (_TENSOR, _HESSIAN):
+        _check_length(model, name)
     if parameters:
         return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
     if has_canonical_model(name):
@@ -119,6 +128,9 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
     if not parameters and loops_pay(model, name):
         build, model = large_robots.KERNELS[name], canonical(model)
         return Chosen(build, own_frames(model), build(model, options.get("external", ())), ())
+    if name == _TENSOR and triples(supports(model)) >= _TENSOR_LOOPS_FROM:
+        chosen = chosen_program(model, _HESSIAN, parameters=parameters, **options)
+        return Chosen(chosen.formulation, chosen.gauge, tensor_kernel(chosen.source, "w"), chosen.compared)
     if name in _TILED and products_pay(model):
         if not parameters:
             model = canonical(model)
@@ -147,6 +159,23 @@ def loops_pay(model: Model, name: str) -> bool:
 def pairs(tree: Supports) -> int:
     """Pairs of freedoms of which one carries the other: what gradients are made of."""
     return sum(len(support) + 1 for support in tree)
+
+
+def triples(tree: Supports) -> int:
+    """Of freedoms on one path to the root: what second derivatives are made of."""
+    return sum((len(support) + 1) * (len(support) + 2) // 2 for support in tree)
+
+
+def _check_length(model: Model, name: str) -> None:
+    """Raises where straight-line code of second derivatives would take minutes to compile."""
+    tree = supports(model)
+    if pairs(tree) >= _LOOPS_FROM:
+        raise InputError(
+            f"{name}: {model.name!r} is too large for straight-line code ({pairs(tree):,} pairs of freedoms that carry each other, of at most {_LOOPS_FROM:,}); "
+            'lock joints by robot.reduced, or load it with engine="numpy", which compiles nothing'
+        )
+    if name == _TENSOR and triples(tree) >= _TENSOR_LOOPS_FROM:
+        raise InputError(f"{name}: the code for {model.name!r} would be too long here; rnea_hessian gives its products with vectors")
 
 
 def products_pay(model: Model) -> bool:
