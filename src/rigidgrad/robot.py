@@ -29,7 +29,7 @@ from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
-from rigidgrad.model.contacts import ConstraintSet, Contact, Loop, constraints, listed
+from rigidgrad.model.contacts import ConstraintSet, Contact, Loop, checked_restitution, constraints, listed
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
@@ -274,13 +274,13 @@ class Robot:
 
     def impact(self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False) -> Impact[np.ndarray]:
         """Velocities right after contacts take hold, `.v` (…, nv), and their `.impulse` (…, rows): the contacts leave with -restitution times their speed."""
-        return self._with_contacts("impact", (q, v, _restitution(restitution)), contacts, active, damped, None, out, check, False)
+        return self._with_contacts("impact", (q, v, checked_restitution(restitution)), contacts, active, damped, None, out, check, False)
 
     def impact_derivatives(
         self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False, packed=False
     ) -> ImpactDerivatives[np.ndarray]:
         """Gradient of impact: `.v_dq`, `.v_dv` (…, nv, nv), `.impulse_dq`, `.impulse_dv` (…, rows, nv)."""
-        inputs = (q, v, _restitution(restitution))
+        inputs = (q, v, checked_restitution(restitution))
         return self._with_contacts("impact_derivatives", inputs, contacts, active, damped, None, out, check, packed)
 
     def contact_jacobian(self, q, contacts: Contacts, *, out=None, check=False, packed=False):
@@ -580,17 +580,6 @@ def _like(q: Any, x: Any) -> Any:
     single = str(getattr(q, "dtype", "")).endswith("float32")
     plain = not hasattr(x, "dtype") or str(x.dtype).startswith(("bool", "int", "uint"))
     return np.asarray(x, np.float32) if single and plain else x
-
-
-def _restitution(restitution: Any) -> Any:
-    """Between 0, where contacts stay, and 1, where they leave as fast as they came."""
-    try:
-        numbers = np.asarray(restitution, float)
-    except (TypeError, ValueError):
-        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}") from None
-    if not ((numbers >= 0) & (numbers <= 1)).all():
-        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}")
-    return restitution
 
 
 def _gradient_name(function: str, factored: bool, dtau: bool) -> str:

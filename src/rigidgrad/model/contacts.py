@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD, Model
 
@@ -129,6 +131,17 @@ def listed(contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Contact
                 else f"contacts has rg.Contact and rg.Loop, not {c!r}"
             )
     return found
+
+
+def checked_restitution(restitution: Any) -> Any:
+    """Between 0, where contacts stay, and 1, where they leave as fast as they came."""
+    try:
+        numbers = np.asarray(restitution, float)
+    except (TypeError, ValueError):
+        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}") from None
+    if not ((numbers >= 0) & (numbers <= 1)).all():
+        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}")
+    return restitution
 
 
 def check(model: Model, found: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
