@@ -28,6 +28,17 @@ def creature() -> rg.Robot:
     return builder.build(floating_base=True)
 
 
+def hopper() -> rg.Robot:
+    """A floating body with one leg: small, for functions that take long to compile."""
+    rng = np.random.default_rng(6)
+    builder = rg.Builder("hopper")
+    for name in ("trunk", "thumb"):
+        mass, com, inertia = random_inertia(rng)
+        builder.link(name, mass=mass, com=com, inertia=inertia)
+    builder.joint("leg", "continuous", "trunk", "thumb", xyz=rng.normal(size=3) * 0.2, rpy=rng.normal(size=3), axis=rng.normal(size=3))
+    return builder.build(floating_base=True)
+
+
 def inertias(robot: rg.Robot) -> np.ndarray:
     return np.array([[m, *h, *i] for m, h, i in robot.model.inertias])
 

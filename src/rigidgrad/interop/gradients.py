@@ -27,7 +27,10 @@ _CROSS = np.zeros((3, 3, 3))  # (a × b)_i = Σ CROSS_ijk a_j b_k
 for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
     _CROSS[_i, _j, _k], _CROSS[_i, _k, _j] = 1.0, -1.0
 
-SECOND = "second derivatives of rigidgrad's functions are not available; differentiate once, or take finite differences of the gradient"
+SECOND = (
+    "second derivatives of rigidgrad's functions are not available in JAX and PyTorch; differentiate once, or take finite differences of the gradient; "
+    "those of inverse dynamics are robot.rnea_second_derivatives and robot.rnea_hessian"
+)
 
 
 @dataclass(frozen=True)
