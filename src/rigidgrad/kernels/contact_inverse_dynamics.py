@@ -28,7 +28,7 @@ def contact_inverse_dynamics_kernel(
     results = {name: k.output(name, *size).matrix(1, math.prod(size)) for name, size in outputs.items()}
     numbers = {name: k.scratch(name, size).at(0, size) for name, (size,) in head.outputs.items()}
     k.call(head, arguments, numbers)
-    sizes: dict[str, Shape] = {name: (size,) for name, size in {"z": n, "y": m, "s": n}.items() if size} | {"error": ()}
+    sizes: dict[str, Shape] = {name: (size,) for name, size in {"z": n, "y": m, "s": n}.items() if size} | {"error": (), "eager": ()}
     x = {name: k.scratch(name, math.prod(size)).matrix(1, math.prod(size)) for name, size in sizes.items()}
     begin = cone_program.start(n, m, shape.blocks)
     k.call(fuse(record({}, sizes, lambda _: tuple(getattr(begin, name) for name in sizes))), {}, x)

@@ -110,6 +110,10 @@ def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **op
 
 def chosen_program(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program]:
     """What `program_of` records."""
+    if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
+        raise InputError(
+            f"{name} is solved in rounds, which straight-line code has none of: it runs on the CPU, and rg.generate writes it as C, CUDA and OpenCL"
+        )
     if parameters:
         return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
     if has_canonical_model(name):
@@ -146,9 +150,7 @@ def _in_rounds(model: Model, name: str, parameters: tuple[str, ...], **options: 
     compared, held = ranked_gauges(model), options["contacts"]
     posed = partial(contact_inverse.posed, gauge=compared[0].gauge)
     bound = (
-        parametrized(model, name, parameters, posed, **options)
-        if parameters
-        else catalog.bind(model, name, formulation=posed, **options)
+        parametrized(model, name, parameters, posed, **options) if parameters else catalog.bind(model, name, formulation=posed, **options)
     )
     shape = contact_inverse.layout(held.constraints, held.grip)
     kernel = contact_inverse_dynamics_kernel(

@@ -8,7 +8,7 @@ No number of the size of ω appears. A round replaces the last by σμ, μ the m
 
     K δ - Aᵀ δy = -(Hz + g - Aᵀy) + p,        A δ + δy/ω = b - Az - y/ω,        δs = -s + p - W⁻² δ,        p = σμ z⁻¹ - W⁻¹ u.
 
-A first solve with p = 0 says how far one could go, α; then σ = (1 - α)³, and λ ∘ u = (W⁻¹ δ) ∘ (W δs) with λ = W⁻¹ z = W s is what that solve left out: Mehrotra's choice. Andersen, Roos and Terlaky 2003.
+A first solve with p = 0 says how far one could go, α; then σ = (1 - α)³, and λ ∘ u = (W⁻¹ δ) ∘ (W δs) with λ = W⁻¹ z = W s is what that solve left out: Mehrotra's choice. Near the end, a round that follows one without progress leaves u out and returns to the middle of the cones, σ ≥ 0.3, or it might go round in circles. Andersen, Roos and Terlaky 2003.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from rigidgrad.scalars import Scalar, add, div, less, mul, neg, select, sqrt, su
 
 ROUNDS = 50
 _INTERIOR = 0.99  # of the way to the border of the cones
+_PROGRESS = 0.7  # of the error before
+_EARLY = 0.01  # above this error no progress is expected of each round
+_CENTRAL = 0.3  # the least σ of a round that has to find the middle of the cones
 _SHORTEST = 1e-8  # of a direction, or rounding has made it
 _FLAT = 1e-30  # of a block's length squared: below this it has no direction left
 
@@ -41,19 +44,20 @@ class Program(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """z, the multipliers y, and s, as long as z and zero for what is free; and by how much the conditions of optimality fail."""
+    """z, the multipliers y, and s, as long as z and zero for what is free; by how much the conditions of optimality fail."""
 
     z: Vector
     y: Vector
     s: Vector
     error: Scalar
+    eager: Scalar  # 1, or 0 after a round without progress
 
 
 def start(size: int, equations: int, blocks: Blocks) -> Iterate:
     inside = [0.0] * size
     for block in blocks:
         inside[block[0]] = 1.0
-    return Iterate(tuple(inside), (0.0,) * equations, tuple(inside), 1.0)
+    return Iterate(tuple(inside), (0.0,) * equations, tuple(inside), 1.0, 1.0)
 
 
 def is_done(p: Program, error: Scalar) -> Scalar:
@@ -69,7 +73,7 @@ def is_solved(p: Program, error: Scalar) -> Scalar:
 
 def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
     """The next iterate, and whether it is to be taken (1): not (0) where rounding has the better of it, which the round before then is the last for."""
-    z, y, s, _ = x
+    z, y, s, _, _ = x
     n = len(z)
     slope, missing, gap = _conditions(p, x, blocks)
     K = [list(line) for line in p.H]
@@ -93,7 +97,7 @@ def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
         for block, scaling in zip(blocks, scalings, strict=True):
             for i, line in zip(block, scaling.square(), strict=True):
                 back[i] = sub(sub(pull[i], s[i]), _dot(line, [change[j] for j in block]))
-        return Iterate(change, change_y, tuple(back), 0.0)
+        return Iterate(change, change_y, tuple(back), 0.0, 0.0)
 
     def reach(d: Iterate) -> Scalar:
         """How far z and s stay inside, at most 1."""
@@ -105,23 +109,25 @@ def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
 
     first = direction([0.0] * n)
     left = sub(1.0, reach(first))
-    mu = div(mul(gap, mul(left, mul(left, left))), float(max(len(blocks), 1)))
+    sigma = _larger(mul(left, mul(left, left)), mul(_CENTRAL, sub(1.0, x.eager)))
+    mu = div(mul(gap, sigma), float(max(len(blocks), 1)))
     pull: list[Scalar] = [0.0] * n
     for block, scaling in zip(blocks, scalings, strict=True):
         out = scaling.left_out([first.z[i] for i in block], [first.s[i] for i in block])
         for i, k, c in zip(block, _inverse([z[i] for i in block]), out, strict=True):
-            pull[i] = sub(mul(mu, k), c)
+            pull[i] = sub(mul(mu, k), mul(x.eager, c))
     d = direction(pull)
     alpha = reach(d)
 
     def moved(here: Vector, there: Vector) -> Vector:
         return tuple(add(k, mul(alpha, c)) for k, c in zip(here, there, strict=True))
 
-    new = Iterate(moved(z, d.z), moved(y, d.y), moved(s, d.s), 0.0)
-    new = new._replace(error=_error(p, new, blocks))
-    # an error that grows again is rounding's; NaN is in no order
-    sound = select(less(new.error, _larger(mul(2.0, x.error), sqrt(p.rounding))), 1.0, _holds(less(sqrt(p.rounding), x.error)))
-    return new, mul(mul(sound, _holds(less(_SHORTEST, alpha))), _holds(less(0.0, new.error)))
+    new = Iterate(moved(z, d.z), moved(y, d.y), moved(s, d.s), 0.0, 0.0)
+    error = _error(p, new, blocks)
+    new = new._replace(error=error, eager=select(less(error, mul(_PROGRESS, x.error)), 1.0, _holds(less(_EARLY, error))))
+    # a small error that grows again is rounding's; NaN is in no order
+    sound = select(less(error, x.error), 1.0, _holds(less(sqrt(p.rounding), x.error)))
+    return new, mul(mul(sound, _holds(less(_SHORTEST, alpha))), _holds(less(0.0, error)))
 
 
 def _conditions(p: Program, x: Iterate, blocks: Blocks) -> tuple[list[Scalar], list[Scalar], Scalar]:
@@ -180,7 +186,10 @@ class Scaling(NamedTuple):
             return [mul(root, x[0])]
         across = _dot(self.w[1:], x[1:])
         share = add(x[0], div(across, add(1.0, self.w[0])))
-        return [mul(root, add(mul(self.w[0], x[0]), across)), *(mul(root, add(k, mul(w, share))) for k, w in zip(x[1:], self.w[1:], strict=True))]
+        return [
+            mul(root, add(mul(self.w[0], x[0]), across)),
+            *(mul(root, add(k, mul(w, share))) for k, w in zip(x[1:], self.w[1:], strict=True)),
+        ]
 
     def up(self, x: Sequence[Scalar]) -> list[Scalar]:
         """W x."""

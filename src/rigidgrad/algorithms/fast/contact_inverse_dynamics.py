@@ -84,7 +84,15 @@ def tangents(normal: Sequence[float]) -> tuple[tuple[float, ...], ...]:
 
 
 def posed(
-    model: Model, q: Vector, v: Vector, a: Vector, inputs: Inputs, external: External | None = None, *, grip: Grip, gauge: Gauge | None = None
+    model: Model,
+    q: Vector,
+    v: Vector,
+    a: Vector,
+    inputs: Inputs,
+    external: External | None = None,
+    *,
+    grip: Grip,
+    gauge: Gauge | None = None,
 ) -> Posed:
     shape = layout(inputs.constraints, grip)
     w = newton_euler(model, q, v, a, external)
@@ -93,9 +101,7 @@ def posed(
     lever = sqrt(_at_least(mul(1.0 / max(len(J), 1), square), _NOTHING))
     size = sqrt(_at_least(total(mul(x, x) for x in w), _NOTHING))
     n = len(shape.parts)
-    pushes = tuple(
-        tuple(div(total(mul(x, J[i][j]) for i, x in part.items()), lever) for j in range(model.nv)) for part in shape.parts
-    )
+    pushes = tuple(tuple(div(total(mul(x, J[i][j]) for i, x in part.items()), lever) for j in range(model.nv)) for part in shape.parts)
     active = tuple(1.0 if inputs.active is None else inputs.active[k] for k in shape.owners)
     asked = [div(x, size) for x in w]
     driven = [[_dot(line, push) for push in pushes] for line in grip.driven]
@@ -126,7 +132,15 @@ def solution(p: Posed, x: Iterate, rows: int, shape: Layout, grip: Grip) -> Cont
 
 
 def contact_inverse_dynamics(
-    model: Model, q: Vector, v: Vector, a: Vector, inputs: Inputs, external: External | None = None, *, grip: Grip, gauge: Gauge | None = None
+    model: Model,
+    q: Vector,
+    v: Vector,
+    a: Vector,
+    inputs: Inputs,
+    external: External | None = None,
+    *,
+    grip: Grip,
+    gauge: Gauge | None = None,
 ) -> ContactInverseDynamics[Vector]:
     """τ (nv), the forces of all constraints in world axes, the generalised force that is missing (nv), and 1 where these are optimal, else 0."""
     shape = layout(inputs.constraints, grip)
