@@ -14,7 +14,7 @@ from test_kernel_code import CLibrary
 from test_target_c import needs_compiler
 
 import rigidgrad as rg
-from rigidgrad.algorithms.fast.contact_inverse_dynamics import PRIORITY, SHARING
+from rigidgrad.algorithms.fast.contact_inverse_dynamics import SMALL
 from rigidgrad.errors import InputError, UnknownNameError
 from rigidgrad.runtime.formulation import source_of
 
@@ -58,9 +58,9 @@ def assert_optimal(s, w, J, contacts, driven, label=""):
     assert np.all(s.tau[~driven] == 0) and np.all(s.residual[driven] == 0), label
     for _, inside, _, _ in cones(contacts, s.force):
         assert inside >= -1e-12 * size / lever, label
-    p = -PRIORITY * J @ s.residual - J @ s.tau + SHARING * lever**2 * s.force
+    p = -J @ s.residual / SMALL - J @ s.tau + SMALL * lever**2 * s.force
     # √rounding beside the terms of the conditions, as `.converged` promises, for the few numbers that each has
-    terms = size * lever + PRIORITY * np.abs(J @ s.residual).max()
+    terms = size * lever + np.abs(J @ s.residual).max() / SMALL
     slack = 20 * 1.5e-8 * terms
     free = free_rows(contacts)
     assert np.all(abs(p[free]) <= slack), label
@@ -162,7 +162,7 @@ def by_scipy(w, J, contacts, driven):
 
 @pytest.mark.parametrize(("friction", "push"), [(0.7, 0.3), (0.1, 3.0), (0.4, 20.0)])
 def test_least_residual_then_least_effort_by_scipy(hyq, friction, push):
-    """SLSQP stops some 1e-6 above the optimum; ours may not be above it by more than the weight ω costs."""
+    """SLSQP stops up to 1e-4 above the optimum; ours may not be above its by more than the weight ω costs."""
     contacts = feet(friction=friction)
     q, v, a = standing(hyq, 8, seed=3, push=push)
     s = hyq.contact_inverse_dynamics(q, v, a, contacts)
@@ -171,7 +171,7 @@ def test_least_residual_then_least_effort_by_scipy(hyq, friction, push):
     for k in range(len(q)):
         residual, effort = by_scipy(w[k], J[k], contacts, driven)
         size = np.linalg.norm(w[k])
-        assert abs(np.linalg.norm(s.residual[k]) - residual) <= 1e-5 * size
+        assert -1e-4 * size <= np.linalg.norm(s.residual[k]) - residual <= 1e-6 * size
         if effort is not None:
             realised += 1
             assert np.linalg.norm(s.residual[k]) <= 1e-6 * size

@@ -8,7 +8,7 @@ No number of the size of ω appears. A round replaces the last by σμ, μ the m
 
     K δ - Aᵀ δy = -(Hz + g - Aᵀy) + p,        A δ + δy/ω = b - Az - y/ω,        δs = -s + p - W⁻² δ,        p = σμ z⁻¹ - W⁻¹ u.
 
-A first solve with p = 0 says how far one could go, α; then σ = (1 - α)³, and λ ∘ u = (W⁻¹ δ) ∘ (W δs) with λ = W⁻¹ z = W s is what that solve left out: Mehrotra's choice. Near the end, a round that follows one without progress leaves u out and returns to the middle of the cones, σ ≥ 0.3, or it might go round in circles. Andersen, Roos and Terlaky 2003.
+A first solve with p = 0 says how far one could go, α; then σ = (1 - α)³, and λ ∘ u = (W⁻¹ δ) ∘ (W δs) with λ = W⁻¹ z = W s is what that solve left out: Mehrotra's choice. Where linear conditions nearly hold, a round that follows one without progress leaves u out and returns to the middle of the cones, σ ≥ 0.3, or it might go round in circles. Andersen, Roos and Terlaky 2003.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rigidgrad.scalars import Scalar, add, div, less, mul, neg, select, sqrt, su
 ROUNDS = 50
 _INTERIOR = 0.99  # of the way to the border of the cones
 _PROGRESS = 0.7  # of the error before
-_EARLY = 0.01  # above this error no progress is expected of each round
+_EARLY = 0.01  # while linear conditions fail by more, no progress is expected of each round
 _CENTRAL = 0.3  # the least σ of a round that has to find the middle of the cones
 _SHORTEST = 1e-8  # of a direction, or rounding has made it
 _FLAT = 1e-30  # of a block's length squared: below this it has no direction left
@@ -39,7 +39,7 @@ class Program(NamedTuple):
     g: Vector
     A: Matrix
     b: Vector
-    weak: float  # 1/ω
+    weak: Scalar  # 1/ω
     rounding: Scalar  # of the numbers that it is solved with
 
 
@@ -123,8 +123,9 @@ def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
         return tuple(add(k, mul(alpha, c)) for k, c in zip(here, there, strict=True))
 
     new = Iterate(moved(z, d.z), moved(y, d.y), moved(s, d.s), 0.0, 0.0)
-    error = _error(p, new, blocks)
-    new = new._replace(error=error, eager=select(less(error, mul(_PROGRESS, x.error)), 1.0, _holds(less(_EARLY, error))))
+    unmet, gap = _errors(p, new, blocks)
+    error = add(unmet, gap)
+    new = new._replace(error=error, eager=select(less(error, mul(_PROGRESS, x.error)), 1.0, _holds(less(_EARLY, unmet))))
     # a small error that grows again is rounding's; NaN is in no order
     sound = select(less(error, x.error), 1.0, _holds(less(sqrt(p.rounding), x.error)))
     return new, mul(mul(sound, _holds(less(_SHORTEST, alpha))), _holds(less(0.0, error)))
@@ -138,12 +139,12 @@ def _conditions(p: Program, x: Iterate, blocks: Blocks) -> tuple[list[Scalar], l
     return slope, missing, total(mul(x.z[i], x.s[i]) for block in blocks for i in block)
 
 
-def _error(p: Program, x: Iterate, blocks: Blocks) -> Scalar:
-    """The sum of what is left of the conditions of optimality, each beside its terms and 1, the size of what is asked for. NaN where a number is."""
+def _errors(p: Program, x: Iterate, blocks: Blocks) -> tuple[Scalar, Scalar]:
+    """What is left of the conditions of optimality, of the linear ones and of z·s, each beside its terms and 1, the size of what is asked for. NaN where a number is."""
     slope, missing, gap = _conditions(p, x, blocks)
     apart = _distance(sub(k, m) for k, m in zip(slope, x.s, strict=True))
     value = _larger(_dot(x.y, p.b), 1.0)
-    return total([div(gap, value), div(apart, add(1.0, _distance([*x.s, *x.y]))), _distance(missing)])
+    return add(div(apart, add(1.0, _distance([*x.s, *x.y]))), _distance(missing)), div(gap, value)
 
 
 def _holds(condition: Scalar) -> Scalar:

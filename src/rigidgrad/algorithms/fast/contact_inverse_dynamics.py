@@ -4,7 +4,7 @@ With w = M a + c - external forces, what all forces together must be, J the cont
 
     τ = DᵀD (w - Jᵀf),        r = UᵀU (w - Jᵀf):        the least of ½ω |r|² + ½ |τ|² + ½ε |f|²    for f in the cones.
 
-r is what cannot be realised. ω is so large that effort hardly trades against it; ε shares forces that cost no effort, and makes them unique. Both are beside w and the mean square of J's rows.
+r is what cannot be realised. ω is so large that effort hardly trades against it; ε shares forces that cost no effort, and makes them unique. ε = 1/ω, beside w and the mean square of J's rows.
 A cone about the normal n is |f_t| ≤ μ f_n. Its unknowns are f_n and f_t / μ, or μ f_n and f_t, so that no column is large; without friction f_n alone. Moments of surfaces, and forces of loops, are free.
 """
 
@@ -26,8 +26,8 @@ from rigidgrad.model.contacts import Constraint, Grip
 from rigidgrad.model.model import Model
 from rigidgrad.scalars import Scalar, add, div, less, mul, select, sqrt, sub, total
 
-PRIORITY = 1e6  # ω
-SHARING = 1e-6  # ε
+SMALL = 1e-6  # ε, and 1/ω: what effort counts beside the residual, and forces beside effort
+_ROUNDINGS = 256.0  # but at least so many roundings: 3e-5 in float32
 _NOTHING = 1e-30  # beside which squares of forces and lengths are divided
 _AXES = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
@@ -100,7 +100,8 @@ def posed(
     square = total(mul(x, x) for line in J for x in line)
     lever = sqrt(_at_least(mul(1.0 / max(len(J), 1), square), _NOTHING))
     size = sqrt(_at_least(total(mul(x, x) for x in w), _NOTHING))
-    n = len(shape.parts)
+    n, rounding = len(shape.parts), _rounding(size)
+    small = _at_least(mul(_ROUNDINGS, rounding), SMALL)
     pushes = tuple(tuple(div(total(mul(x, J[i][j]) for i, x in part.items()), lever) for j in range(model.nv)) for part in shape.parts)
     active = tuple(1.0 if inputs.active is None else inputs.active[k] for k in shape.owners)
     asked = [div(x, size) for x in w]
@@ -111,13 +112,13 @@ def posed(
         for j in range(i + 1):
             H[i][j] = H[j][i] = total(mul(line[i], line[j]) for line in driven)
         # what does not hold is pushed to zero
-        H[i][i] = add(add(H[i][i], SHARING * sum(x * x for x in shape.parts[i].values())), sub(1.0, active[i]))
+        H[i][i] = add(add(H[i][i], mul(small, sum(x * x for x in shape.parts[i].values()))), sub(1.0, active[i]))
     g = [sub(0.0, total(mul(line[i], x) for line, x in zip(driven, efforts, strict=True))) for i in range(n)]
     for block in shape.blocks:
         g[block[0]] = add(g[block[0]], sub(1.0, active[block[0]]))
     A = tuple(tuple(_dot(line, push) for push in pushes) for line in grip.undriven)
     b = tuple(_dot(line, asked) for line in grip.undriven)
-    program = cone_program.Program(tuple(map(tuple, H)), tuple(g), A, b, 1.0 / PRIORITY, _rounding(size))
+    program = cone_program.Program(tuple(map(tuple, H)), tuple(g), A, b, small, rounding)
     return Posed(program, w, pushes, size, div(size, lever), active)
 
 
