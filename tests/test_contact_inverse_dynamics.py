@@ -11,6 +11,7 @@ from random_trees import random_tree
 from scipy.optimize import minimize
 from test_contacts import TREES, at_rest_in_contact, equations, feet, random_contacts
 from test_kernel_code import CLibrary
+from test_kernel_rounds import on_opencl
 from test_target_c import needs_compiler
 
 import rigidgrad as rg
@@ -375,6 +376,17 @@ def test_generated_c_is_what_lanes_compute(hyq, tmp_path, dtype):
     done = s.converged == 1
     for x, y in ((tau, s.tau), (force, s.force), (residual, s.residual)):
         assert np.all(abs(x - y)[done] <= (1e-5 if dtype == np.float64 else 2e-2) * size[done])
+
+
+def test_opencl_computes_what_lanes_do(hyq):
+    held = feet()[:1]
+    kernel = source_of(hyq.model, "contact_inverse_dynamics", contacts=hyq.constraint_set("contact_inverse_dynamics", held))
+    states = standing(hyq, 13)
+    s, found = hyq.contact_inverse_dynamics(*states, held), on_opencl(kernel, states, "float64")
+    size = np.linalg.norm(hyq.rnea(*states), axis=1, keepdims=True)
+    assert np.array_equal(found[3], s.converged) and np.all(s.converged == 1)
+    for x, y in zip(found[:3], s[:3], strict=True):
+        assert np.all(abs(x - y) <= 1e-5 * size)
 
 
 def test_generated_for_gpus(hyq, tmp_path):
