@@ -14,6 +14,7 @@ from rigidgrad.algorithms import kinematics, manifold
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.fast import contact_dynamics as contact
 from rigidgrad.algorithms.fast.constraint_rows import Inputs
+from rigidgrad.algorithms.fast.contact_inverse_dynamics import contact_inverse_dynamics
 from rigidgrad.algorithms.fast.second_gradient import rnea_hessian, rnea_second_derivatives
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.algorithms.textbook import frame_acceleration, momentum
@@ -45,6 +46,7 @@ class Function:
     expressed_in: bool = False
     contacts: bool = False
     solves: bool = False  # forces of contacts, so that redundant ones are damped
+    grips: bool = False  # chooses forces of contacts within their cones
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,14 @@ FUNCTIONS: dict[str, Function] = {
         },
         external=True,
         **_FORCED,
+    ),
+    "contact_inverse_dynamics": Function(
+        contact_inverse_dynamics,
+        _QVA,
+        {"tau": _V, "force": _ROWS, "residual": _V, "converged": ()},
+        external=True,
+        contacts=True,
+        grips=True,
     ),
     "impact": Function(contact.impact, _QVE, {"v": _V, "impulse": _ROWS}, **_FORCED),
     "impact_derivatives": Function(
@@ -186,6 +196,8 @@ def bind(
             arguments.append(Inputs(held.constraints, places, values["active"] if held.masked else None))
             if function.solves:
                 options["redundant"] = held.redundant
+            if function.grips:
+                options["grip"] = held.grip
         if frames:
             wrenches: dict[int, Force] = {}
             for f in frames:

@@ -75,6 +75,15 @@ class ImpactDerivatives(NamedTuple, Generic[Value]):
     damping: str | None = None
 
 
+class ContactInverseDynamics(NamedTuple, Generic[Value]):
+    """Joint forces, contact forces as in `ContactDynamics`, the generalised forces that are missing, and 1 where these are optimal, else 0."""
+
+    tau: Value
+    force: Value
+    residual: Value
+    converged: Value
+
+
 class FrameAccelerationDerivatives(NamedTuple, Generic[Value]):
     """Each (6, nv)."""
 

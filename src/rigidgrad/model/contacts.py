@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.errors import InputError
+from rigidgrad.model.actuation import actuators_of, driven_directions
 from rigidgrad.model.model import WORLD, Model
 
 KINDS = ("point", "surface")
@@ -28,12 +29,24 @@ class Constraint(NamedTuple):
     placed: bool  # where it is held is an input
 
 
+Lines = tuple[tuple[float, ...], ...]
+
+
+class Grip(NamedTuple):
+    """What can be done about forces: the friction and normal of each constraint, None for loops, which give any force; and orthonormal directions that motors drive, and those that none does."""
+
+    cones: tuple[tuple[float, tuple[float, ...]] | None, ...]
+    driven: Lines
+    undriven: Lines
+
+
 class ConstraintSet(NamedTuple):
-    """The constraints of a compiled function. `masked`: which of them hold is an input; `redundant`: they share forces, and are damped."""
+    """The constraints of a compiled function. `masked`: which of them hold is an input; `redundant`: they share forces, and are damped; `grip`: for functions that choose forces."""
 
     constraints: tuple[Constraint, ...] = ()
     masked: bool = False
     redundant: bool = False
+    grip: Grip | None = None
 
     @property
     def rows(self) -> int:
@@ -116,6 +129,12 @@ class Loop:
 def constraints(model: Model, contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Constraint, ...]:
     """What is compiled of a set of contacts and loops, checked against the model."""
     return check(model, tuple(c.constraint for c in listed(contacts)))
+
+
+def grip(model: Model, contacts: Iterable[Contact | Loop], actuation: Any) -> Grip:
+    """What contacts and motors can do; `actuation` in any notation of `model.actuation`."""
+    cones = tuple((float(c.friction), tuple(c.normal)) if isinstance(c, Contact) else None for c in contacts)
+    return Grip(cones, *driven_directions(model, actuators_of(model, actuation)))
 
 
 def listed(contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Contact | Loop, ...]:

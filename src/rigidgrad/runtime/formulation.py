@@ -11,6 +11,7 @@ from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.fast import contact_dynamics as contact
+from rigidgrad.algorithms.fast import contact_inverse_dynamics as contact_inverse
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
@@ -31,6 +32,7 @@ from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.kernels import large_robots
+from rigidgrad.kernels.contact_inverse_dynamics import contact_inverse_dynamics_kernel
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
 from rigidgrad.kernels.unit_weights import tensor_kernel
 from rigidgrad.model.canonical import canonical
@@ -84,6 +86,7 @@ _GRADIENTS: dict[str, Formulation] = {
     "fused_gradient": subtree_fused_gradient,
     "contact_dynamics": contact.contact_dynamics,
     "contact_dynamics_derivatives": contact.contact_dynamics_derivatives,
+    "contact_inverse_dynamics": contact_inverse.contact_inverse_dynamics,
     "impact": contact.impact,
     "impact_derivatives": contact.impact_derivatives,
     "contact_jacobian": contact.contact_jacobian,
@@ -116,6 +119,10 @@ def chosen_program(model: Model, name: str, *, parameters: tuple[str, ...] = (),
     """What `program_of` records."""
     if name in (_TENSOR, _HESSIAN):
         _check_length(model, name)
+    if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
+        raise InputError(
+            f"{name} is solved in rounds, which straight-line code has none of: it runs on the CPU, and rg.generate writes it as C, CUDA and OpenCL"
+        )
     if parameters:
         return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
     if has_canonical_model(name):
@@ -143,7 +150,25 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
         )
         kernel = forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
         return Chosen(solve_parts, compared[0].gauge, kernel, compared)
+    if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
+        return _in_rounds(model, name, parameters, **options)
     return chosen_program(model, name, parameters=parameters, **options)
+
+
+def _in_rounds(model: Model, name: str, parameters: tuple[str, ...], **options: Any) -> Chosen[kernels.Kernel]:
+    """A function that is solved for, round by round."""
+    if not parameters:
+        model = canonical(model)
+    compared, held = ranked_gauges(model), options["contacts"]
+    posed = partial(contact_inverse.posed, gauge=compared[0].gauge)
+    bound = (
+        parametrized(model, name, parameters, posed, **options) if parameters else catalog.bind(model, name, formulation=posed, **options)
+    )
+    shape = contact_inverse.layout(held.constraints, held.grip)
+    kernel = contact_inverse_dynamics_kernel(
+        bound.inputs, bound.outputs, lambda values: contact_inverse.Posed(*bound.evaluate(values)), shape, held.grip
+    )
+    return Chosen(_GRADIENTS[name], compared[0].gauge, kernel, compared)
 
 
 def has_canonical_model(name: str) -> bool:
