@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.fast.constraint_rows import Inputs
+from rigidgrad.algorithms.fast.contact_dynamics import contact_jacobian
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.control.costs import Cost, Reach, State
 from rigidgrad.control.system import RobotSystem, System
@@ -42,6 +44,25 @@ def hold(system: System, start: np.ndarray, steps: int) -> np.ndarray:
         return np.tile(_controls(system, start[: system.nq], system.robot.gravity_torque(start[: system.nq])), (steps, 1))
     q, still = np.tile(start[: system.nq], (steps, 1)), np.zeros((steps, system.nv))
     return _controls(system, q, _joint_forces(system, q, still, still))
+
+
+def stand(system: System, start: np.ndarray, steps: int) -> Guess:
+    """States that stay at the start, and at each knot the least controls and contact forces that come nearest to holding it there; in impacts none."""
+    assert isinstance(system, RobotSystem) and system.touching is not None
+    q, still = np.tile(start[: system.nq], (steps, 1)), np.zeros((steps, system.nv))
+    pull = _joint_forces(system, q, still, still)
+    J = np.array(contact_jacobian(system.lean, tuple(start[: system.nq].tolist()), Inputs(system.touching.constraints)), dtype=float)
+    B = np.eye(system.nv) if system.actuation is None else np.array(system.actuation)
+    rows = [c.rows for c in system.touching.constraints]
+    assert system.touching.active is not None
+    active = np.stack([np.broadcast_to(a, steps) for a in system.touching.active], axis=1)
+    flow = np.broadcast_to(system.touching.flow, steps)
+    controls = np.zeros((steps, system.nu))
+    for held in np.unique(active, axis=0):
+        knots = (active == held).all(axis=1) & (flow == 1.0)
+        together = np.concatenate([B.T, J * np.repeat(held, rows)[:, None]])
+        controls[knots] = (pull[knots] @ np.linalg.pinv(together))[:, : system.nu]
+    return Guess(np.tile(start, (steps + 1, 1)), controls)
 
 
 def line(system: System, start: np.ndarray, goal: np.ndarray, steps: int, dt: float) -> Guess:

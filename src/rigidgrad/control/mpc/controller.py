@@ -71,6 +71,8 @@ class MPC:
     ):
         if not isinstance(problem, Problem):
             raise InputError(f"MPC needs a Problem, not {type(problem).__name__}")
+        if problem.phases:
+            raise InputError("MPC takes problems without phases as yet: use rg.solve for this one")
         check_seconds("period", period, ROUNDING)
         check_seconds("latency", latency, 0.0)
         if budget is not None:

@@ -162,12 +162,13 @@ def with_payload(problem: Problem, payload: Any) -> Problem:
         problem.update(parameters={"payload": payload})
         return problem
     return Problem(
-        problem.system,
+        problem.bare_system,
         problem.start,
-        problem.steps,
+        None if problem.phases else problem.steps,
         problem.dt,
+        phases=problem.phases or None,
         integrator=problem.integrator,
-        costs=problem.costs,
+        costs=problem.parts[0].costs,
         limits=problem.limits,
         guess=problem.asked_guess,
         parameters=parameters,
