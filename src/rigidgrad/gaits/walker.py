@@ -43,7 +43,7 @@ class Walker:
     """Walks as commanded: `command = (forward, sideways, turning)` in m/s, m/s and rad/s, which may be set at any time.
 
     `feet`: one `rg.Contact` for each; `start`: the posture to walk from, q or x. `gait` is "trot", "walk", "pace", "bound" or "stand". `terrain(x, y)` gives the height of the ground where feet are to land.
-    With `rests=True` it stands still while nothing is commanded. `problem()` is what `rg.MPC(problem, …, target=walker)` solves.
+    With `rests=True` it stands still while nothing is commanded. Commands are reached by `acceleration`, m/s² and rad/s². Feet begin and cease to swing at the far end of the horizon, so that plans see it coming. `problem()` is what `rg.MPC(problem, …, target=walker)` solves.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Walker:
         limits: Any = None,
         terrain: Callable[[Any, Any], Any] | None = None,
         rests: bool = True,
+        acceleration: float = 1.0,
     ):
         self.stance = Stance(robot, feet, start)
         self.robot, self.feet = robot, self.stance.feet
@@ -73,6 +74,7 @@ class Walker:
         self.weights = Weights() if weights is None else weights
         self.limits = Limits(torque=True) if limits is None else limits
         self.terrain, self.rests = terrain, rests
+        self.acceleration = float(numbers("acceleration", acceleration, ()))
         self.command = (0.0, 0.0, 0.0)
         self.reset()
 
@@ -87,7 +89,9 @@ class Walker:
 
     def reset(self) -> None:
         """Stands, and forgets where feet lifted off."""
-        self._began: float | None = None  # when the first cycle began; None while standing
+        self._began: float | None = None  # when the first cycle begins; None while standing
+        self._ends = math.inf  # when the last one ends
+        self._moving = np.zeros(3)  # the command, reached as fast as `acceleration` allows
         self._lifted: dict[int, tuple[float, np.ndarray]] = {}  # of feet in the air: when and where they left the ground
         self._heading: float | None = None
         self._last = math.nan
@@ -117,7 +121,10 @@ class Walker:
             raise InputError("a Walker steers its own problem: rg.MPC(walker.problem(), …, target=walker)")
         if begin < self._last - 1e-9:
             self.reset()
+        passed = begin - self._last if self._last == self._last else 0.0
         self._last = begin
+        most = self.acceleration * min(passed, 0.1)
+        self._moving = self._moving + np.clip(self._command - self._moving, -most, most)
         x, times = problem.start, begin + problem.times
         now = self.stance.feet_of(x)
         since = self._since(begin, times)
@@ -128,32 +135,45 @@ class Walker:
         contacts = p[:, inputs][:, system.contact_numbers]
         middle = since + 0.5 * np.append(problem.h, problem.h[-1])
         for k in range(feet):
-            airborne, lifts = self.rhythm.swing_of(k, since) if self._began is not None else (np.zeros(len(since), bool), None)
-            off = self.rhythm.swing_of(k, middle)[0] if self._began is not None else airborne
-            contacts[:, k] = ~off
+            airborne, lifts = self._airborne(k, since)
+            contacts[:, k] = ~self._airborne(k, middle)[0]
             part = slices[2 + k]
             p[:, part["weight"]] = np.where(airborne, self.dt * self.weights.foot, 0.0)[:, None]
             p[:, part["target"]] = now[k]
-            if lifts is not None and airborne.any():
+            if airborne.any():
                 p[airborne, part["target"]] = self._swing(k, now[k], x, trunk, since, airborne, lifts)
-            elif not airborne[0]:
+            if not airborne[0]:
                 self._lifted.pop(k, None)
 
-    def _since(self, begin: float, times: np.ndarray) -> np.ndarray:
-        """Times since the gait began. It begins with a command, and ends at the end of a cycle after the last."""
-        wanted = bool(np.abs(self._command).max() > 1e-6) or not self.rests
+    def _airborne(self, k: int, since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """At times since the gait began: whether foot k is in the air, and when that swing began."""
         if self._began is None:
-            if wanted and self.rhythm.groups:
-                self._began = begin
-        elif not wanted and self.rhythm.cycle and (begin - self._began) % self.rhythm.cycle < self.rhythm.support + 1e-9:
-            self._began = None
-            self._lifted.clear()
+            return np.zeros(len(since), bool), np.full(len(since), np.inf)
+        airborne, lifts = self.rhythm.swing_of(k, since)
+        return airborne & (lifts >= 0.0) & (lifts + self.rhythm.swing <= self._ends - self._began + 1e-6), lifts
+
+    def _since(self, begin: float, times: np.ndarray) -> np.ndarray:
+        """Times since the gait began, which it does with a command; it ends with a cycle after the last. Both happen where the horizon ends."""
+        wanted = bool(np.abs(self._command).max() > 1e-6 or np.abs(self._moving).max() > 1e-6) or not self.rests
+        cycle, end = self.rhythm.cycle, float(times[-1])
+        if not cycle:
+            return times - begin
+        if self._began is None and wanted:
+            self._began, self._ends = end - self.rhythm.support, math.inf
+        elif self._began is not None:
+            if wanted and begin < self._ends < math.inf:
+                self._ends = math.inf if self._ends > end else self._ends
+            elif not wanted and self._ends == math.inf:
+                self._ends = self._began + cycle * max(math.ceil((end - self._began) / cycle), 0)
+            if begin >= self._ends:
+                self._began = None
+                self._lifted.clear()
         return times - (begin if self._began is None else self._began)
 
     def _trunk(self, x: np.ndarray, ahead: np.ndarray) -> np.ndarray:
         """States (knots, nx): the trunk moves as commanded from where it is, over the ground, with the joints as in the stance."""
         yaw = heading(x[3:7])
-        forward, sideways, turning = self._command
+        forward, sideways, turning = self._moving
         if self._heading is None:
             self._heading = yaw
         # the heading is commanded, but never far from where the robot is
@@ -213,9 +233,9 @@ class Walker:
         yaw = 2.0 * math.atan2(at[5], at[6])
         beyond = t - since[knot]  # the horizon may end before
         world = turn(yaw)
-        wanted = world @ np.array([self._command[0], self._command[1], 0.0])
+        wanted = world @ np.array([self._moving[0], self._moving[1], 0.0])
         half = 0.5 * self.rhythm.stance
-        turned = turn(yaw + half * self._command[2]) @ self.stance.places[k]
+        turned = turn(yaw + half * self._moving[2]) @ self.stance.places[k]
         q = x[3:7]
         now = _rotate(q, x[self.robot.nq : self.robot.nq + 3])
         excess = now - wanted
