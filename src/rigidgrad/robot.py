@@ -30,7 +30,7 @@ from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
-from rigidgrad.model.contacts import ConstraintSet, Contact, Loop, checked_restitution, constraints, grip, listed
+from rigidgrad.model.contacts import Constraint, ConstraintSet, Contact, Loop, checked_restitution, constraints, grip, listed
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
@@ -555,6 +555,10 @@ class Robot:
             if damped is None:
                 damped = self._redundant[held] = self._is_redundant(held)
         return held._replace(redundant=bool(damped))
+
+    def jacobian_of(self, held: tuple[Constraint, ...], q: Any) -> Any:
+        """`contact_jacobian` of constraints as they are compiled."""
+        return self._call("contact_jacobian", (q,), contacts=ConstraintSet(held))
 
     def _is_redundant(self, held: ConstraintSet) -> bool:
         """Whether constraints depend on each other wherever the robot is: judged by the ranks of their Jacobian in a few random positions."""
