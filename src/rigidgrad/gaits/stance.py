@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ class Stance:
         return np.array([T[f.frame][:3, 3] + T[f.frame][:3, :3] @ np.array(f.offset) for f in self.feet])
 
 
-def heading(quaternion: Sequence[float]) -> float:
+def heading(quaternion: Any) -> float:
     """The angle about the vertical of a rotation (x, y, z, w)."""
     x, y, z, w = quaternion
     return math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
