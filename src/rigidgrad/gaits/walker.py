@@ -87,6 +87,11 @@ class Walker:
     def command(self, value: Any) -> None:
         self._command = numbers("a command (forward, sideways, turning)", value, (3,)).copy()
 
+    @property
+    def moving(self) -> np.ndarray:
+        """The part of the command that is reached by now."""
+        return self._moving.copy()
+
     def reset(self) -> None:
         """Stands, and forgets where feet lifted off."""
         self._began: float | None = None  # when the first cycle begins; None while standing
