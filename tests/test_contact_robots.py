@@ -17,7 +17,9 @@ from test_target_c import SAME_BITS, VECTORS, Library, needs_compiler
 
 import rigidgrad as rg
 from rigidgrad.errors import InputError
-from rigidgrad.runtime.formulation import program_of
+from rigidgrad.kernels.interpret import interpret
+from rigidgrad.kernels.language import Kernel
+from rigidgrad.runtime import formulation
 
 EPS = np.finfo(float).eps
 ROBOTS = next((p / "share/example-robot-data/robots" for p in Path(pin.__file__).parents if p.name == "cmeel.prefix"), Path("nowhere"))
@@ -301,7 +303,7 @@ def test_masked_contacts_in_c(tmp_path):
     inputs = {"contact_dynamics": (q, v, tau), "contact_dynamics_derivatives": (q, v, tau), "impact_derivatives": (q, v)}
     files = rg.generate(robot, [(name, options) for name in inputs], out=tmp_path)
     assert "active" in next(f for f in files if f.suffix == ".h").read_text()
-    programs = {f: program_of(robot.model, f, contacts=robot.constraint_set(f, options["contacts"], True)) for f in inputs}
+    programs = {f: formulation.program_of(robot.model, f, contacts=robot.constraint_set(f, options["contacts"], True)) for f in inputs}
     library = Library(tmp_path, "leg", [*SAME_BITS, *VECTORS], programs)
     for name, arrays in inputs.items():
         extra = (np.zeros((n, 1)),) if name == "impact_derivatives" else ()
@@ -309,3 +311,24 @@ def test_masked_contacts_in_c(tmp_path):
         for batch in (True, False):
             for x, y in zip(library.call(name, (*arrays, *extra, active), np.float64, batch), ours, strict=True):
                 assert_close(x, y.reshape(n, -1), 1e-11, name)
+
+
+def test_products_in_tiles_are_the_same_gradient(monkeypatch):
+    """Large robots multiply P, F and X in tiles: the kernel, read and compiled, against the straight line; loops, gains, masks and a free base included."""
+    robot = cassie(engine="lanes")
+    held = [ROD, dataclasses.replace(PLANTAR, gains=(3.0, 2.0)), rg.Contact("toe", "surface", gains=(0.0, 4.0), offset=(0.05, 0.0, -0.017))]
+    q, v, tau = robot.random(batch=(11,), seed=7)
+    active = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])[np.arange(11) % 2]
+    name = "contact_dynamics_derivatives"
+    expected = cassie().contact_dynamics_derivatives(q, v, tau, held, active=active, damped=False)
+    monkeypatch.setattr(formulation, "_TILED_FROM", 0)
+    kernel = formulation.source_of(robot.model, name, contacts=robot.constraint_set(name, held, True, False))
+    assert isinstance(kernel, Kernel)
+    found = interpret(kernel, {"q": q, "v": v, "tau": tau, "active": active})
+    fast = robot.compile(name, contacts=held, masked=True, damped=False)
+    compiled = fast(q, v, tau, active)
+    slack = max(slack_of(robot, x, held) for x in q)
+    for part, x, y in zip(DERIVATIVES, compiled, expected, strict=False):
+        assert_close(found[part].reshape(y.shape), y, slack, part)
+        assert_close(x, y, slack, part)
+        assert np.array_equal(getattr(fast(q[:3], v[:3], tau[:3], active[:3]), part), x[:3])
