@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.algorithms.fast.contact_dynamics import GradientParts
-from rigidgrad.kernels.blocks import Matrix
+from rigidgrad.kernels.blocks import Matrix, record_parts
 from rigidgrad.kernels.language import Kernel, View
-from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Shape
-from rigidgrad.program.recorder import record
 
 _LONGEST = 8  # rows that are taken together
 _OUTPUTS = {"a_dq": "a_q", "a_dv": "a_v", "a_dtau": "M_inverse", "force_dq": "f_q", "force_dv": "f_v", "force_dtau": "F"}
@@ -27,16 +25,7 @@ class ContactGradient:
     """The kernel of a function that gives parts, and what it takes."""
 
     def __init__(self, inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], GradientParts]):
-        shapes: dict[str, Shape] = {}
-
-        def evaluate(values: dict[str, Any]) -> tuple:
-            found = parts(values)
-            for name, matrix in found._asdict().items():
-                if matrix:
-                    shapes[name] = (len(matrix), len(matrix[0]))
-            return tuple(getattr(found, name) for name in shapes)
-
-        self.head = fuse(record(inputs, shapes, evaluate))
+        self.head = record_parts(inputs, parts)
         self.filled = {name: np.reshape(marks, self.head.outputs[name]) for name, marks in self.head.pattern().items()}
 
     @property

@@ -157,8 +157,11 @@ def gradient_parts(
     b_q, b_v = _gathered_columns(model, b_q), _gathered_columns(model, b_v)
     a_q, a_v = _base_columns(s, base, r_q, b_q, r_v, b_v) if base else ([], [])
     turns = _gathered_columns(model, constraint.turns(model, tree, s.rows, force))
-    f_q, b_q, b_v = ([constraint.in_world(s.rows, column) for column in columns] for columns in (turns, b_q, b_v))
-    return GradientParts(ltl.inverse(s.factor), *_response(s, solve), *map(_rows, (r_q, b_q, f_q, r_v, b_v, a_q, a_v)))
+    f_q, b_q, b_v = ([list(constraint.in_world(s.rows, column)) for column in columns] for columns in (turns, b_q, b_v))
+    V, scaled, F, X = _response(s, solve)
+    by_q = _rows(r_q), _rows(b_q), _rows(f_q)
+    by_v = _rows(r_v), _rows(b_v)
+    return GradientParts(ltl.inverse(s.factor), V, scaled, F, X, *by_q, *by_v, _rows(a_q), _rows(a_v))
 
 
 def impact(
@@ -190,8 +193,9 @@ def impact_derivatives(
     b_q = constraint.speed_columns(model, tree, s.rows, constraint.motions(model, tree, both))
     r_q, b_q = _projected(model, r_q), _gathered_columns(model, b_q)
     turns = _gathered_columns(model, constraint.turns(model, tree, s.rows, impulse))
-    f_q, b_q = ([constraint.in_world(s.rows, column) for column in columns] for columns in (turns, b_q))
-    parts = GradientParts(ltl.inverse(s.factor), *_response(s, solve), *map(_rows, (r_q, b_q, f_q)), (), (), (), ())
+    f_q, b_q = ([list(constraint.in_world(s.rows, column)) for column in columns] for columns in (turns, b_q))
+    V, scaled, F, X = _response(s, solve)
+    parts = GradientParts(ltl.inverse(s.factor), V, scaled, F, X, _rows(r_q), _rows(b_q), _rows(f_q), (), (), (), ())
     v_q, p_q = _columns(_by_torque(parts), parts, parts.r_q, parts.b_q, (), parts.f_q)
     # ∂/∂v: the impulse is -(1 + e) Λ⁻¹ J v
     gain = add(1.0, restitution)
@@ -298,7 +302,7 @@ def _response(s: Setting, solve: _Schur) -> tuple[Matrix, Matrix, Matrix, Matrix
         X = [[total(mul(E[k][i], half[k][j]) for k in range(m)) for j in range(i + 1)] for i in range(m)]
     else:
         V = H
-        scaled = _rows([list(solve(column)) for column in zip(*H, strict=True)])
+        scaled = [list(line) for line in zip(*(solve(column) for column in zip(*H, strict=True)), strict=True)]
         E = [constraint.in_world(s.rows, [1.0 if i == k else 0.0 for i in range(m)]) for k in range(m)]
         inverse = [constraint.in_world(s.rows, solve(line)) for line in zip(*E, strict=True)]
         X = [list(line[: i + 1]) for i, line in enumerate(inverse)]
