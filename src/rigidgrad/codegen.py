@@ -27,7 +27,7 @@ TARGETS: dict[str, Callable[..., dict[str, str]]] = {
     "opencl": opencl_library.render,
     "verilog": verilog.render,
 }
-OPTIONS = ("frame", "expressed_in", "external", "contacts", "masked", "damped")
+OPTIONS = ("frame", "expressed_in", "external", "contacts", "masked", "damped", "actuation")
 
 # One function: its name, or its name and options as Robot's method of that name takes them; `external` is then a sequence of links.
 Request = str | tuple[str, Mapping[str, Any]]
@@ -65,8 +65,8 @@ def generate(
         key = "_".join([function, *(str(options[k]) for k in ("frame", "expressed_in") if k in options)])
         if key in programs:
             raise InputError(f"{key} is asked for twice")
-        held = robot.constraint_set(function, options.pop("contacts", None), options.pop("masked", False), options.pop("damped", None))
-        options["contacts"] = held
+        masked, damped, actuation = options.pop("masked", False), options.pop("damped", None), options.pop("actuation", "joints")
+        options["contacts"] = robot.constraint_set(function, options.get("contacts"), masked, damped, actuation=actuation)
         programs[key] = recorded(robot.model, function, **options)
         method = getattr(Robot, function, None)
         notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""

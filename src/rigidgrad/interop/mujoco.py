@@ -6,6 +6,8 @@ parts of a joint are called `name:0`, `name:1`, …
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from rigidgrad.model.pose import IDENTITY_POSE
 def to_mujoco(model: Model, *, friction: bool = False) -> Any:
     """An MjModel with our bodies, joints, armature, joint limits, loops and gravity; with `friction`, also damping and dry friction of the joints."""
     check(model)
-    built = build(model, limits=True, loops=True)
+    built = build(model, limits=True, furnish=partial(_add_loops, model))
     set_inertias(built, model.inertias)
     if friction:
         for joint in model.joints:
@@ -43,14 +45,15 @@ def check(model: Model) -> None:
             )
 
 
-def build(model: Model, *, limits: bool, loops: bool = False) -> Any:
-    """An MjModel with bodies, joints and armature; inertias are yet to be set. Velocities are laid out as ours."""
+def build(model: Model, *, limits: bool, furnish: Callable[[Any, list[Any]], None] | None = None) -> Any:
+    """An MjModel with bodies, joints and armature; inertias are yet to be set. Velocities are laid out as ours. `furnish(spec, bodies)` adds to it."""
     mujoco = library()
     spec = mujoco.MjSpec()
     spec.modelname = model.name
     spec.compiler.degree = False
     spec.option.gravity = model.gravity
-    spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    if furnish is None:
+        spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
     bodies: list[Any] = []
     for i, joint in enumerate(model.joints):
         parent, placement = model.parents[i], model.placements[i]
@@ -67,8 +70,8 @@ def build(model: Model, *, limits: bool, loops: bool = False) -> Any:
         else:
             _add_joints(mujoco, body, joint, limits)
         bodies.append(body)
-    if loops:
-        _add_loops(mujoco, spec, model, bodies)
+    if furnish is not None:
+        furnish(spec, bodies)
     built = spec.compile()
     built.dof_armature[:] = model.armature
     return built
@@ -84,7 +87,8 @@ def _add_joints(mujoco: Any, body: Any, joint: Joint, limits: bool) -> None:
             added.range = np.clip((lower, upper), -1e10, 1e10)
 
 
-def _add_loops(mujoco: Any, spec: Any, model: Model, bodies: list[Any]) -> None:
+def _add_loops(model: Model, spec: Any, bodies: list[Any]) -> None:
+    mujoco = library()
     known: set[str] = set()
     for loop in model.description.loops:
         ends = [model.frame(name) for name in (loop.frame_a, loop.frame_b)]

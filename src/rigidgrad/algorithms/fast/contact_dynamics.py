@@ -10,6 +10,7 @@ then, with r a column of the gradient of inverse dynamics at (a, f), the forces 
 
     ∂a = -P r + Fᵀ b,        ∂f = -F r - Λ⁻¹ b.
 
+An impact is the same with a = v⁺ - v, at rest, without gravity or forces, and with (1 + e) J v for γ (`Inputs.flow`, `bounce`).
 r and b of a joint are zero for limbs that it does not move. The base's own columns need no recursion (`FreeBase`): r = M t and b = J t for a t with three numbers.
 Redundant constraints make Λ singular: R = (Λ + μ)⁻¹ and two proximal steps, Λ⁻¹ ≈ R + μ R² + μ² R³, give the force that they would share, and the same acceleration.
 Pinocchio's `constraintDynamics`; Featherstone 2008, chapters 8 and 11.
@@ -36,7 +37,7 @@ from rigidgrad.algorithms.results import (
 )
 from rigidgrad.algorithms.sparsity import dense, supports
 from rigidgrad.model.model import Model
-from rigidgrad.scalars import Scalar, add, mul, neg, sub, total
+from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub, total
 from rigidgrad.spatial import Force
 
 Columns = list[list[Scalar]]  # [column][row]
@@ -82,8 +83,9 @@ def contact_dynamics(
     redundant: bool = False,
 ) -> ContactDynamics[Vector]:
     """a (nv) and the forces of all constraints, in world axes."""
-    s = setting(model, q, inputs, gauge, external)
-    a, force, _ = _solved(s, q, v, tau, external, redundant)
+    m = _moving(model, v, tau, external, inputs.flow)
+    s = setting(m.model, q, inputs, gauge, m.external)
+    a, force, _ = _solved(s, q, v, m, redundant)
     return ContactDynamics(a, constraint.in_world(s.rows, force))
 
 
@@ -99,12 +101,28 @@ def contact_dynamics_derivatives(
     redundant: bool = False,
 ) -> ContactDynamicsDerivatives[Matrix]:
     """∂a and ∂f with respect to q (tangent), v and τ."""
-    parts = gradient_parts(model, q, v, tau, inputs, external, gauge=gauge, redundant=redundant)
-    P = _by_torque(parts)
-    (a_q, f_q), (a_v, f_v) = (
-        _columns(P, parts, *x) for x in ((parts.r_q, parts.b_q, parts.a_q, parts.f_q), (parts.r_v, parts.b_v, parts.a_v, ()))
-    )
-    return ContactDynamicsDerivatives(a_q, a_v, P, f_q, f_v, parts.F)
+    return contact_gradient(model, q, v, tau, inputs, external, gauge=gauge, redundant=redundant)[1]
+
+
+def contact_gradient(
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    inputs: Inputs,
+    external: External | None = None,
+    *,
+    gauge: Gauge | None = None,
+    redundant: bool = False,
+) -> tuple[ContactDynamics[Vector], ContactDynamicsDerivatives[Matrix]]:
+    """The dynamics with their derivatives. Of an impact (`Inputs.flow` is 0) a is v⁺ - v, and forces are impulses."""
+    found, parts = _solved_parts(model, q, v, tau, inputs, external, gauge, redundant)
+    P, F = _by_torque(parts), parts.F
+    a_q, f_q = _columns(P, parts, parts.r_q, parts.b_q, parts.a_q, parts.f_q)
+    a_v, f_v = _columns(P, parts, parts.r_v, parts.b_v, parts.a_v, ())
+    if not is_constant(inputs.flow, 1.0):
+        P, F = (tuple(tuple(mul(inputs.flow, x) for x in line) for line in X) for X in (P, F))
+    return found, ContactDynamicsDerivatives(a_q, a_v, P, f_q, f_v, F)
 
 
 class GradientParts(NamedTuple):
@@ -136,76 +154,63 @@ def gradient_parts(
     gauge: Gauge | None = None,
     redundant: bool = False,
 ) -> GradientParts:
-    s = setting(model, q, inputs, gauge, external)
-    a, force, solve = _solved(s, q, v, tau, external, redundant)
-    tree = s.tree._replace(external=_summed(s.tree.external, constraint.wrenches(s.rows, force)))
-    base = None if model.has_mimic else FreeBase.of(model, q, v)
-    v_used, a_used = base.at_rest(v, a) if base else (v, a)
+    """Those of contact_dynamics_derivatives, for who multiplies them himself; not of an impact."""
+    return _solved_parts(model, q, v, tau, inputs, external, gauge, redundant)[1]
+
+
+def _solved_parts(
+    model: Model, q: Vector, v: Vector, tau: Vector, inputs: Inputs, external: External | None, gauge: Gauge | None, redundant: bool
+) -> tuple[ContactDynamics[Vector], GradientParts]:
+    m = _moving(model, v, tau, external, inputs.flow)
+    model, flow = m.model, inputs.flow
+    s = setting(model, q, inputs, gauge, m.external)
+    a, force, solve = _solved(s, q, v, m, redundant)
+    wrenches = _summed(s.tree.external, constraint.wrenches(s.rows, force))
+    tree = s.tree._replace(external=wrenches)
+    base = None if model.has_mimic else FreeBase.of(model, q, m.v)
+    v_used, a_used = base.at_rest(m.v, a) if base else (m.v, a)
     bodies = outward(model, tree, v_used, a_used, 1.0)
     moving = constraint.motions(model, tree, v_used, a_used)
     speeds = constraint.motions(model, tree, v)
     rates = Rates([b.rate for b in bodies], [b.by_speed for b in bodies], [b.second for b in bodies])
-    b_q, b_v = constraint.acceleration_columns(model, tree, s.rows, rates, moving, speeds)
+    b_q, b_v = constraint.acceleration_columns(model, tree, s.rows, rates, moving, speeds, flow)
     turned = constraint.turned_force_columns(model, tree, s.rows, force)
     r_q: Columns = [[] for _ in range(model.dofs)]
     r_v: Columns = [[] for _ in range(model.dofs)]
+    twice = mul(2.0, flow)
     for columns in gradient_columns(model, tree, v_used, a_used, 1.0):
         for k, (cq, cv) in enumerate(zip(columns.dq, columns.dv, strict=True), model.joints[columns.joint].dof):
             r_q[k] = cq if turned is None else [add(x, y) for x, y in zip(cq, turned[k], strict=True)]
-            r_v[k] = [mul(2.0, x) for x in cv]
+            r_v[k] = [mul(twice, x) for x in cv]
     r_q, r_v = _projected(model, r_q), _projected(model, r_v)
     b_q, b_v = _gathered_columns(model, b_q), _gathered_columns(model, b_v)
-    a_q, a_v = _base_columns(s, base, r_q, b_q, r_v, b_v) if base else ([], [])
+    a_q, a_v = _base_columns(s, base, r_q, b_q, r_v, b_v, flow) if base else ([], [])
     turns = _gathered_columns(model, constraint.turns(model, tree, s.rows, force))
     f_q, b_q, b_v = ([list(constraint.in_world(s.rows, column)) for column in columns] for columns in (turns, b_q, b_v))
     V, scaled, F, X = _response(s, solve)
     by_q = _rows(r_q), _rows(b_q), _rows(f_q)
     by_v = _rows(r_v), _rows(b_v)
-    return GradientParts(ltl.inverse(s.factor), V, scaled, F, X, *by_q, *by_v, _rows(a_q), _rows(a_v))
+    found = ContactDynamics(a, constraint.in_world(s.rows, force))
+    return found, GradientParts(ltl.inverse(s.factor), V, scaled, F, X, *by_q, *by_v, _rows(a_q), _rows(a_v))
 
 
 def impact(
     model: Model, q: Vector, v: Vector, restitution: Scalar, inputs: Inputs, *, gauge: Gauge | None = None, redundant: bool = False
 ) -> Impact[Vector]:
     """Velocities after the constraints take hold at once, J v⁺ = -e J v, and the impulses of that moment, in world axes."""
-    s = setting(_still(model), q, inputs, gauge)
-    after, impulse, _ = _struck(s, v, restitution, redundant)
-    return Impact(after, constraint.in_world(s.rows, impulse))
+    struck = inputs._replace(flow=0.0, bounce=add(1.0, restitution))
+    jump, impulse, _ = contact_dynamics(model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant)
+    return Impact(tuple(add(x, y) for x, y in zip(v, jump, strict=True)), impulse)
 
 
 def impact_derivatives(
     model: Model, q: Vector, v: Vector, restitution: Scalar, inputs: Inputs, *, gauge: Gauge | None = None, redundant: bool = False
 ) -> ImpactDerivatives[Matrix]:
-    """∂v⁺ and ∂impulse with respect to q (tangent) and v: those of the dynamics for Δ = v⁺ - v, at rest and without gravity."""
-    model = _still(model)
-    s = setting(model, q, inputs, gauge)
-    after, impulse, solve = _struck(s, v, restitution, redundant)
-    jump = tuple(sub(x, y) for x, y in zip(after, v, strict=True))
-    wrenches = constraint.wrenches(s.rows, impulse)
-    tree = s.tree._replace(external=wrenches)
-    r_q: Columns = [[] for _ in range(model.dofs)]
-    turned = constraint.turned_force_columns(model, tree, s.rows, impulse)
-    for columns in gradient_columns(model, tree, (0.0,) * model.nv, jump, 1.0):
-        for k, cq in enumerate(columns.dq, model.joints[columns.joint].dof):
-            r_q[k] = cq if turned is None else [add(x, y) for x, y in zip(cq, turned[k], strict=True)]
-    # J v⁺ + e J v = J (v⁺ + e v)
-    both = tuple(add(x, mul(restitution, y)) for x, y in zip(after, v, strict=True))
-    b_q = constraint.speed_columns(model, tree, s.rows, constraint.motions(model, tree, both))
-    r_q, b_q = _projected(model, r_q), _gathered_columns(model, b_q)
-    turns = _gathered_columns(model, constraint.turns(model, tree, s.rows, impulse))
-    f_q, b_q = ([list(constraint.in_world(s.rows, column)) for column in columns] for columns in (turns, b_q))
-    V, scaled, F, X = _response(s, solve)
-    parts = GradientParts(ltl.inverse(s.factor), V, scaled, F, X, _rows(r_q), _rows(b_q), _rows(f_q), (), (), (), ())
-    v_q, p_q = _columns(_by_torque(parts), parts, parts.r_q, parts.b_q, (), parts.f_q)
-    # ∂/∂v: the impulse is -(1 + e) Λ⁻¹ J v
-    gain = add(1.0, restitution)
-    n, H = model.nv, _motions_by_force(s)
-    p_v = [[neg(mul(gain, x)) for x in solve([line[k] for line in s.J])] for k in range(n)]
-    v_v = [
-        [add(1.0 if i == k else 0.0, total(mul(h[i], x) for h, x in zip(H, column, strict=True))) for i in range(n)]
-        for k, column in enumerate(p_v)
-    ]
-    return ImpactDerivatives(v_q, _rows(v_v), p_q, _rows([list(constraint.in_world(s.rows, column)) for column in p_v]))
+    """∂v⁺ and ∂impulse with respect to q (tangent) and v."""
+    struck = inputs._replace(flow=0.0, bounce=add(1.0, restitution))
+    d = contact_dynamics_derivatives(model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant)
+    v_v = tuple(tuple(add(1.0 if i == k else 0.0, x) for k, x in enumerate(line)) for i, line in enumerate(d.a_dv))
+    return ImpactDerivatives(d.a_dq, v_v, d.force_dq, d.force_dv)
 
 
 def contact_jacobian(model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = None) -> Matrix:
@@ -225,6 +230,25 @@ def delassus(model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = N
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------------------------
+
+
+class _Moving(NamedTuple):
+    """What forces and accelerations come from: as given, or, in an impact, nothing but the constraints."""
+
+    model: Model
+    v: Vector
+    tau: Vector
+    external: External | None
+
+
+def _moving(model: Model, v: Vector, tau: Vector, external: External | None, flow: Scalar) -> _Moving:
+    """An impact happens at rest, without gravity and without other forces: all of them times `flow`."""
+    if is_constant(flow, 1.0):
+        return _Moving(model, v, tau, external)
+    gravity = tuple(mul(flow, g) for g in model.gravity)
+    slowed = tuple(mul(flow, x) for x in v)
+    pushed = None if external is None else {i: f.scale(flow) for i, f in external.items()}
+    return _Moving(dataclasses.replace(model, gravity=gravity), slowed, tuple(mul(flow, x) for x in tau), pushed)
 
 
 class _Schur(NamedTuple):
@@ -262,27 +286,17 @@ def _inverse(s: Setting, redundant: bool) -> _Schur:
     return _Schur(factor, ltl.inverse_triangle(factor), damping)
 
 
-def _solved(s: Setting, q: Vector, v: Vector, tau: Vector, external: External | None, redundant: bool) -> tuple[Vector, Vector, _Schur]:
-    c = newton_euler(s.model, q, v, (0.0,) * s.model.nv, external)
-    half = ltl.half_solve(s.factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
+def _solved(s: Setting, q: Vector, v: Vector, m: _Moving, redundant: bool) -> tuple[Vector, Vector, _Schur]:
+    c = newton_euler(s.model, q, m.v, (0.0,) * s.model.nv, m.external)
+    half = ltl.half_solve(s.factor, [sub(t, x) for t, x in zip(m.tau, c, strict=True)])
     z = [mul(x, d) for x, d in zip(half, s.factor.inverse_d, strict=True)]
-    still = constraint.motions(s.model, s.tree, v)
-    gamma = constraint.acceleration(s.rows, still, still)
+    still = constraint.motions(s.model, s.tree, m.v)
+    gamma = constraint.acceleration(s.rows, still, still if m.v is v else constraint.motions(s.model, s.tree, v))
     solve = _inverse(s, redundant)
     force = solve([neg(add(g, total(mul(x, y) for x, y in zip(line, z, strict=True)))) for g, line in zip(gamma, s.Y, strict=True)])
     for k, d in enumerate(s.factor.inverse_d):
         z[k] = add(z[k], mul(d, total(mul(line[k], f) for line, f in zip(s.Y, force, strict=True))))
     return ltl.other_half(s.factor, z), force, solve
-
-
-def _struck(s: Setting, v: Vector, restitution: Scalar, redundant: bool) -> tuple[Vector, Vector, _Schur]:
-    solve = _inverse(s, redundant)
-    moving = constraint.motions(s.model, s.tree, v)
-    gain = add(1.0, restitution)
-    impulse = solve([neg(mul(gain, x)) for x in constraint.speed(s.rows, moving)])
-    z = [mul(d, total(mul(line[k], f) for line, f in zip(s.Y, impulse, strict=True))) for k, d in enumerate(s.factor.inverse_d)]
-    jump = ltl.other_half(s.factor, z)
-    return tuple(add(x, y) for x, y in zip(v, jump, strict=True)), impulse, solve
 
 
 def _motions_by_force(s: Setting) -> Columns:
@@ -339,10 +353,12 @@ def _columns(P: Matrix, parts: GradientParts, r: Matrix, b: Matrix, a: Matrix, f
     return _rows(by_a), _rows(by_f)
 
 
-def _base_columns(s: Setting, base: FreeBase, r_q: Columns, b_q: Columns, r_v: Columns, b_v: Columns) -> tuple[Columns, Columns]:
+def _base_columns(
+    s: Setting, base: FreeBase, r_q: Columns, b_q: Columns, r_v: Columns, b_v: Columns, flow: Scalar
+) -> tuple[Columns, Columns]:
     """Replaces the columns of a free base in r and b, and returns what to add to its acceleration: r = M t is no r and b = -J t, less the acceleration t."""
     n, rows = s.model.nv, [row for row in s.rows for _ in range(row.constraint.rows)]
-    held = any(row.constraint.gains != (0.0, 0.0) for row in s.rows)
+    held = not all(is_constant(gain, 0.0) for row in s.rows for gain in row.gains)
     a_q: Columns = [[0.0] * 3 for _ in range(n)]
     a_v: Columns = [[0.0] * 3 for _ in range(n)]
     for k in range(3):
@@ -352,14 +368,10 @@ def _base_columns(s: Setting, base: FreeBase, r_q: Columns, b_q: Columns, r_v: C
         if not held:
             b_q[k] = b_q[3 + k] = [0.0] * len(rows)
         b_q[3 + k] = [sub(x, y) for x, y in zip(b_q[3 + k], lifted, strict=True)]
-        b_v[k] = [mul(row.constraint.gains[1], line[k]) for row, line in zip(rows, s.J, strict=True)]
-        a_q[3 + k], a_v[k], a_v[3 + k] = ([neg(x) for x in turn(k)] for turn in (base.gravity_turn, base.speed_turn, base.spin_turn))
+        b_v[k] = [mul(row.gains[1], line[k]) for row, line in zip(rows, s.J, strict=True)]
+        a_q[3 + k] = [neg(x) for x in t]
+        a_v[k], a_v[3 + k] = ([neg(mul(flow, x)) for x in turn(k)] for turn in (base.speed_turn, base.spin_turn))
     return a_q, a_v
-
-
-def _still(model: Model) -> Model:
-    """The model without gravity."""
-    return dataclasses.replace(model, gravity=(0.0, 0.0, 0.0))
 
 
 def _summed(first: dict[int, Force], second: dict[int, Force]) -> dict[int, Force]:
