@@ -31,9 +31,9 @@ _LARGEST = 32  # states of a problem; beyond, SIMD inside each is as fast, and c
 
 
 def supported(options: PDDP, problems: Sequence[Problem]) -> bool:
-    """Whether problems that differ in numbers alone are to be solved side by side: single shooting, first order, not just one or two, not too large."""
+    """Whether problems that differ in numbers alone are to be solved side by side: single shooting, first order, steps of one length, not just one or two, not too large."""
     plain = options.M_f == options.M_b == 1 and not options.second_order
-    return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST
+    return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST and problems[0].uniform
 
 
 class Batch:
