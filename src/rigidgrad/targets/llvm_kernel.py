@@ -58,7 +58,7 @@ def render(
         code = _Code(lanes, kernel, "p", lambda inner: written_ahead(inner, outputs))
         walk = llvm_rows.Walk(dtype, width, inputs, outputs, scratch)
         rows = walk.scalar() if width == 1 else walk.lanes()
-    code.tile_size = tile_size(registers)
+    code.registers = registers
     any_lane = f"declare i1 @llvm.vector.reduce.or.v{width}i1({lanes.of('i1')})" if width > 1 else ""
     return "\n".join([llvm_math.functions(lanes, *programs(kernel)), code.text(), rows, declarations(lanes), any_lane])
 
@@ -107,7 +107,7 @@ class _Code:
     bases: dict[Array, str] = field(default_factory=dict)
     parts: dict[tuple, str] = field(default_factory=dict)
     labels: int = 0
-    tile_size: tuple[int, int] = (3, 4)
+    registers: int = 16
     tile_functions: dict[Tiles, str] = field(default_factory=dict)
     busiest: Call | None = None
     alone: set[Array] = field(default_factory=set)
@@ -178,7 +178,7 @@ class _Code:
             further, ahead = (self.further(), self.meanwhile(inner)) if busiest else ([], [])
             placed = _Placed(inner, layouts, places[n:], further, ahead, in_place)
             inputs = dict(zip(program.inputs, places[:n], strict=True))
-            self.functions.append(kernel_function(inner, program, placed, shared, inputs))
+            self.functions.append(kernel_function(inner, program, placed, shared, inputs, self.registers))
         pointers = [self.pointer(view) for view in (*call.inputs.values(), *call.outputs.values())]
         if busiest:
             pointers += self.further()
@@ -243,14 +243,14 @@ class _Code:
     def product(self, product: Product) -> None:
         rows, columns = product.target.shape
         if product.symmetric:
-            groups = tiles(rows, min(self.tile_size))
+            groups = tiles(rows, min(tile_size(self.registers)))
             for a, down in enumerate(groups):
                 for across in groups[:a]:
                     self.call_tiles(product, down, across)
                 self.call_tiles(product, down, down, triangle=True)
             return
-        for down in tiles(rows, self.tile_size[0]):
-            for across in tiles(columns, self.tile_size[1]):
+        for down in tiles(rows, tile_size(self.registers)[0]):
+            for across in tiles(columns, tile_size(self.registers)[1]):
                 self.call_tiles(product, down, across)
 
     def call_tiles(self, product: Product, down: Group, across: Group, triangle: bool = False) -> None:
