@@ -106,8 +106,8 @@ def test_c_has_the_bits_of_lanes(tmp_path, dtype):
             assert np.array_equal(x, y.reshape(x.shape)), batch
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_opencl_ends_each_state_by_itself(dtype):
+def on_opencl(k, inputs, dtype):
+    """A kernel on the first OpenCL device, one thread a state."""
     cl = pytest.importorskip("pyopencl", reason="pyopencl is not installed")
     try:
         device = next((d for p in cl.get_platforms() for d in p.get_devices()), None)
@@ -115,18 +115,26 @@ def test_opencl_ends_each_state_by_itself(dtype):
         device = None
     if device is None:
         pytest.skip("no OpenCL device")
-    k = conjugate_gradients(TOLERANCE[dtype])
-    A, b = (x.astype(dtype) for x in systems())
-    kernel, context = GpuKernel("cg", LoopFunction("cg", k)), cl.Context([device])
+    kernel, context = GpuKernel("loops", LoopFunction("loops", k)), cl.Context([device])
     program = cl.Program(context, kernel.source("opencl", dtype)).build(["-cl-opt-disable"])
     queue, flags = cl.CommandQueue(context), cl.mem_flags
-    inputs = [cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x) for x in (A, b)]
-    found = [np.full((len(A), *shape), 7.0, dtype) for shape in k.outputs.values()]
+    given = [np.ascontiguousarray(inputs[name], dtype) for name in k.inputs]
+    count = len(given[0])
+    read = [cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x) for x in given]
+    found = [np.full((count, *shape), 7.0, dtype) for shape in k.outputs.values()]
     outputs = [cl.Buffer(context, flags.READ_WRITE, x.nbytes) for x in found]
-    work = cl.Buffer(context, flags.READ_WRITE, kernel.work * kernel.threads * A.itemsize)
-    getattr(program, kernel.entry)(queue, (kernel.threads,), (kernel.threads,), np.int32(len(A)), *inputs, *outputs, work)
+    work = cl.Buffer(context, flags.READ_WRITE, kernel.work * kernel.threads * given[0].itemsize)
+    getattr(program, kernel.entry)(queue, (kernel.threads,), (kernel.threads,), np.int32(count), *read, *outputs, work)
     for x, buffer in zip(found, outputs, strict=True):
         cl.enqueue_copy(queue, x, buffer)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_opencl_ends_each_state_by_itself(dtype):
+    k = conjugate_gradients(TOLERANCE[dtype])
+    A, b = (x.astype(dtype) for x in systems())
+    found = on_opencl(k, {"A": A, "b": b}, dtype)
     check(found, A, b, dtype)
     for x, y in zip(found, run(k, {"A": A, "b": b}, f"cg_{dtype}", dtype=dtype, width=4), strict=True):
         assert np.abs(x - y.reshape(x.shape)).max() <= 10 * np.finfo(dtype).eps * np.abs(y).max()

@@ -15,13 +15,13 @@ import numpy as np
 from rigidgrad.control.augmented import Outer
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.riccati import keep_to_touched, trouble
+from rigidgrad.control.riccati import trouble
 from rigidgrad.control.search import PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.groups import Groups, chain
 from rigidgrad.runtime.lanes import host_lanes
-from rigidgrad.runtime.riccati import Riccati
+from rigidgrad.runtime.riccati import RESULTS, bind_side_by_side
 from rigidgrad.runtime.sweep import Swept, abreast
 from rigidgrad.runtime.threads import default_crew
 
@@ -75,14 +75,13 @@ class Lockstep:
         G = self.groups = min(-(-count // W), _GROUPS)
         self.slots = G * W
         s, knots, steps = problem.system, problem.steps + 1, problem.steps
-        self.layout = o = problem.programs.side_by_side(options.dtype, W)
+        self.layout = o = problem.programs.side_by_side
         self.problems = [problem.private_copy() for _ in range(self.slots)]
         self.p = aligned_zeros((G, knots, problem.p.shape[1], W))
         self.x, self.u, self.h = aligned_zeros((G, knots, s.nx, W)), aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, 1, 1, W))
         self.gains = aligned_zeros((G, steps, o.m, o.gain_columns, W))
         self.lower, self.upper, self.active = (aligned_zeros((G, steps, s.nu, W)) for _ in range(3))
-        self.box = aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, steps, s.nu, W))
-        self.numbers, self.results = aligned_zeros((G, 2, W)), aligned_zeros((G, 3, W))
+        self.regularization, self.results = aligned_zeros((G, W)), aligned_zeros((G, len(RESULTS), W))
         self.alphas, self.choice = options.step_sizes, Search(options)
         self._bind_backward()
         self._bind_forward()
@@ -105,29 +104,22 @@ class Lockstep:
         o, G, W, steps = self.layout, self.groups, self.W, self.steps
         # what the expansions read: the same arrays, or copies in the shorter type
         self.read = [a if a.dtype == self.dtype else a.astype(self.dtype) for a in (self.x, self.u, self.h, self.p)]
-        running, last = self.programs.expansions_side_by_side(o)
+        running, last = self.programs.expansions_side_by_side(self.options.dtype, W)
         self.end = aligned_zeros((G, o.n + 1, o.state_columns, W), self.dtype)
         self.expanded = {name: aligned_zeros((G, steps, math.prod(shape), W), self.dtype) for name, shape in running.outputs.items()}
         x, u, h, p = self.read
         inputs = {"x": x[:, :-1], "u": u, "h": self._at_all_knots(h[:, 0]), "p": p[:, :-1]}
         self.expansion = running.bind(inputs, self.expanded)
         self.final_expansion = last.bind({"x": x[:, -1:], "p": p[:, -1:]}, {"V": self.end.reshape(G, 1, -1, W)})
-        first = np.arange(G) * steps
         arrays = {
-            "ranges": np.stack([first, first + steps], axis=1),
-            **self.expanded,
+            "V": self.end,
             "gains": self.gains,
-            "end": self.end,
-            "start": aligned_zeros(self.end.shape, self.dtype),
-            "numbers": self.numbers,
+            "rho": self.regularization,
             "results": self.results,
-            "lower": self.box[0],
-            "upper": self.box[1],
-            "u": self.u,
-            "active": self.active,
-            "scratch": aligned_zeros((G, o.scratch_size, W), self.dtype),
+            "h": self._at_all_knots(self.h[:, 0]),
         }
-        self.backward = Riccati.of(o).bind(arrays)
+        arrays |= {"lower": self.lower, "upper": self.upper, "u": self.u, "held": self.active}
+        self.backward = bind_side_by_side(o, self.expanded | arrays, self.options.dtype)
 
     def _at_all_knots(self, array: np.ndarray) -> np.ndarray:
         """(groups, steps, …) of an array that has the same for all steps."""
@@ -194,7 +186,7 @@ class Lockstep:
         """The last problem goes into all lanes of the first group, each with a step size of its own."""
         self._take()
         self.alone = True
-        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active, self.numbers):
+        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active):
             array[0] = array[0, ..., :1]
         self.X[:, 0, 0] = self.problems[0].start[:, None]
         sweeps = -(-len(self.alphas) // self.W)
@@ -212,7 +204,7 @@ class Lockstep:
         own.copy_numbers(self.batch.problems[number])
         self.which[slot] = number
         self._share(slot)
-        self._of(self.h, slot)[:] = self._of(self.numbers, slot)[1] = own.dt
+        self._of(self.h, slot)[:] = own.dt
         self._of(self.lower, slot)[:], self._of(self.upper, slot)[:] = own.bounds
         self._of(self.u, slot)[:] = own.guess
         self._of(self.gains, slot)[:] = self._of(self.active, slot)[:] = 0.0
@@ -233,7 +225,7 @@ class Lockstep:
         """What is in the last slot goes into one that became free."""
         if source == target:
             return
-        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active, self.numbers):
+        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active):
             self._of(array, target)[...] = self._of(array, source)
         per_slot = (
             self.J,
@@ -391,14 +383,12 @@ class Lockstep:
         """Expands and passes backward all slots in use, and rolls out their first step sizes."""
         self._take()
         used = -(-self.count // self.W)
-        if self.layout.bounded:
-            box = self.box[0][:used], self.box[1][:used]
-            keep_to_touched(self.u[:used], (self.lower[:used], self.upper[:used]), box, self.active[:used])
         if self.dtype != np.float64:
             for short, exact in zip(self.read, (self.x, self.u, self.h, self.p), strict=True):
                 short[:used] = exact[:used]
         self.rho[self.count :] = 0.0  # of lanes that nobody uses, so that they do not hold up their group
-        self.numbers[:, 0] = self.rho[0] if self.alone else self.rho.reshape(self.groups, self.W)
+        self.regularization[:] = self.rho[0] if self.alone else self.rho.reshape(self.groups, self.W)
+        self.results[:, :2], self.results[:, 2] = 0.0, 1.0
         self.iteration.run(None, used)
 
     def _outer(self, slot: int, status: str) -> str:

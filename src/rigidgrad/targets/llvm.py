@@ -251,10 +251,12 @@ def kernel_function(
     results: Buffers | llvm_direct.Windows,
     shared: frozenset[str] = frozenset(),
     places: Mapping[str, Sequence[int]] | None = None,
+    wide: frozenset[str] = frozenset(),
 ) -> str:
     """Straight-line code from the input vectors to where `results` takes them, each as soon as it is known.
 
     Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `places`: where in memory the numbers of each input are, unless they follow each other.
+    Those named `wide` are float64 there, whatever the type of the code.
     """
     names = list(program.inputs)
     stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
@@ -291,6 +293,10 @@ def kernel_function(
         if name in shared and lanes.width > 1:
             place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
             return lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}"))
+        if name in wide:
+            double = lanes.of("double")
+            place = lanes.emit(f"getelementptr {double}, ptr %i{names.index(name)}, i64 {k}")
+            return lanes.emit(f"fptrunc {double} {lanes.emit(f'load {double}, ptr {place}, align 8')} to {lanes.vector}")
         place = lanes.emit(f"getelementptr {lanes.vector}, ptr %i{names.index(name)}, i64 {k}")
         return lanes.emit(f"load {lanes.vector}, ptr {place}, align {results.align}")
 
