@@ -207,6 +207,18 @@ def test_problems_side_by_side(sizes, dtype, lanes):
         assert np.array_equal(x, y) if dtype == "float64" else np.allclose(x, y, rtol=1e-5, atol=1e-6 * np.abs(y).max()), name
 
 
+@pytest.mark.parametrize("sizes", [Sizes(8, 3, "implicit", bounded=True), Sizes(8, 3, "implicit")], ids=str)
+def test_a_problem_does_not_feel_its_neighbours(sizes):
+    kernel = backward_pass(sizes, STEPS)
+    cases = [Knots(sizes, STEPS, seed) for seed in range(8)]
+    cases[1].L[3, 9, 9] = -50.0  # fails
+    quiet = run(kernel, together([cases[0]] * 8, [0.0] * 8, kernel.inputs), f"neighbours {sizes}", width=8)
+    found = run(kernel, together(cases, [0.0, *(0.1 * k for k in range(1, 8))], kernel.inputs), f"neighbours {sizes}", width=8)
+    assert found[list(kernel.outputs).index("failed")].ravel().tolist() == [0.0, 4.0] + [0.0] * 6
+    for alone, among in zip(quiet, found, strict=True):
+        assert np.array_equal(alone[0], among[0])
+
+
 def test_buffers_of_kernels_are_checked():
     k = Kernel()
     x, y = k.input("x", 2), k.carried("y", 2)

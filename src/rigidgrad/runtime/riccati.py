@@ -52,9 +52,9 @@ class Riccati:
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Native code reads and writes as many numbers as the layout says, of every block and of every knot that `ranges` names."""
         o, double = self.layout, "float64"
-        blocks = {"ranges": (2, "int64"), "numbers": (len(llvm_riccati.NUMBERS) * o.problems, double)}
-        blocks |= {"results": (len(RESULTS) * o.problems, double), "scratch": (o.scratch_size * o.problems, o.dtype)}
-        blocks |= dict.fromkeys(("end", "start"), (o.value_size * o.problems, o.dtype))
+        blocks = {"ranges": (2, "int64"), "numbers": (len(llvm_riccati.NUMBERS), double)}
+        blocks |= {"results": (len(RESULTS), double), "scratch": (o.scratch_size, o.dtype)}
+        blocks |= dict.fromkeys(("end", "start"), (o.value_size, o.dtype))
         knots = {
             "F": (o.rows * o.columns, o.dtype),
             "l": (o.columns, o.dtype),
@@ -68,7 +68,7 @@ class Riccati:
             raise InputError(f"buffers of this backward pass are missing: {', '.join(missing)}")
         count, last = len(arrays["ranges"]), int(arrays["ranges"].max(initial=0))
         wanted = {name: (count * size, dtype) for name, (size, dtype) in blocks.items()}
-        wanted |= {name: (last * size * o.problems, dtype) for name, (size, dtype) in knots.items()}
+        wanted |= {name: (last * size, dtype) for name, (size, dtype) in knots.items()}
         for name, (size, dtype) in wanted.items():
             if arrays[name].dtype != dtype or arrays[name].size < size:
                 have = f"{arrays[name].dtype}{arrays[name].shape}"
