@@ -18,6 +18,7 @@ from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import trouble
 from rigidgrad.control.search import PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution, relative_fall
+from rigidgrad.kernels import search as policy
 from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.groups import Groups, chain
 from rigidgrad.runtime.lanes import host_lanes
@@ -335,7 +336,7 @@ class Lockstep:
         self.rounds[:n] += ~again
         taken = which >= 0
         again[:] = ~taken
-        tolerance = np.maximum(self.tolerance[:n] * abs(J), self.negligible[:n])
+        tolerance = policy.nothing(self.tolerance[:n], J, self.negligible[:n])
         with np.errstate(invalid="ignore"):
             fall = np.where(taken, J - costs, 0.0)
         J[:] = np.where(taken, costs, J)
@@ -359,7 +360,7 @@ class Lockstep:
         stalled = refused & last_try & ~bare
         higher = refused & ~stalled
         self.singular[:n] = (self.singular[:n] | bare) & ~taken
-        rho[:] = np.select([taken, once_more, higher], [np.where(light, 0.0, rho / 10.0), 0.0, np.maximum(low, 10.0 * rho)], rho)
+        rho[:] = np.select([taken, once_more, higher], [policy.lowered(rho, low), 0.0, policy.raised(rho, low)], rho)
         last_try[:] = once_more | (last_try & ~taken)
         exhausted = higher & (rho > high)
         lost, late = ~np.isfinite(J), self.rounds[:n] >= self.options.iterations

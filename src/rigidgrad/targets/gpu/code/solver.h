@@ -45,12 +45,11 @@ DEVICE int takes_part(GLOBAL const real *control, GLOBAL const real *fine, int b
 
 /* Of the step sizes that are fine the best or the largest; -1 where there is none. Two numbers of each in s: its merit, and 1 where it is fine. */
 DEVICE int choose(LOCAL const real *s, int count, int best) {
-  int chosen = -1;
-  for (int a = 0; a < count; ++a)
-    if (ld(s, 2 * a + 1) != 0 && (chosen < 0 || (best && ld(s, 2 * a) < ld(s, 2 * chosen)))) chosen = a;
-  return chosen;
+  real chosen = -1, least = 0;
+  for (int a = 0; a < count; ++a) {
+    const real number = (real)a, fine = ld(s, 2 * a + 1), merit = ld(s, 2 * a), wanted = (real)best, last = chosen, before = least;
+    policy_taken_state(&number, &fine, &merit, &last, &before, &wanted, &chosen, &least);
+  }
+  return (int)chosen;
 }
 
-/* the regularisation after a step that was refused, and after one that was taken */
-DEVICE real raised(real rho, real low) { return (real)10 * rho < low ? low : (real)10 * rho; }
-DEVICE real lowered(real rho, real low) { return rho <= low ? (real)0 : rho / (real)10; }
