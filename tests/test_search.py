@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -19,12 +20,20 @@ def test_floats_arrays_and_programs_agree(name):
     program, function = policy.programs()[name], getattr(policy, name)
     rng = np.random.default_rng(0)
     given = {x: rng.choice(NUMBERS, 200) for x in program.inputs}
+    truths = {x for x, p in signature(function).parameters.items() if p.annotation == "Truth"}
+    given |= {x: rng.integers(0, 2, 200).astype(float) for x in truths}
     if name == "penalty":
         given["closing"] = rng.uniform(0.1, 2.0, 200)  # it is asked for only where defects are closed
     with np.errstate(invalid="ignore", over="ignore"):
-        together = np.array(np.broadcast_arrays(*_tuple(function(**given)), given[next(iter(given))])[:-1])
+        together = np.array(
+            np.broadcast_arrays(
+                *_tuple(function(**{x: v == 1.0 if x in truths else v for x, v in given.items()})), given[next(iter(given))]
+            )[:-1]
+        )
         recorded = np.array([np.broadcast_to(x, 200) for x in program.interpret(given)])
-    alone = np.array([_tuple(function(**{x: float(v[i]) for x, v in given.items()})) for i in range(200)], float).T
+    alone = np.array(
+        [_tuple(function(**{x: v[i].item() == 1.0 if x in truths else v[i].item() for x, v in given.items()})) for i in range(200)], float
+    ).T
     assert np.array_equal(together, alone, equal_nan=True)
     assert np.array_equal(recorded, alone, equal_nan=True)
 
@@ -36,9 +45,9 @@ def _tuple(x):
 def test_a_step_is_acceptable_where_the_cost_falls_as_expected():
     rng = np.random.default_rng(1)
     for fall, expected in rng.normal(size=(300, 2)):
-        assert policy.acceptable(fall.item(), expected.item(), 0.1, 100.0) == float(0.1 < fall / expected < 100.0)
+        assert policy.acceptable(fall.item(), expected.item(), 0.1, 100.0) == (0.1 < fall / expected < 100.0)
     for fall, expected in ((math.nan, 1.0), (1.0, math.nan), (0.0, 0.0), (1.0, 0.0), (-math.inf, 1.0), (math.inf, 1.0)):
-        assert policy.acceptable(fall, expected, 0.1, 100.0) == 0.0
+        assert policy.acceptable(fall, expected, 0.1, 100.0) is False
 
 
 @pytest.mark.parametrize("choose", ["largest", "best", "balanced"])

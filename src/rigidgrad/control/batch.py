@@ -57,12 +57,14 @@ def solve_side_by_side(problems: Sequence[Problem], options: PDDP, threads: int)
     """Problems for which `supported` holds."""
     batch = Batch(problems)
     threads = max(1, min(threads, len(problems) // host_lanes(options.dtype)))
-    # made here one after the other, so that nothing is compiled twice
-    parts = [Lockstep(problems[0], options, -(-len(problems) // threads)) for _ in range(threads)]
+    # made here one after the other, so that nothing is compiled twice; kept with the first problem, for its next solve, and out of the way of other threads meanwhile
+    key = ("side by side", options, threads, len(problems))
+    parts = problems[0].workspaces.pop(key, None) or [Lockstep(problems[0], options, -(-len(problems) // threads)) for _ in range(threads)]
     if threads > 1:
         default_crew(threads).map(lambda part: part.solve(batch), parts)
     else:
         parts[0].solve(batch)
+    problems[0].workspaces[key] = parts
     return [solution for solution in batch.found if solution is not None]
 
 
@@ -140,7 +142,7 @@ class Lockstep:
         }
         if self.programs.bounded:
             common |= {"lower": self.lower, "upper": self.upper}
-        self.sizes = aligned_zeros((A, G, 1, W)) + self.alphas[:, None, None, None]
+        self.sizes = aligned_zeros((A, G, 1, W))
         self.sweeps: list[Swept] = []
         self.finals: list[Groups] = []
         for k, (X, U, C) in enumerate(zip(self.X, self.U, self.C, strict=True)):
@@ -155,7 +157,6 @@ class Lockstep:
             which = np.broadcast_to(self.which_step[:, None], (G, now.shape[1], 1, W))
             inputs = {"which": which, "now": now} | {str(k): each for k, each in enumerate(candidates)}
             self.take.append(self.programs.choice(name, A, W).bind(inputs, {"now": now}))
-        self.iteration = self._chained(min(self.choice.turns[0], A))
 
     def _chained(self, sweeps: int) -> Groups:
         """An iteration of a group, with its first sweeps."""
@@ -167,6 +168,9 @@ class Lockstep:
     def solve(self, batch: Batch) -> None:
         """Solves problems of a batch until none is left."""
         self.batch, self.count, self.alone = batch, 0, False  # slots in use are the first ones
+        self.sizes[:] = self.alphas[:, None, None, None]
+        self.which_step[:] = -1.0
+        self.iteration = self._chained(min(self.choice.turns[0], len(self.alphas)))
         while self.count < self.slots and self._load_next(self.count):
             self.count += 1
         self._begin(range(self.count))
@@ -182,6 +186,7 @@ class Lockstep:
             fresh = [slot for slot in range(self.count) if self.rounds[slot] < 0]
             if fresh:
                 self._begin(fresh)
+        del self.batch  # buffers stay, problems need not
 
     def _spread(self) -> None:
         """The last problem goes into all lanes of the first group, each with a step size of its own."""

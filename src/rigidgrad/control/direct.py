@@ -294,7 +294,7 @@ class Run:
         tried = self.trajectories(a * step.dx, a * step.du)
         merit, fine = self.judge(tried, self.alphas)
         found, best = None, math.inf
-        if (first := int(policy.choose(fine.tolist(), merit.tolist(), float(self.options.choose == "best")))) >= 0:
+        if (first := int(policy.choose(fine.tolist(), merit.tolist(), self.options.choose == "best"))) >= 0:
             found, best, chosen = first, float(merit[first]), tuple(t[first] for t in tried)
         for i in range(len(a) if found is None else found + 1):
             left = tried[3][i] - (1.0 - self.alphas[i]) * self.d
@@ -330,7 +330,7 @@ class Run:
         with np.errstate(all="ignore"):
             merit = tried[2] + self.mu * np.abs(tried[3]).sum(axis=(1, 2))
             fall, expected = self.J + self.mu * np.abs(self.d).sum() - merit, alphas * (self.mu * self.closing - self.slope)
-            return merit, policy.acceptable(fall, expected, low, high) == 1.0
+            return merit, policy.acceptable(fall, expected, low, high)
 
     def timed(self, phase: str, function: Any, *arguments: Any) -> Any:
         start = time.perf_counter()

@@ -42,7 +42,7 @@ class Search:
     def pick_each(self, J: np.ndarray, costs: np.ndarray, slope: np.ndarray, curve: np.ndarray) -> np.ndarray:
         """The same for many problems, costs (problems, step sizes); -1 where none will do."""
         with np.errstate(invalid="ignore"):
-            return self._chosen(J, list(costs.T), slope, curve).astype(int)
+            return self._chosen(J, costs.T, slope, curve).astype(int)
 
     def pick_by_merit(
         self, falls: list[float], merits: list[float], worst: list[float], slope: float, closing: float, limit: float
@@ -52,14 +52,17 @@ class Search:
         chosen = self.among([policy.acceptable_with_defects(fall, a, slope, closing, w, ARMIJO, limit) for fall, a, w in rows], merits)
         return None if chosen < 0 else int(chosen)
 
-    def _chosen(self, J: Any, costs: Sequence[Any], slope: Any, curve: Any) -> Any:
-        fine = [
-            policy.acceptable(J - cost, policy.expected_fall(alpha, slope, curve), self.low, self.high)
-            for alpha, cost in zip(self.alphas, costs, strict=False)
-        ]
+    def _chosen(self, J: Any, costs: Any, slope: Any, curve: Any) -> Any:
+        low, high = self.low, self.high
+        if isinstance(costs, np.ndarray):
+            alphas = np.array(self.alphas[: len(costs)])[:, None]
+            fine = policy.acceptable(J - costs, policy.expected_fall(alphas, slope, curve), low, high)
+        else:
+            pairs = zip(costs, self.alphas, strict=False)
+            fine = [policy.acceptable(J - cost, policy.expected_fall(alpha, slope, curve), low, high) for cost, alpha in pairs]
         return self.among(fine, costs)
 
     def among(self, fine: Sequence[Any], merits: Sequence[Any]) -> Any:
-        """The number of the step size that is taken of those that are fine (1, else 0), or -1."""
-        best = fine[self.whole] if self.choose == "balanced" and self.whole < len(fine) else float(self.choose == "best")
+        """The number of the step size that is taken of those that are fine, or -1."""
+        best = fine[self.whole] if self.choose == "balanced" and self.whole < len(fine) else self.choose == "best"
         return policy.choose(fine, merits, best)

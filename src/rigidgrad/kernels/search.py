@@ -1,6 +1,6 @@
 """The policy of a descent, over scalars: which step sizes will do, which of them is taken, how the regularisation follows, and when a fall is none.
 
-Written once for floats (one problem), NumPy arrays (many at once) and recorded numbers: `programs` has what devices call. Truth is 1 or 0.
+Written once for floats (one problem), NumPy arrays (many at once) and recorded numbers: `programs` has what devices call, where a truth is 1 or 0.
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from inspect import signature
+from typing import Any
 
+from rigidgrad.program import recorder
 from rigidgrad.program.program import Program, Shape
-from rigidgrad.program.recorder import record
 from rigidgrad.scalars import Scalar, select
+
+Truth = Any  # a bool, an array of them, or a recorded one
 
 
 def expected_fall(alpha: Scalar, slope: Scalar, curve: Scalar) -> Scalar:
@@ -19,18 +22,17 @@ def expected_fall(alpha: Scalar, slope: Scalar, curve: Scalar) -> Scalar:
     return -(alpha * slope + 0.5 * (alpha * alpha) * curve)
 
 
-def acceptable(fall: Scalar, expected: Scalar, low: Scalar, high: Scalar) -> Scalar:
+def acceptable(fall: Scalar, expected: Scalar, low: Scalar, high: Scalar) -> Truth:
     """Whether low < fall / expected < high (Plancher 2022, 4.2). NaN is never acceptable, nor is anything where nothing is expected."""
-    sign = select(expected < 0.0, -1.0, 1.0)
-    e, f = sign * expected, sign * fall
-    return select(e > 0.0, select(low * e < f, select(f < high * e, 1.0, 0.0), 0.0), 0.0)
+    both, square = fall * expected, expected * expected
+    return (low * square < both) & (both < high * square)
 
 
 def acceptable_with_defects(
     fall: Scalar, alpha: Scalar, slope: Scalar, closing: Scalar, worst: Scalar, armijo: Scalar, limit: Scalar
-) -> Scalar:
+) -> Truth:
     """Whether the merit function falls by enough of what its slope promises, `closing` being σ Σ|d|, and no defect is beyond the limit (2.11, 2.12)."""
-    return select(armijo * alpha * (closing - slope) < fall, select(worst < limit, 1.0, 0.0), 0.0)
+    return (armijo * alpha * (closing - slope) < fall) & (worst < limit)
 
 
 def penalty(sigma: Scalar, closing: Scalar, slope: Scalar, curve: Scalar) -> Scalar:
@@ -39,18 +41,20 @@ def penalty(sigma: Scalar, closing: Scalar, slope: Scalar, curve: Scalar) -> Sca
     return select(sigma < needed, needed, sigma)
 
 
-def taken(number: Scalar, fine: Scalar, merit: Scalar, chosen: Scalar, least: Scalar, best: Scalar) -> tuple[Scalar, Scalar]:
-    """The step size chosen so far and its merit, after that of this number: the first one that is fine, or the best."""
-    better = select(chosen < 0.0, 1.0, select(merit < least, best, 0.0))
-    now = select(fine > 0.0, better, 0.0)
-    return select(now > 0.0, number, chosen), select(now > 0.0, merit, least)
+def takes_over(fine: Truth, merit: Scalar, chosen: Scalar, least: Scalar, best: Truth) -> Truth:
+    """Whether a step size is taken instead of the one `chosen` so far (-1: none), whose merit is `least`: the first that is fine, or the best."""
+    return fine & ((chosen < 0.0) | (best & (merit < least)))
 
 
-def choose(fine: Sequence[Scalar], merits: Sequence[Scalar], best: Scalar) -> Scalar:
+def choose(fine: Sequence[Truth], merits: Sequence[Scalar], best: Truth) -> Scalar:
     """The number of the first step size that is fine, or of the best; -1 where there is none."""
     chosen, least = -1.0, math.inf
-    for k, (own, merit) in enumerate(zip(fine, merits, strict=True)):
-        chosen, least = taken(float(k), own, merit, chosen, least, best)
+    for k, merit in enumerate(merits):
+        now = takes_over(fine[k], merit, chosen, least, best)
+        if now is True:  # as `select` does, but sooner
+            chosen, least = float(k), merit
+        elif now is not False:
+            chosen, least = select(now, float(k), chosen), select(now, merit, least)
     return chosen
 
 
@@ -72,16 +76,16 @@ def nothing(tolerance: Scalar, J: Scalar, negligible: Scalar) -> Scalar:
 
 def programs() -> dict[str, Program]:
     """All of them by name, with numbers for arguments."""
-    functions: tuple[Callable, ...] = (expected_fall, acceptable, acceptable_with_defects, penalty, taken, raised, lowered, nothing)
+    functions: tuple[Callable, ...] = (expected_fall, acceptable, acceptable_with_defects, penalty, takes_over, raised, lowered, nothing)
     return {f.__name__: _program(f) for f in functions}
 
 
 def _program(function: Callable) -> Program:
-    inputs: dict[str, Shape] = dict.fromkeys(signature(function).parameters, ())
+    parameters = signature(function).parameters
+    inputs: dict[str, Shape] = dict.fromkeys(parameters, ())
 
     def evaluate(v: dict[str, Scalar]) -> tuple:
-        found = function(**v)
-        return found if isinstance(found, tuple) else (found,)
+        found = function(**{name: x > 0.0 if parameters[name].annotation == "Truth" else x for name, x in v.items()})
+        return (found.select(1.0, 0.0) if isinstance(found, recorder.Truth) else found,)
 
-    count = 2 if function is taken else 1
-    return record(inputs, {f"y{k}": () for k in range(count)}, evaluate)
+    return recorder.record(inputs, {"y": ()}, evaluate)

@@ -187,13 +187,12 @@ def _state_function(name: str, program: Program, in_global: Collection[str] = ()
 
 
 def _policy() -> list[str]:
-    """The policy of `kernels.search` as functions of numbers: those of one result give it back, `policy_taken_state` writes its two."""
+    """The policy of `kernels.search` as functions of numbers."""
     found = []
     for name, program in policy.programs().items():
         found.append(_state_function(f"policy_{name}", program))
-        if len(program.outputs) == 1:
-            declared, passed = (", ".join(f"{by}{x}" for x in program.inputs) for by in ("real ", "&"))
-            found.append(f"BOTH real policy_{name}({declared}) {{ real y; policy_{name}_state({passed}, &y); return y; }}")
+        declared, passed = (", ".join(f"{by}{x}" for x in program.inputs) for by in ("real ", "&"))
+        found.append(f"BOTH real policy_{name}({declared}) {{ real y; policy_{name}_state({passed}, &y); return y; }}")
     return found
 
 

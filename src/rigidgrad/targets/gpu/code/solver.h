@@ -45,11 +45,9 @@ DEVICE int takes_part(GLOBAL const real *control, GLOBAL const real *fine, int b
 
 /* Of the step sizes that are fine the best or the largest; -1 where there is none. Two numbers of each in s: its merit, and 1 where it is fine. */
 DEVICE int choose(LOCAL const real *s, int count, int best) {
-  real chosen = -1, least = 0;
-  for (int a = 0; a < count; ++a) {
-    const real number = (real)a, fine = ld(s, 2 * a + 1), merit = ld(s, 2 * a), wanted = (real)best, last = chosen, before = least;
-    policy_taken_state(&number, &fine, &merit, &last, &before, &wanted, &chosen, &least);
-  }
-  return (int)chosen;
+  int chosen = -1;
+  for (int a = 0; a < count; ++a)
+    if (policy_takes_over(ld(s, 2 * a + 1), ld(s, 2 * a), (real)chosen, ld(s, chosen < 0 ? 0 : 2 * chosen), (real)best) != 0) chosen = a;
+  return chosen;
 }
 
