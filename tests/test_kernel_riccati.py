@@ -154,7 +154,8 @@ def test_opencl(dtype):
     sizes = FEW[0]
     kernel = backward_pass(sizes, STEPS)
     cases = [Knots(sizes, STEPS, seed) for seed in range(4)]
-    found = on_opencl(kernel, together(cases, RHOS, kernel.inputs), dtype)
+    inputs = together(cases, RHOS, kernel.inputs)
+    found = on_opencl(kernel, [inputs[name].astype(dtype) for name in kernel.inputs], dtype)
     check(dict(zip(kernel.outputs, found, strict=True)), cases, RHOS, 1e-12 if dtype == "float64" else 2e-4)
 
 

@@ -106,8 +106,8 @@ def test_c_has_the_bits_of_lanes(tmp_path, dtype):
             assert np.array_equal(x, y.reshape(x.shape)), batch
 
 
-def on_opencl(k, inputs, dtype):
-    """A kernel on the first OpenCL device, one thread a state."""
+def on_opencl(k: Kernel, arrays, dtype):
+    """The outputs of a kernel for rows of its inputs, by the first OpenCL device; a test without one is skipped."""
     cl = pytest.importorskip("pyopencl", reason="pyopencl is not installed")
     try:
         device = next((d for p in cl.get_platforms() for d in p.get_devices()), None)
@@ -115,16 +115,14 @@ def on_opencl(k, inputs, dtype):
         device = None
     if device is None:
         pytest.skip("no OpenCL device")
-    kernel, context = GpuKernel("loops", LoopFunction("loops", k)), cl.Context([device])
+    kernel, context = GpuKernel("f", LoopFunction("f", k)), cl.Context([device])
     program = cl.Program(context, kernel.source("opencl", dtype)).build(["-cl-opt-disable"])
     queue, flags = cl.CommandQueue(context), cl.mem_flags
-    given = [np.ascontiguousarray(inputs[name], dtype) for name in k.inputs]
-    count = len(given[0])
-    read = [cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x) for x in given]
-    found = [np.full((count, *shape), 7.0, dtype) for shape in k.outputs.values()]
+    inputs = [cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=np.ascontiguousarray(x)) for x in arrays]
+    found = [np.full((len(arrays[0]), *shape), 7.0, dtype) for shape in k.outputs.values()]
     outputs = [cl.Buffer(context, flags.READ_WRITE, x.nbytes) for x in found]
-    work = cl.Buffer(context, flags.READ_WRITE, kernel.work * kernel.threads * given[0].itemsize)
-    getattr(program, kernel.entry)(queue, (kernel.threads,), (kernel.threads,), np.int32(count), *read, *outputs, work)
+    work = cl.Buffer(context, flags.READ_WRITE, kernel.work * kernel.threads * arrays[0].itemsize)
+    getattr(program, kernel.entry)(queue, (kernel.threads,), (kernel.threads,), np.int32(len(arrays[0])), *inputs, *outputs, work)
     for x, buffer in zip(found, outputs, strict=True):
         cl.enqueue_copy(queue, x, buffer)
     return found
@@ -134,7 +132,7 @@ def on_opencl(k, inputs, dtype):
 def test_opencl_ends_each_state_by_itself(dtype):
     k = conjugate_gradients(TOLERANCE[dtype])
     A, b = (x.astype(dtype) for x in systems())
-    found = on_opencl(k, {"A": A, "b": b}, dtype)
+    found = on_opencl(k, [A, b], dtype)
     check(found, A, b, dtype)
     for x, y in zip(found, run(k, {"A": A, "b": b}, f"cg_{dtype}", dtype=dtype, width=4), strict=True):
         assert np.abs(x - y.reshape(x.shape)).max() <= 10 * np.finfo(dtype).eps * np.abs(y).max()

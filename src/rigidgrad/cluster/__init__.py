@@ -189,7 +189,7 @@ def solve(
     parts = (
         problem.system.key(),
         problem.integrator,
-        [t.key() for t in (*problem.costs, *problem.constraints)],
+        [t.identity() for t in (*problem.costs, *problem.constraints)],
         problem.dt,
         problem.p.tobytes(),
         solver,

@@ -81,7 +81,7 @@ class Lockstep:
         self.layout = o = problem.programs.side_by_side
         self.problems = [problem.private_copy() for _ in range(self.slots)]
         self.p = aligned_zeros((G, knots, problem.p.shape[1], W))
-        self.x, self.u, self.h = aligned_zeros((G, knots, s.nx, W)), aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, 1, 1, W))
+        self.x, self.u, self.h = aligned_zeros((G, knots, s.nx, W)), aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, steps, 1, W))
         self.gains = aligned_zeros((G, steps, o.m, o.gain_columns, W))
         self.lower, self.upper, self.active = (aligned_zeros((G, steps, s.nu, W)) for _ in range(3))
         self.regularization, self.results = aligned_zeros((G, W)), aligned_zeros((G, len(RESULTS), W))
@@ -111,7 +111,7 @@ class Lockstep:
         self.end = aligned_zeros((G, o.n + 1, o.state_columns, W), self.dtype)
         self.expanded = {name: aligned_zeros((G, steps, math.prod(shape), W), self.dtype) for name, shape in running.outputs.items()}
         x, u, h, p = self.read
-        inputs = {"x": x[:, :-1], "u": u, "h": self._at_all_knots(h[:, 0]), "p": p[:, :-1]}
+        inputs = {"x": x[:, :-1], "u": u, "h": h, "p": p[:, :-1]}
         self.expansion = running.bind(inputs, self.expanded)
         self.final_expansion = last.bind({"x": x[:, -1:], "p": p[:, -1:]}, {"V": self.end.reshape(G, 1, -1, W)})
         arrays = {
@@ -119,7 +119,7 @@ class Lockstep:
             "gains": self.gains,
             "rho": self.regularization,
             "results": self.results,
-            "h": self._at_all_knots(self.h[:, 0]),
+            "h": self.h,
         }
         arrays |= {"lower": self.lower, "upper": self.upper, "u": self.u, "held": self.active}
         self.backward = bind_side_by_side(o, self.expanded | arrays, self.options.dtype)
@@ -137,7 +137,7 @@ class Lockstep:
             "x_ref": self.x[:, :-1],
             "u_ref": self.u,
             "gains": self.gains.reshape(G, steps, -1, W),
-            "h": self._at_all_knots(self.h[:, 0]),
+            "h": self.h,
             "p": self.p[:, :-1],
         }
         if self.programs.bounded:
@@ -210,7 +210,7 @@ class Lockstep:
         own.copy_numbers(self.batch.problems[number])
         self.which[slot] = number
         self._share(slot)
-        self._of(self.h, slot)[:] = own.dt
+        self._of(self.h, slot)[:, 0] = own.h
         self._of(self.lower, slot)[:], self._of(self.upper, slot)[:] = own.bounds
         self._of(self.u, slot)[:] = own.guess
         self._of(self.gains, slot)[:] = self._of(self.active, slot)[:] = 0.0

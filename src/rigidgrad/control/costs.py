@@ -3,17 +3,36 @@
 The constructor of a cost says which keys it has in a task file.
 """
 
+from rigidgrad.control.terms.activation import Activation, Barrier, Huber, SmoothAbsolute
 from rigidgrad.control.terms.center_of_mass import CenterOfMass
+from rigidgrad.control.terms.contact_force import ContactForce
 from rigidgrad.control.terms.cost import Cost
 from rigidgrad.control.terms.custom import Custom
 from rigidgrad.control.terms.custom_value import CustomValue
 from rigidgrad.control.terms.effort import Effort
+from rigidgrad.control.terms.friction_cone import FrictionCone
 from rigidgrad.control.terms.function import Function
 from rigidgrad.control.terms.reach import Reach
 from rigidgrad.control.terms.state import State
 from rigidgrad.control.terms.term import Term
 
-__all__ = ["CenterOfMass", "Cost", "Custom", "CustomValue", "Effort", "Function", "Reach", "State", "Term"]
+__all__ = [
+    "Activation",
+    "Barrier",
+    "CenterOfMass",
+    "ContactForce",
+    "Cost",
+    "Custom",
+    "CustomValue",
+    "Effort",
+    "FrictionCone",
+    "Function",
+    "Huber",
+    "Reach",
+    "SmoothAbsolute",
+    "State",
+    "Term",
+]
 
 # in the order in which they are listed to users; tasks have those that a file can describe
-COSTS: tuple[type[Cost], ...] = (Reach, State, Effort, CenterOfMass, Custom, CustomValue)
+COSTS: tuple[type[Cost], ...] = (Reach, State, Effort, CenterOfMass, FrictionCone, ContactForce, Custom, CustomValue)

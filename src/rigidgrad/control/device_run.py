@@ -247,7 +247,7 @@ class DeviceRun:
     def bring(self) -> None:
         """Takes the problems' numbers to the device."""
         ps = self.problems
-        self.h.write(np.array([np.full(self.knots, p.dt) for p in ps]))
+        self.h.write(np.array([np.append(p.h, p.h[-1]) for p in ps]))
         self.p.write(np.array([p.with_last_control() for p in ps]))
         self.x.write(np.array([np.tile(p.start, (self.knots, 1)) for p in ps]))
         self.u.write(np.array([with_last_row(p.guess) for p in ps]))

@@ -44,6 +44,30 @@ def hold(system: System, start: np.ndarray, steps: int) -> np.ndarray:
     return _controls(system, q, _joint_forces(system, q, still, still))
 
 
+def stand(system: System, start: np.ndarray, steps: int) -> Guess:
+    """States that stay at the start, and at each knot the least controls and contact forces that come nearest to holding it there; in impacts none."""
+    assert isinstance(system, RobotSystem) and system.touching is not None and system.touching.active is not None
+    q, still = np.tile(start[: system.nq], (steps, 1)), np.zeros((steps, system.nv))
+    pull = _joint_forces(system, q, still, still)
+    active = np.stack([np.broadcast_to(a, steps) for a in system.touching.active], axis=1)
+    flow = np.broadcast_to(system.touching.flow, steps)
+    controls = np.zeros((steps, system.nu))
+    for held in np.unique(active, axis=0):
+        knots = (active == held).all(axis=1) & (flow == 1.0)
+        controls[knots] = standing(system, start[: system.nq], pull[knots], held)
+    return Guess(np.tile(start, (steps + 1, 1)), controls)
+
+
+def standing(system: System, q: np.ndarray, pull: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """The controls (…, nu) of the least controls and contact forces that come nearest to joint forces (…, nv), at positions q (nq,), with the contacts that are `active`."""
+    assert isinstance(system, RobotSystem) and system.held is not None
+    held = system.held.constraints
+    J = system.robot.jacobian_of(held, q)
+    B = np.eye(system.nv) if system.actuation is None else np.array(system.actuation)
+    together = np.concatenate([B.T, J * np.repeat(active, [c.rows for c in held])[:, None]])
+    return (pull @ np.linalg.pinv(together))[..., : system.nu]
+
+
 def line(system: System, start: np.ndarray, goal: np.ndarray, steps: int, dt: float) -> Guess:
     """From the start, whose velocity is braked, to a state."""
     s = np.linspace(0.0, 1.0, steps + 1)

@@ -46,7 +46,7 @@ def step(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Vector
         return system.rate(x, u)
     if isinstance(system, RobotSystem) and method == "semi_implicit_euler":
         q, v = system.split(x)
-        v = _along(v, h, system.acceleration(q, v, u))
+        v = _along(v, _lasting(system, h), system.acceleration(q, v, u))
         return (*manifold.integrate(system.model, q, tuple(mul(h, w) for w in v)), *v)
     if method == "semi_implicit_euler":  # of what is no mechanical system, nothing can be implicit
         method = "euler"
@@ -72,6 +72,11 @@ def _rate(system: System, x: Vector, u: Vector) -> Vector:
     return system.rate(x, u)
 
 
+def _lasting(system: RobotSystem, h: Scalar) -> Scalar:
+    """What accelerations are multiplied by: the time step; in an impact, which lasts no time, they are changes of velocity."""
+    return add(h, system.at_rest)
+
+
 def _along(v: Vector, h: Scalar, a: Vector) -> Vector:
     return tuple(add(x, mul(h, y)) for x, y in zip(v, a, strict=True))
 
@@ -84,14 +89,15 @@ def _sum(weights: tuple[float, ...], rates: list[Vector], h: Scalar) -> Vector:
 
 
 def is_structured(system: System, method: str) -> bool:
-    """Whether a step is one of Euler's on a robot whose coordinates are a vector space, so that ∂v'/∂(q, v, u) tells all."""
-    return isinstance(system, RobotSystem) and system.flat and method in ("euler", "semi_implicit_euler")
+    """Whether a step is one of Euler's on a robot without contacts whose coordinates are a vector space, so that ∂v'/∂(q, v, u) tells all."""
+    return isinstance(system, RobotSystem) and system.held is None and system.flat and method in ("euler", "semi_implicit_euler")
 
 
 def velocity_gradient(system: RobotSystem, x: Vector, u: Vector, h: Scalar) -> tuple[Vector, Matrix, Matrix, Matrix]:
     """v' = v + h a with its derivatives by q, v and u."""
     q, v = system.split(x)
     a, a_q, a_v, a_u = system.acceleration_gradient(q, v, u)
+    h = _lasting(system, h)
     v_v = tuple(tuple(add(1.0 if i == j else 0.0, mul(h, y)) for j, y in enumerate(row)) for i, row in enumerate(a_v))
     return _along(v, h, a), _scaled(h, a_q), v_v, _scaled(h, a_u)
 

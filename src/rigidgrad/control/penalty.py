@@ -64,12 +64,12 @@ def _knots(steps: int) -> np.ndarray:
 
 def _strides(problem: Problem, x: np.ndarray, u: np.ndarray, first: np.ndarray, counts: np.ndarray) -> Strides:
     """Expanded at the knots `first`, and repeated over the steps to the next one, whose numbers are `counts`."""
-    programs, h = problem.programs, problem.dt
+    programs, h = problem.programs, problem.h[first]
     o, columns = programs.layout, programs.columns
     p = problem.p[np.append(first, problem.steps)]
     for name, value in (("lower", -_FAR), ("upper", _FAR), ("multiplier", 0.0), ("penalty", 1.0), ("softness", 1e-30)):
         p[:, columns[name]] = value  # the costs alone
-    F, _, L = programs.expansion()(x[first], u[first], np.full(len(first), h), p[:-1])
+    F, _, L = programs.expansion()(x[first], u[first], h, p[:-1])
     V = programs.final_expansion()(x[-1:], p[-1:])
     own = np.array([o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)])
     F, n = F[:, :, own], o.n
@@ -79,7 +79,7 @@ def _strides(problem: Problem, x: np.ndarray, u: np.ndarray, first: np.ndarray, 
         H, last = _upwards(H), _upwards(last)
     if o.form != "dense":  # F has the velocity's rows
         half = np.zeros((len(F), o.half, n + o.m)) + np.eye(o.half, n + o.m)
-        half += h * (F if o.form == "implicit" else np.eye(o.half, n + o.m, o.half))
+        half += problem.dt * (F if o.form == "implicit" else np.eye(o.half, n + o.m, o.half))
         F = np.concatenate([half, F], axis=1)
     A, B = _repeated(F[:, :, :n], F[:, :, n:], counts)
     H = H * counts[:, None, None]

@@ -1,22 +1,34 @@
-"""A trajectory optimisation problem: a system, a start, a horizon, costs and limits; and its functions over all knots."""
+"""A trajectory optimisation problem: a system, a start, a horizon or phases, costs and limits; and its functions over all knots."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Real
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rigidgrad.control.costs import Cost, CustomValue, Function
-from rigidgrad.control.guess import KINDS, Guess, goal_of, hold, line, reaching
+from rigidgrad.control.guess import KINDS, Guess, goal_of, hold, line, reaching, stand
 from rigidgrad.control.integrators import check_method
-from rigidgrad.control.limits import as_limits
+from rigidgrad.control.limits import Constraint
 from rigidgrad.control.numeric_input import plain, shape_of
 from rigidgrad.control.parameters import Varied, leaves, merged, row_of
 from rigidgrad.control.penalty import RATIO, scaled_penalties
+from rigidgrad.control.phases import (
+    Impact,
+    Part,
+    Phase,
+    as_phases,
+    contact_rows,
+    held_by,
+    listed_costs,
+    parts_of,
+    seconds,
+    slots,
+    whole_steps,
+)
 from rigidgrad.control.pickling import check_functions
 from rigidgrad.control.programs import shared_programs
 from rigidgrad.control.remaining import UNITS, Remaining
@@ -26,8 +38,6 @@ from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.errors import InputError, unknown_name
 
 FIRST_PENALTY = 10.0
-_MOST_STEPS = 10_000_000
-_LONGEST_STEP = 1e12  # seconds
 _FAR = 1e12  # stands for an infinite bound
 GAP = 1e-6  # relative to the cost, what multipliers times distances to their bounds may be in the end
 _NOTHING = 1e-12  # a residual as good as none
@@ -87,6 +97,9 @@ class Problem:
 
     `parameters` are numbers of a robot's dynamics that vary, each of them one or one per knot: {"gravity": (3,), "payload": {frame: mass, or {"mass": …, "offset": (3,)}},
     "external": {link: wrench}, "inertia": (bodies, 10)}. `update(parameters=…)` changes some of them.
+
+    Robots that touch the world go through `phases`, a list of `rg.Phase(steps, contacts=…, costs=…, limits=…, dt=…)` and `rg.Impact(contacts, costs=…)`, instead of `steps`. What
+    `costs` and `limits` say then holds for the whole motion besides, and `dt` for phases without their own. With contacts, the first guess is to stand at the start: states that stay, and the least forces that hold them.
     """
 
     corner: np.ndarray | float  # what roundings of penalties are measured by, (constraints,)
@@ -95,9 +108,10 @@ class Problem:
         self,
         system: Any,
         start: Any,
-        steps: int,
-        dt: float,
+        steps: int | None = None,
+        dt: float | None = None,
         *,
+        phases: Sequence[Phase | Impact] | None = None,
         integrator: str = "semi_implicit_euler",
         costs: Sequence[Cost] = (),
         limits: Any = None,
@@ -111,26 +125,68 @@ class Problem:
             robot = robot_of(self.system, "a parameter of the dynamics")
             self.system = robot.varying(Varied.of(robot.model, parameters))
             self.parameters = dict(parameters)
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= _MOST_STEPS:
-            raise InputError(f"steps is a whole number of at least 1, and at most {_MOST_STEPS}, not {steps!r}")
-        costs = [costs] if isinstance(costs, Cost) else list(costs) if isinstance(costs, Iterable) else []
-        if not costs or not all(isinstance(c, Cost) for c in costs):
-            raise InputError("a problem needs costs: a list of rg.costs.State, Effort, Reach, …")
-        self.steps = int(steps)
+        self.phases: tuple[Phase | Impact, ...] = () if phases is None else as_phases(phases)
+        if phases is None:
+            self.steps = whole_steps(steps)
+        elif steps is not None:
+            raise InputError("a problem has steps or phases, not both: each rg.Phase has its own steps")
+        else:
+            self.steps = sum(phase.steps for phase in self.phases)
+        self.bare_system = self.system  # without contacts
+        held = held_by(self.system, self.phases)
+        if held is not None:
+            robot = robot_of(self.system, "a contact")
+            self.system = robot.holding(held)
         self.integrator = check_method(integrator)
-        self.costs = tuple(costs)
-        self.limits = as_limits(limits, self.system)
-        self.constraints = self.limits.constraints(self.system)
-        bounded = self.limits.control_bounds(self.system, self.steps) is not None
-        self.programs = shared_programs(self.system, self.integrator, self.costs, self.constraints, bounded)
+        if held is not None and held.impacts and integrator != "semi_implicit_euler":
+            raise InputError('impacts need integrator="semi_implicit_euler"')
+        self.parts = parts_of(self.system, self.phases, self.steps, listed_costs(costs), limits)
+        self.limits = self.parts[0].limits  # of the whole motion
+        self._take_places()
+        if not self.costs:
+            raise InputError("a problem needs costs: a list of rg.costs.State, Effort, Reach, …")
+        bounded = any(part.limits.control_bounds(self.system, part.steps) is not None for part in self.parts)
+        self._read_steps(dt)
+        self.programs = shared_programs(self.system, self.integrator, self.costs, self.constraints, bounded, self.uniform)
         self.p = np.zeros((self.steps + 1, self.programs.parameters))
         self.workspaces: dict[Any, Any] = {}  # solvers' buffers
         self.asked_guess: Any = "hold"
         self.learnt: tuple[np.ndarray, np.ndarray] | None = None  # multipliers and penalties that came with the guess
-        self.dt = _seconds(dt)
         if start is None:
             raise InputError(f"a problem needs a start: {self.system.nx} numbers")
         self.update(start=start, guess=guess)
+
+    def _take_places(self) -> None:
+        """Which terms of which phases share a place in the programs."""
+        self.cost_slots = slots(self.system, [part.costs for part in self.parts])
+        self.constraint_slots = slots(self.system, [part.constraints for part in self.parts])
+        # one of each place: all that programs need to know
+        self.costs: tuple[Cost, ...] = tuple(next(iter(slot.values())) for slot in self.cost_slots)
+        self.constraints: tuple[Constraint, ...] = tuple(next(iter(slot.values())) for slot in self.constraint_slots)
+
+    def _read_steps(self, dt: Any) -> None:
+        """`h` (steps,), seconds of each step, 0 of an impact; `dt` is that of all, or of most of them."""
+        asked = None if dt is None else seconds(dt)
+        if not self.phases:
+            self.dt = seconds(dt)
+            self.h = np.full(self.steps, self.dt)
+            return
+        missing = next((k for k, phase in enumerate(self.phases) if phase.dt is None), None)
+        if asked is None and missing is not None:
+            raise InputError(f"phase {missing} has no dt, nor has the problem: give dt=, the seconds of a step")
+        self.h = np.concatenate([np.full(p.steps, asked if p.dt is None else p.dt) for p in self.phases])
+        lengths, counts = np.unique(self.h[self.h > 0], return_counts=True)
+        self.dt = float(lengths[counts.argmax()])
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all steps last equally long."""
+        return bool((self.h == self.h[0]).all())
+
+    @property
+    def times(self) -> np.ndarray:
+        """Of all knots, in seconds from the start, (steps + 1,)."""
+        return np.concatenate([[0.0], np.cumsum(self.h)])
 
     def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
         """Takes a new start, time step, first guess or parameters, and reads the numbers of costs and limits anew."""
@@ -145,11 +201,13 @@ class Problem:
                 if not np.allclose(unit, self.start[: self.system.nq], rtol=0, atol=1e-6):
                     raise InputError("start has a quaternion or (cos, sin) whose length is not 1; pass its q through robot.normalize")
         if dt is not None:
-            self.dt = _seconds(dt)
+            before, was = self.h, self.uniform
+            self._read_steps(dt)
+            if self.uniform != was:
+                self.h = before
+                raise InputError("this dt makes steps differ that were alike, or the other way round: make another problem")
         self._read_terms()
-        # of the controls, (lower, upper), each (steps, nu)
-        free = np.full((self.steps, self.system.nu), np.inf)
-        self.bounds = self.limits.control_bounds(self.system, self.steps) or (-free, free)
+        self.bounds = self._control_bounds()
         learnt = self.learnt if guess is None else None
         if isinstance(guess, Solution):
             guess, learnt = guess.u, self._learnt(guess)
@@ -159,6 +217,20 @@ class Problem:
         self.guess_states: np.ndarray | None = states
         self.guess = np.clip(controls, *self.bounds)
 
+    def _control_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the controls, (lower, upper), each (steps, nu): the narrower of a phase's and the whole motion's. Impacts have no controls."""
+        upper = np.full((self.steps, self.system.nu), np.inf)
+        lower = -upper
+        for part in self.parts:
+            found = part.limits.control_bounds(self.system, part.steps)
+            if found is not None:
+                own = slice(part.first, part.first + part.steps)
+                lower[own], upper[own] = np.maximum(lower[own], found[0]), np.minimum(upper[own], found[1])
+        if (lower > upper).any():
+            raise InputError("the torque limits of a phase and those of the whole motion leave nothing between them: widen one of them")
+        lower[self.h == 0.0], upper[self.h == 0.0] = -np.inf, np.inf
+        return lower, upper
+
     def _guessed(self, guess: Any) -> Guess:
         """A guess as it was asked for, from the start as it is now."""
         system, knots = self.system, self.steps + 1
@@ -166,7 +238,11 @@ class Problem:
             if guess not in KINDS:
                 raise unknown_name("guess", guess, KINDS)
             if guess == "hold":
+                if isinstance(system, RobotSystem) and system.held is not None:
+                    return stand(self._system_at_knots(), self.start, self.steps)
                 return Guess(None, hold(self._system_at_knots(), self.start, self.steps))
+            if self.phases:
+                raise InputError(f'guess={guess!r} is for problems without phases: take "hold", controls, or states and controls')
             find = goal_of if guess == "line" else reaching
             return line(self._system_at_knots(), self.start, find(system, self.costs, knots, self.start), self.steps, self.dt)
         if not isinstance(guess, tuple):
@@ -189,18 +265,29 @@ class Problem:
         """
         if not isinstance(self.system, RobotSystem) or not isinstance(self.asked_guess, str) or self.asked_guess != "hold":
             return None
+        if self.guess_states is not None:
+            return None
         other = self.private_copy()
         other.guess_states, other.guess = self.held_states()
         return other
 
     def held_states(self) -> tuple[np.ndarray, np.ndarray]:
         """(states that stay at the start, controls that come nearest to that within their bounds)."""
+        if isinstance(self.system, RobotSystem) and self.system.held is not None:
+            states, controls = stand(self._system_at_knots(), self.start, self.steps)
+            assert states is not None
+            return states, np.clip(controls, *self.bounds)
         states, controls = line(self._system_at_knots(), self.start, self.start, self.steps, self.dt)
         assert states is not None
         return states, np.clip(controls, *self.bounds)
 
     def __repr__(self) -> str:
-        return f"<Problem of {self.system.name!r}: {self.steps} steps of {self.dt:g} s; {self.system.driven}>"
+        return f"<Problem of {self.system.name!r}: {self._told_steps()}; {self.system.driven}>"
+
+    def _told_steps(self) -> str:
+        if self.uniform:
+            return f"{self.steps} steps of {self.dt:g} s"
+        return f"{np.count_nonzero(self.h)} steps, {self.h.sum():g} s" + (f", {n} impacts" if (n := np.count_nonzero(self.h == 0)) else "")
 
     def __str__(self) -> str:
         limits = ["Torque"] * self.programs.bounded + [c.label() for c in self.constraints]
@@ -211,32 +298,66 @@ class Problem:
         }
         if isinstance(self.system, RobotSystem) and self.system.varied is not None:
             lines["varied"] = str(self.system.varied)
-        head = f"Problem of {self.system.name!r}: {self.steps} steps of {self.dt:g} s, {self.integrator}"
+        if self.phases:
+            lines["phases"] = "; ".join(str(phase).strip("<>") for phase in self.phases)
+        if isinstance(self.system, RobotSystem) and self.system.held is not None and self.system.held.redundant:
+            lines["damped"] = "contacts are redundant: their forces are those that small, equal springs would share"
+        head = f"Problem of {self.system.name!r}: {self._told_steps()}, {self.integrator}"
         return "\n".join([head, *(f"  {key:<7} {text}" for key, text in lines.items())])
 
     def _read_inputs(self, parameters: Mapping[str, Any]) -> None:
-        if isinstance(self.system, RobotSystem) and self.system.varied is not None:
-            self.p[:, self.programs.inputs] = self.system.varied.values(parameters, self.steps + 1)
+        if not isinstance(self.system, RobotSystem) or not self.system.inputs:
+            return
+        rows = self.p[:, self.programs.inputs]
+        if self.system.varied is not None:
+            rows[:, : self.system.varied.count] = self.system.varied.values(parameters, self.steps + 1)
+        if self.system.held is not None:
+            rows[:, self.system.contact_numbers] = contact_rows(self.system.held, self.phases)
 
     def inputs_at(self, knot: int) -> tuple[np.ndarray, ...]:
         """The inputs of the dynamics at a knot, as a step takes them: nothing, or one array."""
         return (self.p[knot, self.programs.inputs],) if self.system.inputs else ()
 
     def _read_terms(self) -> None:
-        knots, parts = self.steps + 1, iter(self.programs.slices)
+        parts = iter(self.programs.slices)
         self._read_inputs(self.parameters)
-        for cost in self.costs:
-            part = next(parts)
-            self.p[:, part["target"]] = cost.targets(self.system, knots)
-            self.p[:, part["weight"]] = cost.weights(self.system, knots)
+        for slot in self.cost_slots:
+            self._read_cost(slot, next(parts))
         if self.negligible() == 0.0:
             raise InputError("all weights are zero, so that every motion is as good as any other: give the costs a weight= or final=")
-        for constraint in self.constraints:
-            part = next(parts)
-            self.p[:, part["target"]] = constraint.targets(self.system, knots)
-            bounds = constraint.bounds(self.system, knots, self.start)
-            self.p[:, part["lower"]], self.p[:, part["upper"]] = np.clip(bounds, -_FAR, _FAR)
+        for bounded in self.constraint_slots:
+            self._read_constraint(bounded, next(parts))
         self.forget_multipliers()
+
+    def _read_cost(self, slot: Mapping[int, Cost], columns: Mapping[str, slice]) -> None:
+        """Targets and weights of the phases that have this cost; the others have any target, and no weight."""
+        targets, weights = self.p[:, columns["target"]], self.p[:, columns["weight"]]
+        weights[:] = 0.0
+        for k, (part, cost) in enumerate((self.parts[k], cost) for k, cost in slot.items()):
+            target, weight = cost.targets(self.system, part.steps + 1), cost.weights(self.system, part.steps + 1)
+            if not part.last and weight[-1].any():
+                raise InputError(
+                    f"{cost.label()}: final= belongs to the last knot of the problem, and so to its last phase or to the costs of the problem itself"
+                )
+            if not k:
+                targets[:] = target[0]
+            targets[part.knots], weights[part.knots] = part.rows(target), part.rows(weight)
+
+    def _read_constraint(self, slot: Mapping[int, Constraint], columns: Mapping[str, slice]) -> None:
+        """Targets and bounds of the phases that have this constraint; the others have any target, and no bounds."""
+        targets = self.p[:, columns["target"]]
+        sides = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
+        sides[0][:], sides[1][:] = -_FAR, _FAR
+        for k, (part, constraint) in enumerate((self.parts[k], constraint) for k, constraint in slot.items()):
+            knots = part.steps + 1
+            target = constraint.targets(self.system, knots)
+            # the start is given; later phases begin with a state that limits hold for
+            bounds = constraint.asked(self.system, knots) if part.first else constraint.bounds(self.system, knots, self.start)
+            if not k:
+                targets[:] = target[0]
+            targets[part.knots] = part.rows(target)
+            for side, bound in zip(sides, bounds, strict=True):
+                side[part.knots] = np.clip(part.rows(bound), -_FAR, _FAR)
 
     def _learnt(self, solution: Solution) -> tuple[np.ndarray, np.ndarray] | None:
         """Multipliers and penalties of a solution, if it is of a problem with the same constraints."""
@@ -258,12 +379,13 @@ class Problem:
     def __reduce__(self):
         check_functions(self._functions())
         return _restore, (
-            self.system,
+            self.bare_system,
             self.start,
-            self.steps,
+            None if self.phases else self.steps,
             self.dt,
+            self.phases or None,
             self.integrator,
-            self.costs,
+            self.parts[0].costs,
             self.limits,
             self.asked_guess,
             self.parameters or None,
@@ -281,9 +403,10 @@ class Problem:
         """Takes over all numbers of a problem with the same programs and length, without copying what solvers only read."""
         self.p[:] = other.p
         self.corner, self.learnt = other.corner, other.learnt
-        self.start, self.dt, self.bounds, self.guess, self.guess_states = (
+        self.start, self.dt, self.h, self.bounds, self.guess, self.guess_states = (
             other.start,
             other.dt,
+            other.h,
             other.bounds,
             other.guess,
             other.guess_states,
@@ -301,7 +424,7 @@ class Problem:
         """Copies of this problem that differ in their start (B, nx), their first guess, or in targets and weights of costs.
 
         `guess` is controls (B, steps, nu), a pair of states (B, steps + 1, nx) and controls, or "hold", "line" or "reach" for all.
-        `targets` and `weights` are {number of the cost: array whose first axis is the batch}; what follows that axis is what the cost itself takes as its goal, target
+        `targets` and `weights` are {number of the cost, or (number of the phase, number of its cost): array whose first axis is the batch}; what follows that axis is what the cost itself takes as its goal, target
         or weight. `parameters` are as of the problem, each number with the batch as its first axis. All share what is compiled: `rg.solve(problem.batch(…))` solves them together.
         """
         for name, value in (("targets", targets), ("weights", weights), ("parameters", parameters)):
@@ -315,22 +438,44 @@ class Problem:
         if len(lengths) != 1 or -1 in lengths:
             raise InputError(f"a batch needs arrays whose first axes agree; these have {sorted(lengths - {-1}) or 'none'}")
         for index in (*(targets or {}), *(weights or {})):
-            if not isinstance(index, int | np.integer) or not 0 <= index < len(self.costs):
-                raise InputError(f"this problem has {len(self.costs)} costs, numbered from 0; there is no cost {index}")
+            self.cost_at(index)
         result = []
         for b in range(lengths.pop()):
             one = self.private_copy()
-            one.costs = tuple(copy.copy(c) for c in self.costs)
-            one.limits = copy.copy(self.limits)
-            one.constraints = one.limits.constraints(one.system)
+            one.own_terms()
             for index, values in (targets or {}).items():
-                _retarget(one.costs[index], values[b])
+                _retarget(one.cost_at(index), values[b])
             for index, values in (weights or {}).items():
-                one.costs[index].weight = values[b]
+                one.cost_at(index).weight = values[b]
             own = guess if guess is None or isinstance(guess, str) else tuple(g[b] for g in guess) if isinstance(guess, tuple) else guess[b]
             one.update(start=None if start is None else start[b], guess=own, parameters=row_of(parameters, b) if parameters else None)
             result.append(one)
         return result
+
+    def own_terms(self) -> None:
+        """Copies of all costs and limits take the place of those that other problems share."""
+
+        def own(part: Part) -> Part:
+            limits = copy.copy(part.limits)
+            return part._replace(costs=tuple(copy.copy(c) for c in part.costs), limits=limits, constraints=limits.constraints(self.system))
+
+        self.parts = tuple(own(part) for part in self.parts)
+        self.limits = self.parts[0].limits
+        self._take_places()
+
+    def cost_at(self, index: Any) -> Cost:
+        """A cost by its number, or by those of its phase and its own there."""
+        pair = isinstance(index, tuple)
+        if pair and len(index) == 2 and isinstance(index[0], int | np.integer) and 0 <= index[0] < len(self.parts) - 1:
+            part, number = self.parts[index[0] + 1], index[1]
+        elif not pair:
+            part, number = self.parts[0], index
+        else:
+            raise InputError(f"this problem has {len(self.parts) - 1} phases, numbered from 0; there is no cost {index}")
+        if not isinstance(number, int | np.integer) or not 0 <= number < len(part.costs):
+            where = "this phase" if pair else "this problem"
+            raise InputError(f"{where} has {len(part.costs)} costs, numbered from 0; there is no cost {number}")
+        return part.costs[number]
 
     def negligible(self) -> float:
         """A cost as good as none: that of residuals of 1e-12."""
@@ -465,8 +610,7 @@ class Problem:
 
     def linearize(self, x: np.ndarray, u: np.ndarray) -> Expansion:
         """The trajectory x (N + 1, nx), u (N, nu) to second order."""
-        h = np.full(self.steps, self.dt)
-        after, A, B, running, lx, lu, lxx, lux, luu = self.programs.linearization(x[:-1], u, h, self.p[:-1])
+        after, A, B, running, lx, lu, lxx, lux, luu = self.programs.linearization(x[:-1], u, self.h, self.p[:-1])
         last, last_lx, last_lxx = self.programs.final_linearization(x[-1:], self.p[-1:])
         both = (np.concatenate(pair) for pair in ((running, last), (lx, last_lx), (lxx, last_lxx)))
         total, gradient, hessian = both
@@ -490,7 +634,8 @@ class Problem:
     def _at_all_knots(self, x: np.ndarray, u: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Next states and running costs; the last knot, with the control before it, only keeps arrays whole and is to be ignored."""
         padded = np.concatenate([u, u[..., -1:, :]], axis=-2)
-        return self.programs.evaluation(x, padded, np.full(x.shape[:-1], self.dt), p)
+        h = np.broadcast_to(np.append(self.h, self.h[-1]), x.shape[:-1])
+        return self.programs.evaluation(x, padded, h, p)
 
     def minus(self, x: np.ndarray, origin: np.ndarray) -> np.ndarray:
         """x ⊖ origin, states of any batch shape."""
@@ -508,8 +653,9 @@ class Problem:
 def _restore(
     system: System,
     start: Any,
-    steps: int,
+    steps: int | None,
     dt: float,
+    phases: Any,
     integrator: str,
     costs: Any,
     limits: Any,
@@ -517,7 +663,9 @@ def _restore(
     parameters: dict[str, Any] | None,
     learnt: Any,
 ) -> Problem:
-    problem = Problem(system, start, steps, dt, integrator=integrator, costs=costs, limits=limits, guess=guess, parameters=parameters)
+    problem = Problem(
+        system, start, steps, dt, phases=phases, integrator=integrator, costs=costs, limits=limits, guess=guess, parameters=parameters
+    )
     problem.learnt = learnt
     return problem
 
@@ -529,13 +677,6 @@ def _retarget(cost: Cost, value: Any) -> None:
             setattr(cost, name, value)
             return
     raise InputError(f"{type(cost).__name__} has no target")
-
-
-def _seconds(dt: Any) -> float:
-    number = isinstance(dt, Real) or (isinstance(dt, np.ndarray) and dt.ndim == 0 and dt.dtype.kind in "fiu")
-    if isinstance(dt, bool | np.bool_) or not number or not 0 < dt < _LONGEST_STEP:
-        raise InputError(f"dt is a positive number of seconds, one for all steps, not {dt!r}")
-    return float(dt)
 
 
 def _finite(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:

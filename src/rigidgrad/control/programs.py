@@ -50,10 +50,18 @@ class Whole(NamedTuple):
 
 
 class Programs:
-    """The compiled functions of a system, an integrator and terms. `bounded`: controls are clamped to bounds."""
+    """The compiled functions of a system, an integrator and terms. `bounded`: controls are clamped to bounds; `uniform`: all steps last equally long."""
 
-    def __init__(self, system: System, integrator: str, costs: Sequence[Cost], constraints: Sequence[Constraint], bounded: bool):
-        self.system, self.integrator = system, integrator
+    def __init__(
+        self,
+        system: System,
+        integrator: str,
+        costs: Sequence[Cost],
+        constraints: Sequence[Constraint],
+        bounded: bool,
+        uniform: bool = True,
+    ):
+        self.system, self.integrator, self.uniform = system, integrator, uniform
         self.costs, self.constraints, self.bounded = tuple(costs), tuple(constraints), bounded
         self.terms: tuple[Term, ...] = (*self.costs, *self.constraints)
         self._made: dict[tuple, Any] = {}
@@ -120,6 +128,9 @@ class Programs:
                 if addition is not None:
                     for row, other in zip(rows, addition, strict=True):
                         row[:] = map(add, row, other)
+        if u is not None and isinstance(s, RobotSystem):
+            for k in range(m):  # controls do nothing in an impact: keeping them is best
+                luu[k][k] = add(luu[k][k], s.at_rest)
         return Whole(value, tuple(lx), tuple(lu), _matrix(lxx), _matrix(lux), _matrix(luu))
 
     def given(self, p: Vector) -> System:
@@ -242,7 +253,7 @@ class Programs:
         """How the backward pass wants F, l and L."""
         s = self.system
         form = "dense"
-        if is_structured(s, self.integrator):
+        if self.uniform and is_structured(s, self.integrator):
             form = "implicit" if self.integrator == "semi_implicit_euler" else "explicit"
         width = min(host_lanes("float64"), _LONGEST_VECTOR)
         diagonal = s.ndx <= _DIAGONAL_UP_TO and all(self._is_diagonal(t) for t in self.terms)
@@ -466,7 +477,7 @@ class Programs:
     def _identity(self, inputs: Shapes, build: Callable[[], Any], terms: bool = True) -> str:
         text = f"{self.system.key()} {self.integrator} {self.bounded} {dict(inputs)}"
         if terms:
-            text += " ".join(t.key() for t in self.terms)
+            text += " ".join(t.identity() for t in self.terms)
         if isinstance(self.system, CustomSystem):
             text += str(build())
         return text
@@ -512,16 +523,18 @@ class Programs:
 _kept: weakref.WeakValueDictionary[tuple, Programs] = weakref.WeakValueDictionary()
 
 
-def shared_programs(system: System, integrator: str, costs: Sequence[Cost], constraints: Sequence[Constraint], bounded: bool) -> Programs:
+def shared_programs(
+    system: System, integrator: str, costs: Sequence[Cost], constraints: Sequence[Constraint], bounded: bool, uniform: bool
+) -> Programs:
     """Programs as above; problems that differ in numbers alone have the same ones."""
     terms = (*costs, *constraints)
     # a system that a user wrote is only the same if it is the same object
     own = id(system) if isinstance(system, CustomSystem) else system.key()
     sizes = tuple((t.size(system), t.target_size(system)) for t in terms)
-    key = (own, integrator, tuple(t.key() for t in terms), sizes, bounded)
+    key = (own, integrator, tuple(t.identity() for t in terms), sizes, bounded, uniform)
     found = _kept.get(key)
     if found is None:
-        found = Programs(system, integrator, costs, constraints, bounded)
+        found = Programs(system, integrator, costs, constraints, bounded, uniform)
         _kept[key] = found
     return found
 

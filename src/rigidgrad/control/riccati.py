@@ -106,7 +106,7 @@ class Backward:
 
     def prepare(self) -> None:
         """Reads the problem's dt and bounds."""
-        self.h[:] = self.problem.dt
+        self.h[:] = self.problem.h
         self.numbers[:, 1] = self.problem.dt
         self.lower[:], self.upper[:] = self.problem.bounds
         self.active[:] = 0.0
@@ -183,7 +183,7 @@ class Backward:
             v = value[o.n, self.state_columns].astype(float)
             if o.gaps:
                 v = v + value[: o.n, self.state_columns].astype(float).T @ self.defects[k]
-            extra = problem.programs.step_curvature(self.x[k], self.u[k], np.array(problem.dt), v, *problem.inputs_at(k))
+            extra = problem.programs.step_curvature(self.x[k], self.u[k], np.array(problem.h[k]), v, *problem.inputs_at(k))
             self.full[k] = extra + self._full_cost(k)
             window[:] = k, k + 1
             bound.run()

@@ -39,7 +39,7 @@ class Forward:
         self.u: np.ndarray
         self.x, self.u = reference or (np.zeros((steps + 1, s.nx)), np.zeros((steps, s.nu)))
         self.gap = np.zeros((steps, s.ndx))  # f(x_k, u_k) ⊖ x_{k+1} of the reference
-        self.h = np.full((steps, 1), problem.dt)
+        self.h = problem.h[:, None].copy()
         self.X = np.zeros((self.parts, blocks, longest + 1, s.nx, W))
         self.U = np.zeros((self.parts, blocks, longest, s.nu, W))
         self.C = np.zeros((self.parts, blocks, longest + 1, 2, W))
@@ -100,7 +100,7 @@ class Forward:
 
     def prepare(self) -> None:
         """Reads the problem's start and dt."""
-        self.h[:] = self.problem.dt
+        self.h[:, 0] = self.problem.h
         self.X[:, 0, 0] = self.problem.start[:, None]
 
     def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> np.ndarray:

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rigidgrad.algorithms import manifold, tangent_maps
+from rigidgrad.algorithms.fast.constraint_rows import Inputs
+from rigidgrad.algorithms.fast.contact_dynamics import contact_dynamics, contact_gradient
 from rigidgrad.algorithms.fast.factored import solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge
+from rigidgrad.algorithms.fast.second_gradient import rnea_hessian
 from rigidgrad.algorithms.fast.subtree_gradient import forward_gradient
 from rigidgrad.algorithms.joints import External, Matrix, Vector
+from rigidgrad.algorithms.results import RneaSecondDerivatives
 from rigidgrad.errors import InputError, RigidgradError
 from rigidgrad.model.actuation import actuation_matrix, actuators_of, own_actuators, undriven
 from rigidgrad.model.canonical import canonical
@@ -23,9 +27,10 @@ from rigidgrad.model.model import Model
 from rigidgrad.robot import Robot
 from rigidgrad.runtime.formulation import best_gauge
 from rigidgrad.runtime.lanes import digest
-from rigidgrad.scalars import Scalar, add, mul, total
+from rigidgrad.scalars import Scalar, add, mul, sub, total
 
 if TYPE_CHECKING:
+    from rigidgrad.control.held import Held
     from rigidgrad.control.parameters import Varied
 
 _LISTED = 8  # names in one line
@@ -85,11 +90,14 @@ class RobotSystem(System):
     is B, or None where it is the identity.
     """
 
-    def __init__(self, robot: Robot, actuation: Any = None, varied: Varied | None = None):
+    def __init__(self, robot: Robot, actuation: Any = None, varied: Varied | None = None, held: Held | None = None):
         self.robot, self.model = robot, robot.model
         self.varied = varied if varied is not None and varied.count else None
-        self.inputs = 0 if self.varied is None else self.varied.count
+        self.held = held
+        self.inputs = (0 if self.varied is None else self.varied.count) + (0 if held is None else held.count)
         self.external: External | None = None
+        self.touching: Inputs | None = None  # the contacts' numbers, where they are given
+        self._solved: tuple[tuple, tuple] | None = None  # the last contact dynamics, and what they were asked of
         self._given: tuple[RobotSystem, Vector] | None = None
         self.name = robot.name
         self.nq, self.nv = robot.nq, robot.nv
@@ -106,23 +114,36 @@ class RobotSystem(System):
         self.nu = len(self.actuators)
 
     def __reduce__(self):
-        return RobotSystem, (self.robot, self._asked, self.varied)
+        return RobotSystem, (self.robot, self._asked, self.varied, self.held)
 
     def varying(self, varied: Varied) -> RobotSystem:
         """The same with numbers of its dynamics as inputs."""
-        return RobotSystem(self.robot, self._asked, varied)
+        return RobotSystem(self.robot, self._asked, varied, self.held)
+
+    def holding(self, held: Held) -> RobotSystem:
+        """The same with contacts."""
+        return RobotSystem(self.robot, self._asked, self.varied, held)
+
+    @property
+    def contact_numbers(self) -> slice:
+        """Where the contacts' numbers are among the inputs."""
+        return slice(0 if self.varied is None else self.varied.count, self.inputs)
 
     def given(self, numbers: Vector) -> RobotSystem:
-        if self.varied is None:
+        if not self.inputs:
             return self
         if self._given is not None:
             return self._given[0].given(numbers)
         result = copy.copy(self)
-        result._given = self, tuple(numbers)
-        result.model = self.varied.applied(self.model, result._given[1])
-        result.__dict__["lean"] = self.varied.applied(self.lean, result._given[1])
+        numbers = tuple(numbers)
+        result._given = self, numbers
         result.__dict__["_gauge"] = self._gauge
-        result.external = self.varied.wrenches(self.lean, result._given[1])
+        if self.varied is not None:
+            result.model = self.varied.applied(self.model, numbers)
+            result.__dict__["lean"] = self.varied.applied(self.lean, numbers)
+            result.external = self.varied.wrenches(self.lean, numbers)
+        if self.held is not None:
+            result.touching = self.held.inputs(numbers[self.contact_numbers])
         return result
 
     @property
@@ -162,29 +183,67 @@ class RobotSystem(System):
         return best_gauge(self.lean)
 
     def key(self) -> str:
-        return f"{digest(self.model)} {self.actuation!r}" + (f" {self.varied!r}" if self.varied else "")
+        return f"{digest(self.model)} {self.actuation!r}" + "".join(f" {x!r}" for x in (self.varied, self.held) if x)
 
     def forces(self, u: Vector) -> Vector:
         if self.actuation is None:
             return u
         return tuple(total(mul(b, x) for b, x in zip(row, u, strict=True)) for row in self.actuation)
 
+    @property
+    def at_rest(self) -> Scalar:
+        """1 of an impact, in which no time passes and controls do nothing; else 0."""
+        return 0.0 if self.touching is None else sub(1.0, self.touching.flow)
+
     def acceleration(self, q: Vector, v: Vector, u: Vector) -> Vector:
-        return solved_dynamics(self.lean, q, v, self.forces(u), self.external)
+        """Of an impact, how much velocities change."""
+        if self.held is None:
+            return solved_dynamics(self.lean, q, v, self.forces(u), self.external)
+        return self._touched(contact_dynamics, q, v, u).a
 
     def acceleration_gradient(self, q: Vector, v: Vector, u: Vector) -> tuple[Vector, Matrix, Matrix, Matrix]:
         """a, ∂a/∂q, ∂a/∂v, ∂a/∂u."""
-        a, d = forward_gradient(self.lean, q, v, self.forces(u), self.external, gauge=self._gauge)
+        if self.held is None:
+            a, d = forward_gradient(self.lean, q, v, self.forces(u), self.external, gauge=self._gauge)
+            return a, d.dq, d.dv, self._by_control(d.dtau)
+        found, by = self._touched(contact_gradient, q, v, u)
+        return found.a, by.a_dq, by.a_dv, self._by_control(by.a_dtau)
+
+    def contact_forces(self, q: Vector, v: Vector, u: Vector) -> Vector:
+        """Of all contacts in turn, in world axes, on the robot; of an impact its impulses."""
+        return self._touched(contact_dynamics, q, v, u).force
+
+    def contact_force_gradient(self, q: Vector, v: Vector, u: Vector) -> tuple[Vector, Matrix, Matrix, Matrix]:
+        """The forces, and their derivatives by q, v, u."""
+        found, by = self._touched(contact_gradient, q, v, u)
+        return found.force, by.force_dq, by.force_dv, self._by_control(by.force_dtau)
+
+    def _touched(self, function: Callable[..., Any], q: Vector, v: Vector, u: Vector) -> Any:
+        """Dynamics with contacts. The step and every term of the same knot ask for them: they are computed once for the same scalars."""
+        assert self.held is not None and self.touching is not None
+        asked = (function, *q, *v, *u, *self.given_inputs)
+        root = self if self._given is None else self._given[0]
+        known = root._solved
+        if known is None or len(known[0]) != len(asked) or any(x is not y for x, y in zip(known[0], asked, strict=True)):
+            options = {"gauge": self._gauge, "redundant": self.held.redundant}
+            known = asked, function(self.lean, q, v, self.forces(u), self.touching, self.external, **options)
+            root._solved = known
+        return known[1]
+
+    def _by_control(self, by_force: Matrix) -> Matrix:
         if self.actuation is None:
-            return a, d.dq, d.dv, d.dtau
+            return by_force
         columns = list(zip(*self.actuation, strict=True))
-        by_u = tuple(tuple(total(mul(x, y) for x, y in zip(row, c, strict=True)) for c in columns) for row in d.dtau)
-        return a, d.dq, d.dv, by_u
+        return tuple(tuple(total(mul(x, y) for x, y in zip(row, c, strict=True)) for c in columns) for row in by_force)
 
     def weigh_acceleration(self, q: Vector, w: Vector) -> Vector:
         """M⁻¹ w."""
         still = dataclasses.replace(self.lean, gravity=(0.0, 0.0, 0.0))
         return solved_dynamics(still, q, (0.0,) * self.nv, w)
+
+    def force_hessian(self, q: Vector, v: Vector, a: Vector, w: Vector) -> RneaSecondDerivatives[Matrix]:
+        """Second derivatives of wᵀ ID(q, v, a)."""
+        return rnea_hessian(self.lean, q, v, a, w, self.external, gauge=self._gauge)
 
     def split(self, x: Vector) -> tuple[Vector, Vector]:
         return tuple(x[: self.nq]), tuple(x[self.nq :])

@@ -14,20 +14,20 @@ until it is right, a few times: one that steps over its bound is held, and one i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rigidgrad.kernels import matrices
+from rigidgrad.kernels import riccati_steps as on_rows
 from rigidgrad.kernels.language import Array, Index, Kernel, View
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
-from rigidgrad.scalars import Scalar, less, select, total
+from rigidgrad.scalars import Scalar, less, select
 
 RESULTS = ("slope", "curve", "fine")  # Σ κᵀg_u, Σ κᵀH_uu κ, and 1 if H_uu was positive definite everywhere, else 0
 _SWITCHES = 10  # times a set of held controls may change at a knot
-_FAR = 1e30  # a bound that does not hold
 
 
 @dataclass(frozen=True)
@@ -237,17 +237,17 @@ class _Knot:
         with k.each(nv) as i:
             above, below = _row(V, i), _row(V.part(v, self.x), i)
             if implicit:
-                self._call({"W": _row(W, i), "T": _row(T_q, i), "Z": _row(Z, i)}, {"h": h, "a": above, "b": below}, _mixed)
+                self._call({"W": _row(W, i), "T": _row(T_q, i), "Z": _row(Z, i)}, {"h": h, "a": above, "b": below}, on_rows.mixed)
             else:
                 outputs = {"W": _row(W, i), "T": _row(T_q, i), "S": _row(self.T.part(q, v), i), "Z": _row(Z, i)}
-                self._call(outputs, {"h": h, "b": below}, _placed)
+                self._call(outputs, {"h": h, "b": below}, on_rows.placed)
         # g = [v_q, c v_q, 0] + Gᵀ (e v_q + v_v)
         first, second = (self.value.part(range(1), part) for part in (q, v))
         w = self.w.part(range(1), q)
-        self._call({"w": w}, {"h": h, "a": first, "b": second}, lambda h, a, b: [_sums(h, a, b) if implicit else _list(b)])
+        self._call({"w": w}, {"h": h, "a": first, "b": second}, lambda h, a, b: [on_rows.sums(h, a, b) if implicit else on_rows.numbers(b)])
         k.product(self.g, w, G)
         places = {"g": self.g.part(range(1), q)} if implicit else {"g": self.g.part(range(1), q), "f": self.g.part(range(1), v)}
-        self._call(places, places | {"h": h, "v": first}, _carried_gradient)
+        self._call(places, places | {"h": h, "v": first}, on_rows.carried_gradient)
         k.product(T_q, Z, G.part(q, q), accumulate=True)
         if implicit:
             k.product(self.T.part(q, range(nv, self.s.z)), Z, G.part(q, range(nv, self.s.z)))
@@ -260,7 +260,7 @@ class _Knot:
             k.product(self.N, W.T, G.part(q, self.x))
             with k.each(nv) as i:
                 outputs = {"N": _row(V.part(q, q), i), "S": _row(V.part(v, q), i), "D": _row(V.part(v, v), i)}
-                self._call(outputs, {"h": h, "V": _row(V.part(q, q), i), "N": _row(self.N, i)}, _behind)
+                self._call(outputs, {"h": h, "V": _row(V.part(q, q), i), "N": _row(self.N, i)}, on_rows.behind)
             k.product(V.part(v, q), G.part(q, v).T, T_q, accumulate=True)
             k.product(V.part(v, v), G.part(q, v).T, self.T.part(q, v), accumulate=True, symmetric=True)
         k.product(V.part(q, q), G.part(q, q).T, T_q, accumulate=True, symmetric=True)
@@ -272,17 +272,17 @@ class _Knot:
         self.k.product(self.H.part(rows, self.u), B.T, T.part(own, self.u), symmetric=True)
 
     def add_costs(self) -> None:
-        self._call({"g": self.g}, {"g": self.g, "l": self.l}, _added)
+        self._call({"g": self.g}, {"g": self.g, "l": self.l}, on_rows.added)
         both = ((self.V, self.x), (self.H, self.u))
         if self.s.diagonal:
             for M, part in both:
                 own = _diagonal(M if M is self.V else M.part(range(self.s.m), self.u))
-                self._call({"g": own}, {"g": own, "l": self.L.part(range(1), part)}, _added)
+                self._call({"g": own}, {"g": own, "l": self.L.part(range(1), part)}, on_rows.added)
             return
         for M, part in both:
             with self.k.each(len(part)) as i:
                 row, cost = _row(M, i), _row(self.L.part(part, range(M.shape[1])), i)
-                self._call({"g": row}, {"g": row, "l": cost}, _added)
+                self._call({"g": row}, {"g": row, "l": cost}, on_rows.added)
 
     # --- the controls ------------------------------------------------------------------------------------------------------------------
 
@@ -303,13 +303,17 @@ class _Knot:
                 row = {"y": _row(self.T, i)}
                 if s.form == "implicit":
                     assert self.h is not None
-                    self._call(row, {"rho": self.rho, "h": self.h, "x": _row(G, i)}, lambda rho, h, x: [_scaled(rho * (h * h + 1.0), x)])
+                    self._call(
+                        row, {"rho": self.rho, "h": self.h, "x": _row(G, i)}, lambda rho, h, x: [on_rows.scaled(rho * (h * h + 1.0), x)]
+                    )
                 else:
-                    self._call(row, {"rho": self.rho, "x": _row(G, i)}, lambda rho, x: [_scaled(rho, x)])
+                    self._call(row, {"rho": self.rho, "x": _row(G, i)}, lambda rho, x: [on_rows.scaled(rho, x)])
             if s.form == "implicit":
                 assert self.h is not None
                 own = _diagonal(self.T.part(self.q, self.q))
-                self._call({"y": own}, {"rho": self.rho, "h": self.h, "x": own}, lambda rho, h, x: [[a + rho * h for a in _list(x)]])
+                self._call(
+                    {"y": own}, {"rho": self.rho, "h": self.h, "x": own}, lambda rho, h, x: [[a + rho * h for a in on_rows.numbers(x)]]
+                )
             rows = range(s.m)
             k.product(self.H.part(rows, self.x), G.part(range(s.rows), self.u).T, self.T.part(range(s.rows), self.x), accumulate=True)
             corner = self.H.part(rows, self.u)
@@ -325,7 +329,7 @@ class _Knot:
         k, s, rows = self.k, self.s, range(self.s.m)
         corner, held, low, high = self.H.part(rows, self.u), of["held"], self.low, self.high
         inputs = {"u": of["u"], "lower": of["lower"], "upper": of["upper"], "held": held}
-        self._call({"low": low, "high": high, "held": held, "settled": self.settled}, inputs, _room)
+        self._call({"low": low, "high": high, "held": held, "settled": self.settled}, inputs, on_rows.room)
         kappa = self.gains.part(rows, range(s.n, s.n + 1))
         bounds = {"low": low, "high": high}
         with k.along(_SWITCHES, unless=self.settled):
@@ -333,23 +337,25 @@ class _Knot:
                 row, one = _row(self.R, i), _row(self.set.T, i)
                 own = {"i_held": _row(held.T, i), "i_low": _row(low.T, i), "i_high": _row(high.T, i), "i_g": _row(self.g_u.T, i)}
                 self._call(
-                    {"R": row, "right": _row(self.right.T, i), "one": one}, own | bounds | {"held": held, "H": _row(corner, i)}, _freed
+                    {"R": row, "right": _row(self.right.T, i), "one": one},
+                    own | bounds | {"held": held, "H": _row(corner, i)},
+                    on_rows.freed,
                 )
-            self._call({"d": _diagonal(self.R)}, {"held": held, "d": _diagonal(self.R)}, _ones)
+            self._call({"d": _diagonal(self.R)}, {"held": held, "d": _diagonal(self.R)}, on_rows.ones)
             matrices.factorize(k, self.R, self.factor, self.fine)
             matrices.solve(k, self.factor, self.right.T, kappa)
             self._call({"none": self.settled}, {}, lambda: [1.0])
             with k.along(s.m) as i:
                 own = {name: _row(view.T, i) for name, view in (("i_held", held), ("i_low", low), ("i_high", high), ("i_g", self.g_u))}
                 own |= {"kappa": kappa, "i_kappa": _row(kappa, i), "H": _row(corner, i), "settled": self.settled}
-                self._call({"held": _row(held.T, i), "settled": self.settled}, own, _judged)
+                self._call({"held": _row(held.T, i), "settled": self.settled}, own, on_rows.judged)
         # a held control neither feeds back nor, should the set not have settled, leaves its bounds
         with k.each(s.m) as i:
             row = self.H.part(rows, self.x)
-            self._call({"y": _row(row, i)}, {"one": _row(self.set.T, i), "x": _row(row, i)}, _where_free)
+            self._call({"y": _row(row, i)}, {"one": _row(self.set.T, i), "x": _row(row, i)}, on_rows.where_free)
         matrices.solve(k, self.factor, row, self.gains.part(rows, self.x), self.half)
-        self._call({"y": kappa.T}, {"x": kappa.T} | bounds, _clamped)
-        self._call({"calm": self.calm}, {"calm": self.calm, "set": self.set, "settled": self.settled}, _calm_within)
+        self._call({"y": kappa.T}, {"x": kappa.T} | bounds, on_rows.clamped)
+        self._call({"calm": self.calm}, {"calm": self.calm, "set": self.set, "settled": self.settled}, on_rows.calm_within)
 
     # --- the cost-to-go ----------------------------------------------------------------------------------------------------------------
 
@@ -359,7 +365,7 @@ class _Knot:
         H, U = self.H.part(rows, self.x), self.U.part(rows, self.x)
         k.product(self.V, self.half.T, self.half, -1.0, accumulate=True, symmetric=True)
         ends = {"kappa": kappa.T, "g": self.g_u, "g_x": self.g.part(range(1), self.x), "slope": self.slope, "curve": self.curve}
-        self._call({"v": self.value, "slope": self.slope, "curve": self.curve}, ends, _ended)
+        self._call({"v": self.value, "slope": self.slope, "curve": self.curve}, ends, on_rows.ended)
         k.product(self.value, kappa.T, U if s.bounded else H, accumulate=True)
         with k.along(1, unless=self.calm):
             Y, y = self.Y.part(rows, self.x), self.Y.part(rows, range(s.n, s.n + 1))
@@ -367,8 +373,8 @@ class _Knot:
             with k.each(s.m) as i:
                 row, difference = _row(Y, i), _row(H, i)
                 inputs = {"calm": self.calm, "x": row, "U": _row(U, i), "H": difference}
-                self._call({"y": row, "E": difference}, inputs, _corrected)
-            self._call({"y": y.T}, {"calm": self.calm, "x": y.T, "U": self.g_u}, _corrected)
+                self._call({"y": row, "E": difference}, inputs, on_rows.corrected)
+            self._call({"y": y.T}, {"calm": self.calm, "x": y.T, "U": self.g_u}, on_rows.corrected)
             k.product(self.V, H.T, K, accumulate=True, symmetric=True)
             k.product(self.V, K.T, Y, accumulate=True, symmetric=True)
             if not s.bounded:
@@ -376,131 +382,4 @@ class _Knot:
             k.product(self.value, y.T, K, accumulate=True)
             # κᵀH_uu κ = κᵀ(y - g_u); the second part is there already
             curve = {"curve": self.curve}
-            self._call(curve, {"kappa": kappa.T, "y": y.T} | curve, lambda kappa, y, curve: [curve + _dot(kappa, y)])
-
-
-# --- Programs, over scalars ----------------------------------------------------------------------------------------------------------
-
-
-def _list(x: Any) -> list[Scalar]:
-    return list(x) if isinstance(x, tuple) else [x]
-
-
-def _dot(x: Any, y: Any) -> Scalar:
-    return total(a * b for a, b in zip(_list(x), _list(y), strict=True))
-
-
-def _sums(h: Scalar, a: Any, b: Any) -> list[Scalar]:
-    return [y + h * x for x, y in zip(_list(a), _list(b), strict=True)]
-
-
-def _scaled(factor: Scalar, x: Any) -> list[Scalar]:
-    return [factor * a for a in _list(x)]
-
-
-def _added(g: Any, l: Any) -> Sequence:
-    return [[x + y for x, y in zip(_list(g), _list(l), strict=True)]]
-
-
-def _mixed(h: Scalar, a: Any, b: Any) -> Sequence:
-    """Rows of W = h V_q + V_v, and of Z = h W_q + W_v."""
-    W = _sums(h, a, b)
-    half = len(W) // 2
-    return W[:half], W[:half], _sums(h, tuple(W[:half]), tuple(W[half:]))
-
-
-def _placed(h: Scalar, b: Any) -> Sequence:
-    """Rows of W = V_v, of [W_q, h W_q] and of Z = V_vv."""
-    b = _list(b)
-    half = len(b) // 2
-    return b[:half], b[:half], _scaled(h, tuple(b[:half])), b[half:]
-
-
-def _behind(h: Scalar, V: Any, N: Any) -> Sequence:
-    """Rows of N_q = V_qq + VᵀG_q, h N_q and h N_v with N_v = h V_qq + VᵀG_v."""
-    V, N = _list(V), _list(N)
-    half = len(V)
-    first = [x + y for x, y in zip(V, N[:half], strict=True)]
-    return first, _scaled(h, tuple(first)), [h * (y + h * x) for x, y in zip(V, N[half:], strict=True)]
-
-
-def _carried_gradient(g: Any, v: Any, h: Scalar, f: Any = None) -> Sequence:
-    first = [x + y for x, y in zip(_list(g), _list(v), strict=True)]
-    return [first] if f is None else [first, _sums(h, v, f)]
-
-
-def _room(u: Any, lower: Any, upper: Any, held: Any) -> Sequence:
-    """How far controls that are at a bound may go beyond it: not at all; others as they like. What was held and is at its bound no more, is not."""
-    lows, highs, helds = [], [], []
-    for x, low, high, own in zip(*map(_list, (u, lower, upper, held)), strict=True):
-        below, above = low - x, high - x
-        lows.append(select(less(x, low), below, select(less(low, x), -_FAR, 0.0)))
-        highs.append(select(less(high, x), above, select(less(x, high), _FAR, 0.0)))
-        touched = select(less(low, x), select(less(x, high), 0.0, own), own)
-        helds.append(touched)
-    return lows, highs, helds, 0.0
-
-
-def _is_held(x: Scalar, yes: Scalar, no: Scalar) -> Scalar:
-    return select(less(0.0, x), yes, select(less(x, 0.0), yes, no))
-
-
-def _bound(held: Scalar, low: Scalar, high: Scalar) -> Scalar:
-    """Where a held control goes; 0 of others."""
-    return select(less(0.0, held), high, select(less(held, 0.0), low, 0.0))
-
-
-def _freed(R: Any = None, **v: Any) -> Sequence:
-    """A row of R and of the right-hand side: a held control's own has only where it goes, and others meet it there. Its diagonal follows."""
-    helds, lows, highs, H = (_list(v[name]) for name in ("held", "low", "high", "H"))
-    own = v["i_held"]
-    right = v["i_g"]
-    for x, held, low, high in zip(H, helds, lows, highs, strict=True):
-        right = right + x * _bound(held, low, high)
-    row = [_is_held(held, 0.0, _is_held(own, 0.0, x)) for x, held in zip(H, helds, strict=True)]
-    return row, _is_held(own, -_bound(own, v["i_low"], v["i_high"]), right), own
-
-
-def _ones(held: Any, d: Any) -> Sequence:
-    return [[_is_held(x, 1.0, y) for x, y in zip(_list(held), _list(d), strict=True)]]
-
-
-def _judged(**v: Any) -> Sequence:
-    """Whether a control is held next, and whether that is so now."""
-    own, kappa = v["i_held"], v["i_kappa"]
-    slope = v["i_g"] + _dot(v["H"], v["kappa"])
-    # where the slope is negative the cost falls with a larger control
-    free = select(less(v["i_high"], kappa), 1.0, select(less(kappa, v["i_low"]), -1.0, 0.0))
-    up, down = select(less(slope, 0.0), 1.0, 0.0), select(less(0.0, slope), -1.0, 0.0)
-    after = select(less(0.0, own), up, select(less(own, 0.0), down, free))
-    return after, select(less(after, own), 0.0, select(less(own, after), 0.0, v["settled"]))
-
-
-def _where_free(one: Scalar, x: Any) -> Sequence:
-    return [[_is_held(one, 0.0, y) for y in _list(x)]]
-
-
-def _clamped(x: Any, low: Any, high: Any) -> Sequence:
-    found = []
-    for y, a, b in zip(*map(_list, (x, low, high)), strict=True):
-        y = select(less(y, b), y, b)
-        found.append(select(less(a, y), y, a))
-    return [found]
-
-
-def _calm_within(calm: Scalar, set: Any, settled: Scalar) -> Sequence:
-    """Whether the gains solve the equations of H itself: without ρ, and with no control held."""
-    for x in _list(set):
-        calm = _is_held(x, 0.0, calm)
-    return [select(less(0.0, settled), calm, 0.0)]
-
-
-def _ended(kappa: Any, g: Any, g_x: Any, slope: Scalar, curve: Scalar) -> Sequence:
-    own = _dot(kappa, g)
-    return _list(g_x), slope + own, curve - own
-
-
-def _corrected(calm: Scalar, x: Any, U: Any, H: Any = None) -> Sequence:
-    """x + U, and U - H; zero where there is nothing to correct, so that a problem does not feel others."""
-    own = [select(less(0.0, calm), 0.0, a + b) for a, b in zip(_list(x), _list(U), strict=True)]
-    return [own] if H is None else [own, [select(less(0.0, calm), 0.0, a - b) for a, b in zip(_list(U), _list(H), strict=True)]]
+            self._call(curve, {"kappa": kappa.T, "y": y.T} | curve, lambda kappa, y, curve: [curve + on_rows.dot(kappa, y)])

@@ -19,7 +19,7 @@ from rigidgrad.algorithms.fast.gauge import Articulation, Gauge, from_center
 from rigidgrad.algorithms.joints import Vector, across, body_transforms, combine, gravity_acceleration, parent_value, velocities
 from rigidgrad.model.contacts import Constraint
 from rigidgrad.model.model import Model
-from rigidgrad.scalars import Scalar, add, mul, neg, sub
+from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub
 from rigidgrad.spatial import (
     IDENTITY3,
     ZERO3,
@@ -48,10 +48,16 @@ class Inputs(NamedTuple):
     constraints: tuple[Constraint, ...]
     places: Mapping[int, Any] = {}  # by the constraint's number: a point, or a pose
     active: Sequence[Scalar] | None = None  # one number for each: 1, or 0 where it does not hold
+    flow: Scalar = 1.0  # 1 of motion, 0 of an impact
+    bounce: Scalar = 0.0  # of an impact, 1 and the restitution; 0 of motion
 
     @property
     def rows(self) -> int:
         return sum(c.rows for c in self.constraints)
+
+    def gains(self, c: Constraint) -> tuple[Scalar, Scalar]:
+        """Of position and velocity. An impact holds a frame by its velocity alone: J Δ = -(1 + e) J v."""
+        return mul(self.flow, c.gains[0]), add(mul(self.flow, c.gains[1]), self.bounce)
 
 
 class Point(NamedTuple):
@@ -72,6 +78,7 @@ class Row(NamedTuple):
     turn: Matrix3
     place: Any
     active: Scalar
+    gains: tuple[Scalar, Scalar]
 
 
 class Motions(NamedTuple):
@@ -105,7 +112,7 @@ def rows_of(model: Model, q: Vector, tree: Articulation, gauge: Gauge, inputs: I
         second = point(c.partner, c.partner_offset) if c.partner is not None else None
         turn = multiply3(first.world.E, transpose(second.world.E)) if second else IDENTITY3
         active = 1.0 if inputs.active is None else inputs.active[k]
-        found.append(Row(c, first, second, turn, inputs.places.get(k), active))
+        found.append(Row(c, first, second, turn, inputs.places.get(k), active, inputs.gains(c)))
     return found
 
 
@@ -149,19 +156,14 @@ def acceleration(rows: Sequence[Row], moving: Motions, speeds: Motions) -> Vecto
         A = _classical(row.point, moving)
         if row.partner:
             A = A - _turned(row.turn, _classical(row.partner, moving))
-        position, velocity = row.constraint.gains
-        if velocity:
+        position, velocity = row.gains
+        if not is_constant(velocity, 0.0):
             A = A + _speed(row, speeds).scale(velocity)
         numbers = list(_numbers(A, row))
-        if position:
+        if not is_constant(position, 0.0):
             numbers = [add(x, mul(position, e)) for x, e in zip(numbers, _error(row)[0], strict=True)]
         found.extend(mul(row.active, x) for x in numbers)
     return tuple(found)
-
-
-def speed(rows: Sequence[Row], moving: Motions) -> Vector:
-    """J v, in the same axes."""
-    return tuple(mul(row.active, x) for row in rows for x in _numbers(_speed(row, moving), row))
 
 
 def wrenches(rows: Sequence[Row], force: Sequence[Scalar]) -> dict[int, Force]:
@@ -197,9 +199,9 @@ class Rates(NamedTuple):
 
 
 def acceleration_columns(
-    model: Model, tree: Articulation, rows: Sequence[Row], rates: Rates, moving: Motions, speeds: Motions
+    model: Model, tree: Articulation, rows: Sequence[Row], rates: Rates, moving: Motions, speeds: Motions, flow: Scalar = 1.0
 ) -> tuple[list[Rows], list[Rows]]:
-    """∂A/∂q and ∂A/∂v as [column][row] over all degrees of freedom; `moving` as for `acceleration`, with the robot's accelerations."""
+    """∂A/∂q and ∂A/∂v as [column][row] over all degrees of freedom; `moving` as for `acceleration`, with the robot's accelerations, its velocities `flow` times the robot's own."""
     total = sum(row.constraint.rows for row in rows)
     dq: list[Rows] = [[0.0] * total for _ in range(model.dofs)]
     dv: list[Rows] = [[0.0] * total for _ in range(model.dofs)]
@@ -214,7 +216,7 @@ def acceleration_columns(
                 for k, s in enumerate(tree.S[j]):
                     axis = X.motion(s)
                     by_q = _by_position(X.motion(rates.rate[j][k]), X.motion(rates.second[j][k]), axis, velocity_here, point, model)
-                    by_v = _by_velocity(X.motion(rates.by_speed[j][k]), axis, velocity_here)
+                    by_v = _by_velocity(X.motion(rates.by_speed[j][k]), axis, velocity_here).scale(flow)
                     if row.partner:  # the axes of the first point turn, too
                         w = axis.angular
                         if first:
@@ -229,23 +231,6 @@ def acceleration_columns(
                         dv[dof + k][i] = add(dv[dof + k][i], mul(row.active, y))
         start += row.constraint.rows
     return dq, dv
-
-
-def speed_columns(model: Model, tree: Articulation, rows: Sequence[Row], moving: Motions) -> list[Rows]:
-    """∂(J v)/∂q as [column][row]."""
-    total = sum(row.constraint.rows for row in rows)
-    dq: list[Rows] = [[0.0] * total for _ in range(model.dofs)]
-    start = 0
-    for row in rows:
-        for point in (row.point, row.partner) if row.partner else (row.point,):
-            for j, X in point.there.items():
-                dof = model.joints[j].dof
-                for k, s in enumerate(tree.S[j]):
-                    m = _speed_by_position(row, point is row.point, j, X, s, moving, tree, model)
-                    for i, x in enumerate(_signed(row, point is row.point, m, None), start):
-                        dq[dof + k][i] = add(dq[dof + k][i], mul(row.active, x))
-        start += row.constraint.rows
-    return dq
 
 
 def turned_force_columns(model: Model, tree: Articulation, rows: Sequence[Row], force: Sequence[Scalar]) -> list[list[Scalar]] | None:
@@ -335,13 +320,13 @@ def _gain_columns(
     row: Row, first: bool, j: int, X: Transform, s: Motion, axis: Motion, speeds: Motions, tree: Articulation, model: Model
 ) -> tuple[Sequence[Scalar] | None, Sequence[Scalar] | None]:
     """What the gains add to a column of ∂A/∂q and ∂A/∂v, in the axes of this point; signs as for a contact."""
-    position, velocity = row.constraint.gains
+    position, velocity = row.gains
     by_q = by_v = None
-    if velocity:
+    if not is_constant(velocity, 0.0):
         moved = _speed_by_position(row, first, j, X, s, speeds, tree, model)
         by_q = [mul(velocity, x) for x in _six(moved)]
         by_v = [mul(velocity, x) for x in _six(axis)]
-    if position:
+    if not is_constant(position, 0.0):
         change = [mul(position, x) for x in _error_change(row, first, axis)]
         by_q = change if by_q is None else [add(x, y) for x, y in zip(by_q, change, strict=True)]
     return by_q, by_v

@@ -10,6 +10,7 @@ then, with r a column of the gradient of inverse dynamics at (a, f), the forces 
 
     ∂a = -P r + Fᵀ b,        ∂f = -F r - Λ⁻¹ b.
 
+An impact is the same with a = v⁺ - v, at rest, without gravity or forces, and with (1 + e) J v for γ (`Inputs.flow`, `bounce`).
 r and b of a joint are zero for limbs that it does not move. The base's own columns need no recursion (`FreeBase`): r = M t and b = J t for a t with three numbers.
 Redundant constraints make Λ singular: R = (Λ + μ)⁻¹ and two proximal steps, Λ⁻¹ ≈ R + μ R² + μ² R³, give the force that they would share, and the same acceleration.
 Pinocchio's `constraintDynamics`; Featherstone 2008, chapters 8 and 11.
@@ -36,8 +37,8 @@ from rigidgrad.algorithms.results import (
 )
 from rigidgrad.algorithms.sparsity import dense, supports
 from rigidgrad.model.model import Model
-from rigidgrad.scalars import Scalar, add, mul, neg, sub, total
-from rigidgrad.spatial import Force
+from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub, total
+from rigidgrad.spatial import Force, scale3
 
 Columns = list[list[Scalar]]  # [column][row]
 RELATIVE_DAMPING = 1e-7  # of redundant constraints, beside the mean of Λ's diagonal
@@ -82,8 +83,9 @@ def contact_dynamics(
     redundant: bool = False,
 ) -> ContactDynamics[Vector]:
     """a (nv) and the forces of all constraints, in world axes."""
-    s = setting(model, q, inputs, gauge, external)
-    a, force, _ = _solved(s, q, v, tau, external, redundant)
+    m = _moving(model, v, tau, external, inputs.flow)
+    s = setting(m.model, q, inputs, gauge, m.external)
+    a, force, _ = _solved(s, q, v, m, redundant)
     return ContactDynamics(a, constraint.in_world(s.rows, force))
 
 
@@ -99,30 +101,48 @@ def contact_dynamics_derivatives(
     redundant: bool = False,
 ) -> ContactDynamicsDerivatives[Matrix]:
     """∂a and ∂f with respect to q (tangent), v and τ."""
-    s = setting(model, q, inputs, gauge, external)
-    a, force, solve = _solved(s, q, v, tau, external, redundant)
+    return contact_gradient(model, q, v, tau, inputs, external, gauge=gauge, redundant=redundant)[1]
+
+
+def contact_gradient(
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    inputs: Inputs,
+    external: External | None = None,
+    *,
+    gauge: Gauge | None = None,
+    redundant: bool = False,
+) -> tuple[ContactDynamics[Vector], ContactDynamicsDerivatives[Matrix]]:
+    """The dynamics with their derivatives. Of an impact (`Inputs.flow` is 0) a is v⁺ - v, and forces are impulses."""
+    m = _moving(model, v, tau, external, inputs.flow)
+    model, flow = m.model, inputs.flow
+    s = setting(model, q, inputs, gauge, m.external)
+    a, force, solve = _solved(s, q, v, m, redundant)
     P, F = _by_force(s, solve)
     wrenches = _summed(s.tree.external, constraint.wrenches(s.rows, force))
     tree = s.tree._replace(external=wrenches)
-    base = None if model.has_mimic else FreeBase.of(model, q, v)
-    v_used, a_used = base.at_rest(v, a) if base else (v, a)
+    base = None if model.has_mimic else FreeBase.of(model, q, m.v)
+    v_used, a_used = base.at_rest(m.v, a) if base else (m.v, a)
     bodies = outward(model, tree, v_used, a_used, 1.0)
     moving = constraint.motions(model, tree, v_used, a_used)
     speeds = constraint.motions(model, tree, v)
     rates = Rates([b.rate for b in bodies], [b.by_speed for b in bodies], [b.second for b in bodies])
-    b_q, b_v = constraint.acceleration_columns(model, tree, s.rows, rates, moving, speeds)
+    b_q, b_v = constraint.acceleration_columns(model, tree, s.rows, rates, moving, speeds, flow)
     turned = constraint.turned_force_columns(model, tree, s.rows, force)
     r_q: Columns = [[] for _ in range(model.dofs)]
     r_v: Columns = [[] for _ in range(model.dofs)]
+    twice = mul(2.0, flow)
     for columns in gradient_columns(model, tree, v_used, a_used, 1.0):
         for k, (cq, cv) in enumerate(zip(columns.dq, columns.dv, strict=True), model.joints[columns.joint].dof):
             r_q[k] = cq if turned is None else [add(x, y) for x, y in zip(cq, turned[k], strict=True)]
-            r_v[k] = [mul(2.0, x) for x in cv]
+            r_v[k] = [mul(twice, x) for x in cv]
     r_q, r_v = _projected(model, r_q), _projected(model, r_v)
     b_q, b_v = _gathered_columns(model, b_q), _gathered_columns(model, b_v)
     response = _Response(P, F, solve)
     if base:
-        q_columns, v_columns = _base_columns(s, base, response, b_q, b_v, r_v)
+        q_columns, v_columns = _base_columns(s, base, response, b_q, b_v, r_v, flow)
     else:
         q_columns, v_columns = {}, {}
     a_q, f_q = response.columns(model.nv, r_q, b_q, q_columns)
@@ -130,50 +150,30 @@ def contact_dynamics_derivatives(
     f_q = _seen_by_position(s, tree, force, f_q)
     f_v = [list(constraint.in_world(s.rows, column)) for column in f_v]
     f_tau = [list(constraint.in_world(s.rows, column)) for column in zip(*F, strict=True)] if F else [[] for _ in range(model.nv)]
-    return ContactDynamicsDerivatives(_rows(a_q), _rows(a_v), P, _rows(f_q), _rows(f_v), _rows(f_tau))
+    if not is_constant(flow, 1.0):
+        P = tuple(tuple(mul(flow, x) for x in line) for line in P)
+        f_tau = [[mul(flow, x) for x in column] for column in f_tau]
+    found = ContactDynamics(a, constraint.in_world(s.rows, force))
+    return found, ContactDynamicsDerivatives(_rows(a_q), _rows(a_v), P, _rows(f_q), _rows(f_v), _rows(f_tau))
 
 
 def impact(
     model: Model, q: Vector, v: Vector, restitution: Scalar, inputs: Inputs, *, gauge: Gauge | None = None, redundant: bool = False
 ) -> Impact[Vector]:
     """Velocities after the constraints take hold at once, J v⁺ = -e J v, and the impulses of that moment, in world axes."""
-    s = setting(_still(model), q, inputs, gauge)
-    after, impulse, _ = _struck(s, v, restitution, redundant)
-    return Impact(after, constraint.in_world(s.rows, impulse))
+    struck = inputs._replace(flow=0.0, bounce=add(1.0, restitution))
+    jump, impulse, _ = contact_dynamics(model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant)
+    return Impact(tuple(add(x, y) for x, y in zip(v, jump, strict=True)), impulse)
 
 
 def impact_derivatives(
     model: Model, q: Vector, v: Vector, restitution: Scalar, inputs: Inputs, *, gauge: Gauge | None = None, redundant: bool = False
 ) -> ImpactDerivatives[Matrix]:
-    """∂v⁺ and ∂impulse with respect to q (tangent) and v: those of the dynamics for Δ = v⁺ - v, at rest and without gravity."""
-    model = _still(model)
-    s = setting(model, q, inputs, gauge)
-    after, impulse, solve = _struck(s, v, restitution, redundant)
-    P, F = _by_force(s, solve)
-    jump = tuple(sub(x, y) for x, y in zip(after, v, strict=True))
-    wrenches = constraint.wrenches(s.rows, impulse)
-    tree = s.tree._replace(external=wrenches)
-    r_q: Columns = [[] for _ in range(model.dofs)]
-    turned = constraint.turned_force_columns(model, tree, s.rows, impulse)
-    for columns in gradient_columns(model, tree, (0.0,) * model.nv, jump, 1.0):
-        for k, cq in enumerate(columns.dq, model.joints[columns.joint].dof):
-            r_q[k] = cq if turned is None else [add(x, y) for x, y in zip(cq, turned[k], strict=True)]
-    # J v⁺ + e J v = J (v⁺ + e v)
-    both = tuple(add(x, mul(restitution, y)) for x, y in zip(after, v, strict=True))
-    b_q = constraint.speed_columns(model, tree, s.rows, constraint.motions(model, tree, both))
-    response = _Response(P, F, solve)
-    v_q, p_q = response.columns(model.nv, _projected(model, r_q), _gathered_columns(model, b_q), {})
-    p_q = _seen_by_position(s, tree, impulse, p_q)
-    # ∂/∂v: the impulse is -(1 + e) Λ⁻¹ J v
-    gain = add(1.0, restitution)
-    p_v = [[neg(mul(gain, x)) for x in solve([line[k] for line in s.J])] for k in range(model.nv)]
-    H = _motions_by_force(s)
-    v_v = [
-        [add(1.0 if i == k else 0.0, total(mul(h[i], x) for h, x in zip(H, column, strict=True))) for i in range(model.nv)]
-        for k, column in enumerate(p_v)
-    ]
-    p_v = [list(constraint.in_world(s.rows, column)) for column in p_v]
-    return ImpactDerivatives(_rows(v_q), _rows(v_v), _rows(p_q), _rows(p_v))
+    """∂v⁺ and ∂impulse with respect to q (tangent) and v."""
+    struck = inputs._replace(flow=0.0, bounce=add(1.0, restitution))
+    d = contact_dynamics_derivatives(model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant)
+    v_v = tuple(tuple(add(1.0 if i == k else 0.0, x) for k, x in enumerate(line)) for i, line in enumerate(d.a_dv))
+    return ImpactDerivatives(d.a_dq, v_v, d.force_dq, d.force_dv)
 
 
 def contact_jacobian(model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = None) -> Matrix:
@@ -193,6 +193,25 @@ def delassus(model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = N
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------------------------
+
+
+class _Moving(NamedTuple):
+    """What forces and accelerations come from: as given, or, in an impact, nothing but the constraints."""
+
+    model: Model
+    v: Vector
+    tau: Vector
+    external: External | None
+
+
+def _moving(model: Model, v: Vector, tau: Vector, external: External | None, flow: Scalar) -> _Moving:
+    """An impact happens at rest, without gravity and without other forces: all of them times `flow`."""
+    if is_constant(flow, 1.0):
+        return _Moving(model, v, tau, external)
+    gravity = tuple(mul(flow, g) for g in model.gravity)
+    slowed = tuple(mul(flow, x) for x in v)
+    pushed = None if external is None else {i: f.scale(flow) for i, f in external.items()}
+    return _Moving(dataclasses.replace(model, gravity=gravity), slowed, tuple(mul(flow, x) for x in tau), pushed)
 
 
 class _Schur(NamedTuple):
@@ -230,27 +249,17 @@ def _inverse(s: Setting, redundant: bool) -> _Schur:
     return _Schur(factor, ltl.inverse_triangle(factor), damping)
 
 
-def _solved(s: Setting, q: Vector, v: Vector, tau: Vector, external: External | None, redundant: bool) -> tuple[Vector, Vector, _Schur]:
-    c = newton_euler(s.model, q, v, (0.0,) * s.model.nv, external)
-    half = ltl.half_solve(s.factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
+def _solved(s: Setting, q: Vector, v: Vector, m: _Moving, redundant: bool) -> tuple[Vector, Vector, _Schur]:
+    c = newton_euler(s.model, q, m.v, (0.0,) * s.model.nv, m.external)
+    half = ltl.half_solve(s.factor, [sub(t, x) for t, x in zip(m.tau, c, strict=True)])
     z = [mul(x, d) for x, d in zip(half, s.factor.inverse_d, strict=True)]
-    still = constraint.motions(s.model, s.tree, v)
-    gamma = constraint.acceleration(s.rows, still, still)
+    still = constraint.motions(s.model, s.tree, m.v)
+    gamma = constraint.acceleration(s.rows, still, still if m.v is v else constraint.motions(s.model, s.tree, v))
     solve = _inverse(s, redundant)
     force = solve([neg(add(g, total(mul(x, y) for x, y in zip(line, z, strict=True)))) for g, line in zip(gamma, s.Y, strict=True)])
     for k, d in enumerate(s.factor.inverse_d):
         z[k] = add(z[k], mul(d, total(mul(line[k], f) for line, f in zip(s.Y, force, strict=True))))
     return ltl.other_half(s.factor, z), force, solve
-
-
-def _struck(s: Setting, v: Vector, restitution: Scalar, redundant: bool) -> tuple[Vector, Vector, _Schur]:
-    solve = _inverse(s, redundant)
-    moving = constraint.motions(s.model, s.tree, v)
-    gain = add(1.0, restitution)
-    impulse = solve([neg(mul(gain, x)) for x in constraint.speed(s.rows, moving)])
-    z = [mul(d, total(mul(line[k], f) for line, f in zip(s.Y, impulse, strict=True))) for k, d in enumerate(s.factor.inverse_d)]
-    jump = ltl.other_half(s.factor, z)
-    return tuple(add(x, y) for x, y in zip(v, jump, strict=True)), impulse, solve
 
 
 def _motions_by_force(s: Setting) -> Columns:
@@ -291,14 +300,15 @@ class _Response(NamedTuple):
         return [a for a, _ in found], [f for _, f in found]
 
 
-def _base_columns(s: Setting, base: FreeBase, response: _Response, b_q: Columns, b_v: Columns, r_v: Columns) -> tuple[dict, dict]:
+def _base_columns(
+    s: Setting, base: FreeBase, response: _Response, b_q: Columns, b_v: Columns, r_v: Columns, flow: Scalar
+) -> tuple[dict, dict]:
     """Those of a free base."""
     n, m = s.model.nv, len(s.J)
     of_q: dict[int, tuple[list[Scalar], list[Scalar]]] = {}
     of_v: dict[int, tuple[list[Scalar], list[Scalar]]] = {}
-    held = any(row.constraint.gains != (0.0, 0.0) for row in s.rows)
-
-    damped = [row.constraint.gains[1] for row in s.rows for _ in range(row.constraint.rows)]
+    held = not all(is_constant(gain, 0.0) for row in s.rows for gain in row.gains)
+    damped = [row.gains[1] for row in s.rows for _ in range(row.constraint.rows)]
 
     def moved(t: Sequence[Scalar]) -> list[Scalar]:
         """J [t; 0]."""
@@ -312,10 +322,10 @@ def _base_columns(s: Setting, base: FreeBase, response: _Response, b_q: Columns,
         b = [sub(x, y) for x, y in zip(b_q[3 + k] if held else none, lifted, strict=True)]
         a, f = response.column([0.0] * n, b)
         of_q[3 + k] = ([sub(a[i], t[i]) if i < 3 else a[i] for i in range(n)], f)
-        t = base.speed_turn(k)
+        t = scale3(flow, base.speed_turn(k))
         a, f = response.column([0.0] * n, [mul(g, line[k]) for g, line in zip(damped, s.J, strict=True)]) if held else ([0.0] * n, none)
         of_v[k] = ([sub(a[i], t[i]) if i < 3 else a[i] for i in range(n)], list(f))
-        t = base.spin_turn(k)
+        t = scale3(flow, base.spin_turn(k))
         a, f = response.column(r_v[3 + k], b_v[3 + k])
         of_v[3 + k] = ([sub(a[i], t[i]) if i < 3 else a[i] for i in range(n)], f)
     return of_q, of_v
@@ -328,11 +338,6 @@ def _seen_by_position(s: Setting, tree: Articulation, force: Vector, columns: Co
         list(constraint.in_world(s.rows, [add(x, y) for x, y in zip(column, turn, strict=True)]))
         for column, turn in zip(columns, turns, strict=True)
     ]
-
-
-def _still(model: Model) -> Model:
-    """The model without gravity."""
-    return dataclasses.replace(model, gravity=(0.0, 0.0, 0.0))
 
 
 def _summed(first: dict[int, Force], second: dict[int, Force]) -> dict[int, Force]:

@@ -10,7 +10,7 @@ from rigidgrad.algorithms.joints import Vector
 from rigidgrad.algorithms.textbook import momentum
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
-from rigidgrad.control.terms.cost import Cost, Final, Weight
+from rigidgrad.control.terms.cost import Activated, Cost, Final, Weight
 from rigidgrad.control.terms.notation import POINT
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Jacobians
@@ -25,8 +25,9 @@ class CenterOfMass(Cost):
         target: Annotated[Any, POINT, "a point in the world, in metres"],
         weight: Weight = 0.0,
         final: Final = 0.0,
+        activation: Activated = None,
     ):
-        super().__init__(weight, final)
+        super().__init__(weight, final, activation)
         self.target = target
 
     def size(self, system: System) -> int:

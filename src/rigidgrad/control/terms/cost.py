@@ -1,4 +1,4 @@
-"""Costs: ½ Σ w r² of a term, with Gauss-Newton's second derivatives."""
+"""Costs: Σ w φ(r) of a term, with Gauss-Newton's second derivatives."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
+from rigidgrad.control.terms.activation import ACTIVATION, Activation
 from rigidgrad.control.terms.notation import WEIGHT
 from rigidgrad.control.terms.term import Jacobians, Term
 from rigidgrad.errors import InputError
@@ -16,6 +17,11 @@ from rigidgrad.scalars import Scalar, mul, total
 
 Weight = Annotated[Any, WEIGHT, "of every knot but the last: a number, or one per number of the residual"]
 Final = Annotated[Any, WEIGHT, "of the last knot, likewise"]
+Activated = Annotated[
+    Activation | None,
+    ACTIVATION,
+    "how the cost grows with each number of the residual instead of ½ r²: `{ huber = … }`, `{ smooth_absolute = … }`, or `{ lower = …, upper = … }` for what lies outside",
+]
 
 
 class Quadratic(NamedTuple):
@@ -30,14 +36,23 @@ class Quadratic(NamedTuple):
 
 
 class Cost(Term):
-    """½ Σ w r². `weight` of every knot but the last, `final` of the last: a number, one per number of the residual, or (for `weight`) one set per knot (knots - 1, size)."""
+    """Σ w φ(r), with φ(r) = ½ r² unless `activation` says otherwise. `weight` of every knot but the last, `final` of the last: a number, one per number of the residual, or (for `weight`) one set per knot (knots - 1, size)."""
 
-    def __init__(self, weight: Weight = 0.0, final: Final = 0.0):
-        self.weight, self.final = weight, final
+    activation: Activation | None = None
+
+    def __init__(self, weight: Weight = 0.0, final: Final = 0.0, activation: Activation | None = None):
+        if activation is not None and not isinstance(activation, Activation):
+            raise InputError(f"an activation is rg.costs.Huber(…), SmoothAbsolute(…) or Barrier(…), not {type(activation).__name__}")
+        self.weight, self.final, self.activation = weight, final, activation
+
+    def identity(self) -> str:
+        return self.key() if self.activation is None else f"{self.key()} {self.activation}"
 
     def weights(self, system: System, knots: int) -> np.ndarray:
         """(knots, size)."""
         size, name = self.size(system), type(self).__name__
+        if self.activation is not None:
+            self.activation.check(size)
         if self.uses_control and np.any(np.asarray(self.final) != 0):
             raise InputError(f"{name} uses the control, which the last knot does not have: leave its final weight out")
         result = np.zeros((knots, size))
@@ -53,11 +68,19 @@ class Cost(Term):
 
     def value(self, system: System, x: Vector, u: Vector, target: Vector, weight: Vector) -> Scalar:
         r = self.residual(system, x, u, target)
+        if self.activation is not None:
+            return total(mul(w, self.activation.charge(k, a).value) for k, (w, a) in enumerate(zip(weight, r, strict=True)))
         return mul(0.5, total(mul(w, mul(a, a)) for w, a in zip(weight, r, strict=True)))
 
     def expand(self, system: System, x: Vector, u: Vector, target: Vector, weight: Vector) -> Quadratic:
         """The cost with its derivatives."""
         r = self.residual(system, x, u, target)
+        if self.activation is not None:
+            charges = [self.activation.charge(k, a) for k, a in enumerate(r)]
+            value = total(mul(w, c.value) for w, c in zip(weight, charges, strict=True))
+            first = tuple(mul(w, c.slope) for w, c in zip(weight, charges, strict=True))
+            second = tuple(mul(w, c.bend) for w, c in zip(weight, charges, strict=True))
+            return Quadratic(value, *gauss_newton(self.jacobian(system, x, u, target), first, second))
         charged = tuple(mul(w, a) for w, a in zip(weight, r, strict=True))
         value = mul(0.5, total(mul(a, b) for a, b in zip(charged, r, strict=True)))
         return Quadratic(value, *gauss_newton(self.jacobian(system, x, u, target), charged, weight))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rigidgrad.control.terms.activation import Activation
 from rigidgrad.control.terms.cost import Cost, Final, Weight
 from rigidgrad.control.terms.function import Function
 
@@ -13,7 +14,14 @@ class Custom(Function, Cost):
     """½ Σ w r² of a residual r that a Python function returns, a number or a tuple of them (see `Function`)."""
 
     def __init__(
-        self, function: Callable[..., Any], weight: Weight = 0.0, final: Final = 0.0, *, parameters: Any = None, name: str | None = None
+        self,
+        function: Callable[..., Any],
+        weight: Weight = 0.0,
+        final: Final = 0.0,
+        *,
+        parameters: Any = None,
+        name: str | None = None,
+        activation: Activation | None = None,
     ):
         Function.__init__(self, function, parameters, name)
-        Cost.__init__(self, weight, final)
+        Cost.__init__(self, weight, final, activation)

@@ -21,6 +21,8 @@ class CustomValue(Custom):
 
     def size(self, system: System) -> int:
         size = super().size(system)
+        if self.activation is not None:
+            raise InputError(f"{self.name}: a CustomValue is charged as it is; an activation goes with Custom")
         if size != 1:
             raise InputError(f"{self.name} returned {size} numbers; a CustomValue is one, and Custom squares and adds several")
         return size

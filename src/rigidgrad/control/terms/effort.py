@@ -12,7 +12,7 @@ from rigidgrad.algorithms.textbook import rnea
 from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
-from rigidgrad.control.terms.cost import Cost, Weight
+from rigidgrad.control.terms.cost import Activated, Cost, Weight
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.errors import InputError
@@ -33,8 +33,9 @@ class Effort(Cost):
         self,
         weight: Weight = 0.0,
         reference: Annotated[Any, _REFERENCE, 'what costs nothing: a number, one per control, or `"gravity"`: holding still is free'] = 0.0,
+        activation: Activated = None,
     ):
-        super().__init__(weight)
+        super().__init__(weight, activation=activation)
         self.reference = reference
 
     @property

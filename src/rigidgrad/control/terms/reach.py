@@ -10,7 +10,7 @@ from rigidgrad.algorithms import kinematics, tangent_maps
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers, shape_of
 from rigidgrad.control.system import System
-from rigidgrad.control.terms.cost import Cost, Final, Weight
+from rigidgrad.control.terms.cost import Activated, Cost, Final, Weight
 from rigidgrad.control.terms.notation import FRAME, POINT, POSE
 from rigidgrad.control.terms.robot import point_of, robot_of
 from rigidgrad.control.terms.rotation import rotation_vector, rotation_vector_jacobian
@@ -33,8 +33,9 @@ class Reach(Cost):
         offset: Annotated[Any, POINT, "the point of the frame that goes there, in its axes, in metres"] = (0.0, 0.0, 0.0),
         weight: Weight = 0.0,
         final: Final = 0.0,
+        activation: Activated = None,
     ):
-        super().__init__(weight, final)
+        super().__init__(weight, final, activation)
         self.frame, self.target = frame, target
         self.offset = tuple(numbers("the offset of Reach", offset, (3,)).tolist())
         self.pose = shape_of(target)[-2:] == (4, 4)

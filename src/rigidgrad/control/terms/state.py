@@ -10,7 +10,7 @@ from rigidgrad.algorithms import manifold
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
-from rigidgrad.control.terms.cost import Cost
+from rigidgrad.control.terms.cost import Activated, Cost
 from rigidgrad.control.terms.notation import GOAL, STATE_WEIGHT
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.errors import InputError
@@ -26,8 +26,9 @@ class State(Cost):
             Any, STATE_WEIGHT, "of every knot but the last: a number, one per number of the residual, or `{ position = …, velocity = … }`"
         ] = 0.0,
         final: Annotated[Any, STATE_WEIGHT, "of the last knot, likewise"] = 0.0,
+        activation: Activated = None,
     ):
-        super().__init__(weight, final)
+        super().__init__(weight, final, activation)
         self.goal = goal
 
     def size(self, system: System) -> int:

@@ -58,6 +58,10 @@ class Term(ABC):
         """What distinguishes this term's recorded programs from others'."""
         return type(self).__name__
 
+    def identity(self) -> str:
+        """The same with what is charged for it."""
+        return self.key()
+
     def label(self) -> str:
         """What a reader calls it."""
         return type(self).__name__
