@@ -67,12 +67,11 @@ class Value:
             if (own := self._constant()) is not None:
                 return own + float(other)
             other = graph.constant(other)
-        a, b = self, other
-        if a.index == b.index:
-            return 0.0 if a.sign != b.sign else a * 2.0
-        if a.index > b.index:
-            a, b = b, a
-        return Value(graph, a.sign, graph.node("add" if a.sign == b.sign else "sub", a.index, b.index))
+        i, j = self.index, other.index
+        if i == j:
+            return 0.0 if self.sign != other.sign else self * 2.0
+        kind = "add" if self.sign == other.sign else "sub"
+        return Value(graph, self.sign, graph.node(kind, i, j)) if i < j else Value(graph, other.sign, graph.node(kind, j, i))
 
     __radd__ = __add__
 
@@ -96,12 +95,12 @@ class Value:
             if kind == "mul" and graph.nodes[operands[0]][0] == "const":  # c·(d·x) = (c d)·x
                 return Value(graph, self.sign, operands[1]) * (other * graph.nodes[operands[0]][1])
             other = graph.constant(other)
-        a, b = self, other
-        if a.index > b.index:
-            a, b = b, a
-        if graph.nodes[b.index][0] == "const":  # the constant, if any, first
-            a, b = b, a
-        return Value(graph, a.sign * b.sign, graph.node("mul", a.index, b.index))
+        i, j = self.index, other.index
+        if i > j:
+            i, j = j, i
+        if graph.nodes[j][0] == "const":  # the constant, if any, first
+            i, j = j, i
+        return Value(graph, self.sign * other.sign, graph.node("mul", i, j))
 
     __rmul__ = __mul__
 

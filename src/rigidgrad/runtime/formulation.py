@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -32,25 +32,27 @@ from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.kernels import large_robots
+from rigidgrad.kernels.contact_gradient import ContactGradient
 from rigidgrad.kernels.contact_inverse_dynamics import contact_inverse_dynamics_kernel
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
 from rigidgrad.kernels.unit_weights import tensor_kernel
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
-from rigidgrad.program.fuse import fuse
+from rigidgrad.program.fuse import fuse, fused_kinds
 from rigidgrad.program.program import Counts, Program
 from rigidgrad.program.recorder import record
+from rigidgrad.runtime import frames
 
 Formulation = Callable[..., Any]
 Source = TypeVar("Source")
 
 
 class Candidate(NamedTuple):
-    """A formulation that was recorded to be compared with others, and what it took."""
+    """A formulation that was compared with others; `counted` is what it takes, recorded if need be."""
 
     formulation: Formulation
     gauge: Gauge
-    counts: Counts
+    counted: Callable[[], Counts]
 
 
 class Chosen(NamedTuple, Generic[Source]):
@@ -62,7 +64,7 @@ class Chosen(NamedTuple, Generic[Source]):
     compared: tuple[Candidate, ...]
 
 
-# multiply-adds of the products at the end of a gradient of forward dynamics from which on they are tiled
+# multiply-adds of the products at the end of a gradient of forward dynamics, or of that with contacts, from which on they are tiled
 _TILED_FROM = 30_000
 # pairs of freedoms, one carrying the other, from which on code is no longer straight-line
 _LOOPS_FROM = 1500
@@ -152,6 +154,10 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
         return Chosen(solve_parts, compared[0].gauge, kernel, compared)
     if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
         return _in_rounds(model, name, parameters, **options)
+    if name == "contact_dynamics_derivatives" and not parameters and options["contacts"].rows:
+        gauge, compared, gradient = _contact_gradient(canonical(model), name, options)
+        if gradient.multiplications >= _TILED_FROM:
+            return Chosen(contact.gradient_parts, gauge, gradient.kernel(), compared)
     return chosen_program(model, name, parameters=parameters, **options)
 
 
@@ -169,6 +175,13 @@ def _in_rounds(model: Model, name: str, parameters: tuple[str, ...], **options: 
         bound.inputs, bound.outputs, lambda values: contact_inverse.Posed(*bound.evaluate(values)), shape, held.grip
     )
     return Chosen(_GRADIENTS[name], compared[0].gauge, kernel, compared)
+
+
+def _contact_gradient(model: Model, name: str, options: dict[str, Any]) -> tuple[Gauge, tuple[Candidate, ...], ContactGradient]:
+    compared = ranked_gauges(model)
+    gauge = compared[0].gauge
+    bound = catalog.bind(model, name, formulation=partial(contact.gradient_parts, gauge=gauge), **options)
+    return gauge, compared, ContactGradient(bound.inputs, lambda values: contact.GradientParts(*bound.evaluate(values)))
 
 
 def has_canonical_model(name: str) -> bool:
@@ -217,8 +230,8 @@ def _cheapest(model: Model, name: str, bound: Callable[[Formulation | None], Ker
     if name == "aba" and pairs(supports(model)) >= _LOOPS_FROM:
         formulations = (aba,)  # the factor of M alone would be longer than all of it
     programs = [(_recorded(bound(formulation)), formulation) for formulation in formulations]
-    tried = [(p, Candidate(f or catalog.FUNCTIONS[name].evaluate, own_frames(model), p.counts())) for p, f in programs]
-    tried.sort(key=lambda x: x[1].counts.instructions)
+    tried = [(p, Candidate(f or catalog.FUNCTIONS[name].evaluate, own_frames(model), p.counts)) for p, f in programs]
+    tried.sort(key=lambda x: x[0].instructions)
     program, best = tried[0]
     return Chosen(best.formulation, best.gauge, program, tuple(candidate for _, candidate in tried))
 
@@ -254,38 +267,23 @@ def _recorded(kernel: Kernel) -> Program:
 
 
 def best_gauge(model: Model) -> Gauge:
-    """The frames in which the gradient of inverse dynamics takes the fewest operations, of those that `gauges` offers."""
+    """The frames in which the gradient of inverse dynamics takes the fewest operations, of those that are offered."""
     return ranked_gauges(model)[0].gauge
 
 
 def ranked_gauges(model: Model) -> tuple[Candidate, ...]:
-    """The gradient of inverse dynamics in the frames that `gauges` offers, that with the fewest operations first."""
+    """The gradient of inverse dynamics in several choices of frames, that with the fewest operations first."""
     if len(model.joints) < 2:
-        return (Candidate(subtree_rnea_derivatives, own_frames(model), Counts({}, 0, 0)),)
+        return (Candidate(subtree_rnea_derivatives, own_frames(model), partial(Counts, {}, 0, 0)),)
+
+    def bound(part: Model, gauge: Gauge) -> Kernel:
+        return catalog.bind(part, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge))
+
+    def operations(part: Model, gauge: Gauge) -> int:
+        kernel = bound(part, gauge)
+        return Counts(fused_kinds(record(kernel.inputs, kernel.outputs, kernel.evaluate)), 0, 0).instructions
 
     def candidate(gauge: Gauge) -> Candidate:
-        program = _recorded(catalog.bind(model, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge)))
-        return Candidate(subtree_rnea_derivatives, gauge, program.counts())
+        return Candidate(subtree_rnea_derivatives, gauge, lambda: _recorded(bound(model, gauge)).counts())
 
-    return tuple(sorted(map(candidate, gauges(model)), key=lambda c: c.counts.instructions))
-
-
-def gauges(model: Model) -> Iterator[Gauge]:
-    """Each body in its own frame; or the last two, three or four bodies of every limb in the frame of their first."""
-    yield own_frames(model)
-    limbs = []
-    for leaf in model.bodies:
-        if not model.children[leaf]:
-            limb = [leaf]
-            for body in model.ancestors[leaf][1:]:
-                if len(model.children[body]) > 1 or model.joints[body].nv > 1:
-                    break
-                limb.append(body)
-            limbs.append(limb[::-1])
-    longest = max(len(limb) for limb in limbs)
-    for shared in range(2, min(longest, 4) + 1):
-        gauge = list(model.bodies)
-        for limb in limbs:
-            for body in limb[-shared:]:
-                gauge[body] = limb[-shared:][0]
-        yield tuple(gauge)
+    return tuple(candidate(gauge) for gauge, _ in frames.ranked(model, operations))

@@ -58,7 +58,7 @@ def render(
         code = _Code(lanes, kernel, "p", lambda inner: written_ahead(inner, outputs))
         walk = llvm_rows.Walk(dtype, width, inputs, outputs, scratch)
         rows = walk.scalar() if width == 1 else walk.lanes()
-    code.tile_size = tile_size(registers)
+    code.registers = registers
     return _module(lanes, kernel, code.text(), rows)
 
 
@@ -66,7 +66,7 @@ def render_knot(kernel: Kernel, dtype: str, width: int, wide: frozenset[str], re
     """The function `kernel(libm, inputs, carried, outputs, work)` of arrays in lane order, for `llvm_sweep`. Arrays named `wide` are float64 in memory, whatever the type of the code."""
     lanes = Lanes(dtype, width)
     code = _Code(lanes, kernel, "", lambda inner: [], wide=wide if dtype != "float64" else frozenset())
-    code.tile_size = tile_size(registers)
+    code.registers = registers
     return _module(lanes, kernel, code.text())
 
 
@@ -125,7 +125,7 @@ class _Code:
     bases: dict[Array, str] = field(default_factory=dict)
     parts: dict[tuple, str] = field(default_factory=dict)
     labels: int = 0
-    tile_size: tuple[int, int] = (3, 4)
+    registers: int = 16
     tile_functions: dict[Tiles, str] = field(default_factory=dict)
     busiest: Call | None = None
     alone: set[Array] = field(default_factory=set)
@@ -199,7 +199,7 @@ class _Code:
             placed = _Placed(inner, layouts, places[n:], further, ahead, in_place, wide[n:])
             inputs = dict(zip(program.inputs, places[:n], strict=True))
             wide_inputs = frozenset(name for name, is_wide in zip(program.inputs, wide, strict=False) if is_wide)
-            self.functions.append(kernel_function(inner, program, placed, shared, inputs, wide_inputs))
+            self.functions.append(kernel_function(inner, program, placed, shared, inputs, self.registers, wide_inputs))
         pointers = [self.pointer(view) for view in (*call.inputs.values(), *call.outputs.values())]
         if busiest:
             pointers += self.further()
@@ -266,14 +266,14 @@ class _Code:
             raise ValueError(f"a product takes no arrays of another type: let a Program copy {', '.join(sorted(mixed))}")
         rows, columns = product.target.shape
         if product.symmetric:
-            groups = tiles(rows, min(self.tile_size))
+            groups = tiles(rows, min(tile_size(self.registers)))
             for a, down in enumerate(groups):
                 for across in groups[:a]:
                     self.call_tiles(product, down, across)
                 self.call_tiles(product, down, down, triangle=True)
             return
-        for down in tiles(rows, self.tile_size[0]):
-            for across in tiles(columns, self.tile_size[1]):
+        for down in tiles(rows, tile_size(self.registers)[0]):
+            for across in tiles(columns, tile_size(self.registers)[1]):
                 self.call_tiles(product, down, across)
 
     def call_tiles(self, product: Product, down: Group, across: Group, triangle: bool = False) -> None:
