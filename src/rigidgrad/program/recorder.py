@@ -169,8 +169,39 @@ class Value:
         return self.sign * node[1] if node[0] == "const" else None
 
 
-class Condition:
-    """a < b, not yet decided."""
+class Truth:
+    """What is not yet decided; `&` and `|` join two of them."""
+
+    __slots__ = ()
+
+    def select(self, x: Any, y: Any) -> Any:
+        raise NotImplementedError
+
+    def __and__(self, other: Truth) -> Truth:
+        return Joined(self, other, both=True)
+
+    def __or__(self, other: Truth) -> Truth:
+        return Joined(self, other, both=False)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a recorded comparison has no value yet: use rigidgrad.scalars.select(condition, a, b) instead of if")
+
+
+class Joined(Truth):
+    """Both of two, or one of them at least."""
+
+    __slots__ = ("both", "first", "second")
+
+    def __init__(self, first: Truth, second: Truth, both: bool):
+        self.first, self.second, self.both = first, second, both
+
+    def select(self, x: Any, y: Any) -> Any:
+        rest = self.second.select(x, y)
+        return self.first.select(rest, y) if self.both else self.first.select(x, rest)
+
+
+class Condition(Truth):
+    """a < b."""
 
     __slots__ = ("a", "b", "value")
 
@@ -182,9 +213,6 @@ class Condition:
         if not isinstance(x, Value) and not isinstance(y, Value) and x == y:
             return x
         return self.value._apply("select", *(Value(self.value.graph, 1, self.value._plain(v)) for v in (self.a, self.b, x, y)))
-
-    def __bool__(self) -> bool:
-        raise TypeError("a recorded comparison has no value yet: use rigidgrad.scalars.select(condition, a, b) instead of if")
 
 
 def record(

@@ -265,10 +265,12 @@ def kernel_function(
     shared: frozenset[str] = frozenset(),
     places: Mapping[str, Sequence[int]] | None = None,
     registers: int = 0,
+    wide: frozenset[str] = frozenset(),
 ) -> str:
     """Straight-line code from the input vectors to where `results` takes them, each as soon as it is known.
 
     Where it is long and the CPU's `registers` are known, values that do not fit into them go to memory and back as planned here. Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `places`: where in memory the numbers of each input are, unless they follow each other.
+    Those named `wide` are float64 there, whatever the type of the code.
     """
     names = list(program.inputs)
     stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
@@ -306,6 +308,10 @@ def kernel_function(
         if name in shared and lanes.width > 1:
             place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
             return lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}"))
+        if name in wide:
+            double = lanes.of("double")
+            place = lanes.emit(f"getelementptr {double}, ptr %i{names.index(name)}, i64 {k}")
+            return lanes.emit(f"fptrunc {double} {lanes.emit(f'load {double}, ptr {place}, align 8')} to {lanes.vector}")
         place = lanes.emit(f"getelementptr {lanes.vector}, ptr %i{names.index(name)}, i64 {k}")
         return lanes.emit(f"load {lanes.vector}, ptr {place}, align {results.align}")
 
