@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,34 @@ DATA = Path(__file__).parent / "data"
 GAITS = ("walking", "trotting", "pacing", "bounding", "jumping")
 FILES = {"hyq": "hyq_description/robots/hyq_no_sensors.urdf", "anymal": "anymal_b_simple_description/robots/anymal.urdf"}
 _HUGE = 1e300  # stands for no bound
+
+
+@dataclass(frozen=True)
+class Gait:
+    """A gait of a robot, as Crocoddyl's example has it, or with some other arguments `command` and joints that start off the standing posture by `start`."""
+
+    robot: str
+    gait: str
+    command: dict[str, float] | None = None
+    start: tuple[float, ...] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.robot}, {self.gait}"
+
+    def as_data(self) -> dict[str, Any]:
+        return {"robot": self.robot, "gait": self.gait, "command": self.command, "start": self.start}
+
+
+def trots(robot: str, count: int) -> list[Gait]:
+    """Trots with steps of 5 to 25 cm, 5 to 15 cm high, from joints up to 0.03 rad off the standing posture."""
+    random = np.random.default_rng(0)
+    lengths, heights = random.uniform(0.05, 0.25, count).tolist(), random.uniform(0.05, 0.15, count).tolist()
+    starts = random.uniform(-0.03, 0.03, (count, 12)).tolist()
+    return [
+        Gait(robot, "trotting", {"stepLength": a, "stepHeight": b}, tuple(start))
+        for a, b, start in zip(lengths, heights, starts, strict=True)
+    ]
 
 
 def robot_of(name: str) -> rg.Robot:
