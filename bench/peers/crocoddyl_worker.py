@@ -120,6 +120,9 @@ class Server:
     def numbers(self, problem):
         return self.opened[problem].numbers()
 
+    def body(self, problem):
+        return self.opened[problem].body()
+
     def pieces(self, problem, method, repeats):
         return self.opened[problem].pieces(method, repeats)
 

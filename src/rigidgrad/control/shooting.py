@@ -52,8 +52,6 @@ class Forward:
         self.open = gaps or blocks > 1  # whether there may be defects
         if self.open:
             self.dx = np.zeros((1, steps + 1, s.ndx, W))  # of a whole step; other steps are parts of it
-            F = backward.expanded[0]
-            self._F = F if F.dtype == np.float64 else F.astype(float)  # the same array, or a copy that `run` renews
             self._consensus = self._bind_consensus()
 
     def _bind(self, part: int) -> list[Swept]:
@@ -95,6 +93,8 @@ class Forward:
 
     def _bind_consensus(self) -> Swept:
         steps = self.problem.steps
+        F = self.backward.expanded[0]
+        self._F = F if F.dtype == np.float64 else F.astype(np.float64)
         shared = {"F": self._F, "gains": self.backward.gains, "gap": self.gap, "h": self.h}
         inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
         alpha = np.ones((1, steps, 1, self.W))
@@ -108,7 +108,7 @@ class Forward:
     def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> np.ndarray:
         """Simulates; costs with penalties, (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
         if self.open:
-            if self._F is not self.backward.expanded[0]:
+            if self._F is not self.backward.expanded[0]:  # derivatives in single precision
                 self._F[:] = self.backward.expanded[0]
             self._consensus.run()
         if self.blocks > 1:
