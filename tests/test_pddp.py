@@ -71,12 +71,13 @@ def test_second_order_converges_quadratically():
     assert abs(second.cost - first.cost) < 1e-6 * first.cost
 
 
-def test_a_guess_of_states_is_made_feasible():
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_guess_of_states_is_made_feasible(dtype):
     q = np.linspace(P1_START[:7], P1_GOAL[:7], 64)
     x = np.c_[q, np.gradient(q, 0.5 / 63, axis=0)]
     robot = rg.load("iiwa14")
     problem = p1(guess=(x, np.array([robot.gravity_torque(a) for a in q[:-1]])))
-    solution = rg.solve(problem)
+    solution = rg.solve(problem, rg.PDDP(dtype=dtype))
     assert solution.converged and abs(solution.cost - OPTIMUM) < 1e-6 * OPTIMUM
     after, _ = problem.evaluate(solution.x, solution.u)
     np.testing.assert_allclose(after, solution.x[1:], rtol=0, atol=1e-9)
