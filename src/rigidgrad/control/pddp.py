@@ -333,7 +333,7 @@ class Run:
     def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
         """(the step size taken or None, the cost with it, the fall expected of a whole step)."""
         f, choice = self.forward, self.choice
-        if f.open:
+        if f.open and not f.closed:
             return self.search_merit(f.run(self.crew))
         tried = 0
         for upto in choice.turns:
