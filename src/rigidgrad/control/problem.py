@@ -80,7 +80,8 @@ class Aim(NamedTuple):
         squares: dict[str, float] = {}
         for r, unit, counts in zip(left, self.cost.units(system), self.weighted, strict=True):
             if counts:
-                squares[unit] = squares.get(unit, 0.0) + float(r) ** 2
+                kind = unit if unit in UNITS else ""
+                squares[kind] = squares.get(kind, 0.0) + float(r) ** 2
         return Remaining(*(math.sqrt(squares[unit]) if unit in squares else None for unit in UNITS))
 
 

@@ -87,16 +87,14 @@ class Barrier(Activation):
 
     def charge(self, k: int, r: Scalar) -> Charge:
         lower, upper = (float(b[k] if np.ndim(b) else b) for b in (self.lower, self.upper))
-        outside: Scalar = 0.0
-        beyond: Scalar = 0.0
-        one = 1.0 + 0.0 * r
+        one, none = 1.0 + 0.0 * r, 0.0 * r
+        outside, beyond = none, none
         if math.isfinite(upper):
             over = less(upper, r)
-            outside, beyond = select(over, sub(r, upper), 0.0 * r), select(over, one, 0.0 * r)
+            outside, beyond = select(over, sub(r, upper), none), select(over, one, none)
         if math.isfinite(lower):
             under = less(r, lower)
-            outside = select(under, sub(r, lower), outside if not isinstance(outside, float) else 0.0 * r)
-            beyond = select(under, one, beyond if not isinstance(beyond, float) else 0.0 * r)
+            outside, beyond = select(under, sub(r, lower), outside), select(under, one, beyond)
         return Charge(mul(0.5, mul(outside, outside)), outside, beyond)
 
     def __repr__(self) -> str:

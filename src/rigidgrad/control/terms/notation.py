@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rigidgrad.control.numeric_input import shape_of
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.schema import Key, matrix, number, numbers, only, own, table, table_of, text
 
@@ -46,6 +47,11 @@ def _of_both_halves(weight: Mapping[str, Any], robot: Robot, start: np.ndarray) 
     """Weights of positions and of velocities, one per number of a state's tangent."""
     halves = (weight["position"], weight["velocity"])
     return np.concatenate([np.broadcast_to(half, robot.nv) if np.ndim(half) == 0 else half for half in halves])
+
+
+def halves(weight: Any) -> Any:
+    """A weight of six numbers, three and three, as a pair, spread to all of them; others as they are."""
+    return np.repeat(weight, 3, axis=-1) if shape_of(weight)[-1:] == (2,) else weight
 
 
 POINT = numbers(3)
