@@ -10,7 +10,7 @@ from test_costs import assert_jacobian_is_exact, knot
 import rigidgrad as rg
 from rigidgrad.control.held import Held
 from rigidgrad.control.system import RobotSystem
-from rigidgrad.errors import InputError, UnknownNameError
+from rigidgrad.errors import InputError
 
 costs = rg.costs
 ALL_TYPES = ("revolute", "planar", "spherical", "helical", "floating", "prismatic")
@@ -148,7 +148,7 @@ def test_a_cone_is_left_where_the_tangential_force_exceeds_friction_times_the_no
 
 
 def test_the_centre_of_pressure_is_inside_exactly_where_no_row_is_positive(touching):
-    system, held, point, surface = touching
+    system, _, _, surface = touching
     cost = costs.CenterOfPressure(surface, (0.1, 0.05))
     x, _ = knot(system, 6)
     A = np.array(cost.matrix(system, x), float)

@@ -135,7 +135,7 @@ def save(solution: Solution, path: Path) -> Path:
     import numpy as np
 
     dt = solution.dt or 1.0
-    arrays: dict[str, Any] = {"x": solution.x, "u": solution.u, "gains": solution.gains, "t": dt * np.arange(len(solution.x))}
+    arrays: dict[str, Any] = {"x": solution.x, "u": solution.u, "gains": solution.gains, "t": solution.times}
     arrays |= solution.surroundings.arrays()  # drawn by `view`
     try:
         with path.open("wb") as file:

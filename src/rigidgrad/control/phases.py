@@ -34,12 +34,19 @@ class Phase:
     own unless given.
     """
 
+    costs: tuple[Cost, ...]
+    limits: Any
+
     def __init__(self, steps: int, contacts: Any = (), costs: Sequence[Cost] = (), limits: Any = None, dt: float | None = None):
         self.steps = whole_steps(steps)
         self.contacts = listed(contacts)
         self.costs = listed_costs(costs)
         self.limits = limits
         self.dt = None if dt is None else seconds(dt)
+
+    def with_terms(self, costs: Sequence[Cost], limits: Any) -> Phase:
+        """The same with other costs and limits."""
+        return Phase(self.steps, self.contacts, costs, limits, self.dt)
 
     def __repr__(self) -> str:
         return f"<Phase: {self.steps} steps, {_told(self.contacts)}>"
@@ -50,6 +57,9 @@ class Impact:
 
     steps = 1
     dt = 0.0
+    restitution: float
+    costs: tuple[Cost, ...]
+    limits: Any
 
     def __init__(self, contacts: Any, costs: Sequence[Cost] = (), restitution: float = 0.0, limits: Any = None):
         self.contacts = listed(contacts)
@@ -60,6 +70,10 @@ class Impact:
         self.costs = listed_costs(costs)
         self.restitution = float(restitution)
         self.limits = limits
+
+    def with_terms(self, costs: Sequence[Cost], limits: Any) -> Impact:
+        """The same with other costs and limits."""
+        return Impact(self.contacts, costs, self.restitution, limits)
 
     def __repr__(self) -> str:
         return f"<Impact: {_told(self.contacts)}>"

@@ -32,7 +32,7 @@ from rigidgrad.control.phases import (
 from rigidgrad.control.pickling import check_functions
 from rigidgrad.control.programs import shared_programs
 from rigidgrad.control.remaining import UNITS, Remaining
-from rigidgrad.control.solution import Solution
+from rigidgrad.control.solution import Solution, knot_times
 from rigidgrad.control.system import CustomSystem, RobotSystem, System, as_system
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.errors import InputError, unknown_name
@@ -103,6 +103,8 @@ class Problem:
     `costs` and `limits` say then holds for the whole motion besides, and `dt` for phases without their own. With contacts, the first guess is to stand at the start: states that stay, and the least forces that hold them.
     """
 
+    dt: float
+    asked_dt: float | None  # that of phases without their own
     corner: np.ndarray | float  # what roundings of penalties are measured by, (constraints,)
 
     def __init__(
@@ -167,15 +169,16 @@ class Problem:
 
     def _read_steps(self, dt: Any) -> None:
         """`h` (steps,), seconds of each step, 0 of an impact; `dt` is that of all, or of most of them."""
-        asked = None if dt is None else seconds(dt)
         if not self.phases:
-            self.dt = seconds(dt)
+            self.dt = self.asked_dt = seconds(dt)
             self.h = np.full(self.steps, self.dt)
             return
+        asked = None if dt is None else seconds(dt)
         missing = next((k for k, phase in enumerate(self.phases) if phase.dt is None), None)
         if asked is None and missing is not None:
             raise InputError(f"phase {missing} has no dt, nor has the problem: give dt=, the seconds of a step")
         self.h = np.concatenate([np.full(p.steps, asked if p.dt is None else p.dt) for p in self.phases])
+        self.asked_dt = asked
         lengths, counts = np.unique(self.h[self.h > 0], return_counts=True)
         self.dt = float(lengths[counts.argmax()])
 
@@ -187,7 +190,7 @@ class Problem:
     @property
     def times(self) -> np.ndarray:
         """Of all knots, in seconds from the start, (steps + 1,)."""
-        return np.concatenate([[0.0], np.cumsum(self.h)])
+        return knot_times(self.h)
 
     def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
         """Takes a new start, time step, first guess or parameters, and reads the numbers of costs and limits anew."""
@@ -202,10 +205,10 @@ class Problem:
                 if not np.allclose(unit, self.start[: self.system.nq], rtol=0, atol=1e-6):
                     raise InputError("start has a quaternion or (cos, sin) whose length is not 1; pass its q through robot.normalize")
         if dt is not None:
-            before, was = self.h, self.uniform
+            before, was = (self.h, self.dt, self.asked_dt), self.uniform
             self._read_steps(dt)
             if self.uniform != was:
-                self.h = before
+                self.h, self.dt, self.asked_dt = before
                 raise InputError("this dt makes steps differ that were alike, or the other way round: make another problem")
         self._read_terms()
         self.bounds = self._control_bounds()
@@ -383,7 +386,7 @@ class Problem:
             self.bare_system,
             self.start,
             None if self.phases else self.steps,
-            self.dt,
+            self.asked_dt,
             self.phases or None,
             self.integrator,
             self.parts[0].costs,
@@ -417,8 +420,8 @@ class Problem:
         self,
         start: Any = None,
         *,
-        targets: Mapping[int, Any] | None = None,
-        weights: Mapping[int, Any] | None = None,
+        targets: Mapping[Any, Any] | None = None,
+        weights: Mapping[Any, Any] | None = None,
         guess: Any = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> list[Problem]:
@@ -462,6 +465,7 @@ class Problem:
 
         self.parts = tuple(own(part) for part in self.parts)
         self.limits = self.parts[0].limits
+        self.phases = tuple(phase.with_terms(part.costs, part.limits) for phase, part in zip(self.phases, self.parts[1:], strict=True))
         self._take_places()
 
     def cost_at(self, index: Any) -> Cost:
@@ -655,7 +659,7 @@ def _restore(
     system: System,
     start: Any,
     steps: int | None,
-    dt: float,
+    dt: float | None,
     phases: Any,
     integrator: str,
     costs: Any,

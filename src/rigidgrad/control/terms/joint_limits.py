@@ -88,7 +88,8 @@ def _bounds(robot: RobotSystem) -> tuple[np.ndarray, np.ndarray]:
 
 def _limited(robot: RobotSystem) -> list[tuple[int, int]]:
     """Where numbers with a finite limit are in the state and in its tangent."""
-    finite = np.isfinite(_bounds(robot)).any(axis=0)
+    lower, upper = _bounds(robot)
+    finite = np.isfinite(lower) | np.isfinite(upper)
     joints = sorted((j for j in robot.model.joints if j.nq == 1 and not j.is_mimic), key=lambda j: j.q)
     places = [(j.q, j.v) for j in joints] + [(robot.nq + k, robot.nv + k) for k in range(robot.nv)]
     return [(i, k) for i, k in places if finite[i]]
