@@ -47,9 +47,9 @@ INSIDE = {
         {"augmented", "riccati"},
         {"problem"},
         {"solution"},
-        {"guess", "penalty", "programs", "surroundings"},
+        {"guess", "penalty", "phases", "programs", "surroundings"},
         {"costs", "curvature", "limits"},
-        {"integrators", "parameters", "terms"},
+        {"held", "integrators", "parameters", "terms"},
         {"__init__", "linear", "numeric_input", "options", "pickling", "remaining", "search", "system"},
     ],
     "targets": [

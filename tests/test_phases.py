@@ -77,7 +77,7 @@ def test_times_of_knots_follow_the_phases(solved):
     np.testing.assert_allclose(solution.times, expected, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(problem.times, solution.times)
     assert problem.dt == 0.01
-    assert "37 steps, 0.49 s, 1 impacts" in str(problem)
+    assert "37 steps, 0.49 s, 1 impact" in str(problem)
 
 
 def test_each_step_is_that_of_its_phase(robot, solved):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from rigidgrad.control.costs import Cost
 from rigidgrad.control.held import Held, Touch
 from rigidgrad.control.limits import Constraint, Limits, as_limits
 from rigidgrad.control.system import System
+from rigidgrad.control.terms.notation import CONTACTS
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Term
 from rigidgrad.errors import InputError
 from rigidgrad.model.contacts import constraints, listed
+from rigidgrad.schema import number, whole
 
 _MOST_STEPS = 10_000_000
 _LONGEST_STEP = 1e12  # seconds
@@ -37,7 +39,14 @@ class Phase:
     costs: tuple[Cost, ...]
     limits: Any
 
-    def __init__(self, steps: int, contacts: Any = (), costs: Sequence[Cost] = (), limits: Any = None, dt: float | None = None):
+    def __init__(
+        self,
+        steps: Annotated[int, whole(1, _MOST_STEPS), "how many"],
+        contacts: Annotated[Any, CONTACTS, "what holds meanwhile: names of frames, or tables of contacts"] = (),
+        costs: Sequence[Cost] = (),
+        limits: Any = None,
+        dt: Annotated[float | None, number(above=0), "seconds of a step; those of the task unless given"] = None,
+    ):
         self.steps = whole_steps(steps)
         self.contacts = listed(contacts)
         self.costs = listed_costs(costs)
@@ -61,7 +70,13 @@ class Impact:
     costs: tuple[Cost, ...]
     limits: Any
 
-    def __init__(self, contacts: Any, costs: Sequence[Cost] = (), restitution: float = 0.0, limits: Any = None):
+    def __init__(
+        self,
+        contacts: Annotated[Any, CONTACTS, "what lands: names of frames, or tables of contacts"],
+        costs: Sequence[Cost] = (),
+        restitution: Annotated[float, number(least=0, most=1), "from 0 (plastic) to 1 (elastic)"] = 0.0,
+        limits: Any = None,
+    ):
         self.contacts = listed(contacts)
         if not self.contacts:
             raise InputError("an impact needs contacts: the feet that land")

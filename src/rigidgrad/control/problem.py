@@ -286,12 +286,16 @@ class Problem:
         return states, np.clip(controls, *self.bounds)
 
     def __repr__(self) -> str:
-        return f"<Problem of {self.system.name!r}: {self._told_steps()}; {self.system.driven}>"
+        return f"<Problem of {self.system.name!r}: {self.told_steps}; {self.system.driven}>"
 
-    def _told_steps(self) -> str:
+    @property
+    def told_steps(self) -> str:
+        """How many steps there are, and how long they last, for people."""
         if self.uniform:
             return f"{self.steps} steps of {self.dt:g} s"
-        return f"{np.count_nonzero(self.h)} steps, {self.h.sum():g} s" + (f", {n} impacts" if (n := np.count_nonzero(self.h == 0)) else "")
+        return f"{np.count_nonzero(self.h)} steps, {self.h.sum():g} s" + (
+            f", {n} impact{'s' if n > 1 else ''}" if (n := np.count_nonzero(self.h == 0)) else ""
+        )
 
     def __str__(self) -> str:
         limits = ["Torque"] * self.programs.bounded + [c.label() for c in self.constraints]
@@ -306,7 +310,7 @@ class Problem:
             lines["phases"] = "; ".join(str(phase).strip("<>") for phase in self.phases)
         if isinstance(self.system, RobotSystem) and self.system.held is not None and self.system.held.redundant:
             lines["damped"] = "contacts are redundant: their forces are those that small, equal springs would share"
-        head = f"Problem of {self.system.name!r}: {self._told_steps()}, {self.integrator}"
+        head = f"Problem of {self.system.name!r}: {self.told_steps}, {self.integrator}"
         return "\n".join([head, *(f"  {key:<7} {text}" for key, text in lines.items())])
 
     def _read_inputs(self, parameters: Mapping[str, Any]) -> None:

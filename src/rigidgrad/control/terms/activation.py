@@ -11,7 +11,7 @@ import numpy as np
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError
 from rigidgrad.scalars import Scalar, add, div, less, mul, select, sqrt, sub
-from rigidgrad.schema import Key, number, required, table
+from rigidgrad.schema import Key, number, table
 from rigidgrad.schema import numbers as several
 
 
@@ -114,19 +114,17 @@ def _bounds(side: str, value: Any, absent: float) -> np.ndarray:
     return np.asarray(found, dtype=float)
 
 
-def _written(asked: dict[str, Any]) -> Activation:
+def _written(asked: dict[str, Any], robot: Any, start: Any) -> Activation:
     """As a task file has it."""
     chosen = {name: value for name, value in asked.items() if value is not None}
     if set(chosen) == {"huber"}:
         return Huber(chosen["huber"])
     if set(chosen) == {"smooth_absolute"}:
         return SmoothAbsolute(chosen["smooth_absolute"])
+    if not chosen or not set(chosen) <= {"lower", "upper"}:
+        raise InputError("an activation has one of these: huber, smooth_absolute, or lower and upper")
     return Barrier(chosen.get("lower"), chosen.get("upper"))
 
 
-_SIDE = Key(number() | several())
-ACTIVATION = (
-    table({"huber": required(number(least=0))}).then(_written)
-    | table({"smooth_absolute": required(number(least=0))}).then(_written)
-    | table({"lower": _SIDE, "upper": _SIDE}).then(_written)
-)
+_WIDTH, _SIDE = Key(number(above=0)), Key(number() | several())
+ACTIVATION = table({"huber": _WIDTH, "smooth_absolute": _WIDTH, "lower": _SIDE, "upper": _SIDE}).of_robot(_written)
