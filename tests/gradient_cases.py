@@ -28,8 +28,27 @@ def creature() -> rg.Robot:
     return builder.build(floating_base=True)
 
 
+def hopper() -> rg.Robot:
+    """A floating body with one leg: small, for functions that take long to compile."""
+    rng = np.random.default_rng(6)
+    builder = rg.Builder("hopper")
+    for name in ("trunk", "thumb"):
+        mass, com, inertia = random_inertia(rng)
+        builder.link(name, mass=mass, com=com, inertia=inertia)
+    builder.joint("leg", "continuous", "trunk", "thumb", xyz=rng.normal(size=3) * 0.2, rpy=rng.normal(size=3), axis=rng.normal(size=3))
+    return builder.build(floating_base=True)
+
+
 def inertias(robot: rg.Robot) -> np.ndarray:
     return np.array([[m, *h, *i] for m, h, i in robot.model.inertias])
+
+
+CONTACTS = [rg.Contact("thumb", offset=(0.1, 0.0, 0.2), gains=(30.0, 5.0), place=(0.1, 0.2, -0.3))]
+
+
+def joined(result) -> np.ndarray:
+    """Outputs in one vector."""
+    return np.concatenate(result[:2], -1)
 
 
 # name: its inputs, and the function of a robot and NumPy arrays
@@ -42,8 +61,11 @@ FUNCTIONS = {
     "minv": ("q", lambda r, q: r.minv(q)),
     "forward_kinematics": ("q", lambda r, q: r.forward_kinematics(q)["thumb"]),
     "center_of_mass": ("q", lambda r, q: r.center_of_mass(q)),
+    "contact_dynamics": ("q v a", lambda r, q, v, a: joined(r.contact_dynamics(q, v, a, CONTACTS))),
+    "impact": ("q v", lambda r, q, v: joined(r.impact(q, v, CONTACTS, 0.3))),
 }
-OPTIONS = {"forward_kinematics": ("thumb",)}
+OPTIONS = {"forward_kinematics": ("thumb",), "contact_dynamics": (CONTACTS,), "impact": (CONTACTS, 0.3)}
+HELD = ("contact_dynamics", "impact")
 
 
 def inputs_of(robot: rg.Robot, name: str, batch=(), seed: int = 0) -> list[np.ndarray]:

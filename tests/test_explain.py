@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 from functools import partial
 
@@ -37,7 +38,7 @@ def gauge(model, entry):
 def recorded(model, function, entry, **given):
     """Operations of the named algorithm in the named frames, recorded here."""
     algorithm = named(entry)
-    if "subtree" in algorithm.__name__:
+    if "gauge" in inspect.signature(algorithm).parameters:
         algorithm = partial(algorithm, gauge=gauge(model, entry))
     kernel = catalog.bind(model, function, formulation=algorithm, **given)
     return dict(fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate)).counts())

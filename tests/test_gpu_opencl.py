@@ -28,7 +28,7 @@ def states(robot, count):
     q, v, _ = robot.random(batch=count, seed=2)
     rng = np.random.default_rng(5)
     a, tau, dv = (rng.uniform(-1, 1, (count, robot.nv)) for _ in range(3))
-    return {"q": q, "v": v, "a": a, "tau": tau, "dv": dv, "minv": robot.minv(q), "q0": q, "q1": robot.integrate(q, dv)}
+    return {"q": q, "v": v, "a": a, "w": tau, "tau": tau, "dv": dv, "minv": robot.minv(q), "q0": q, "q1": robot.integrate(q, dv)}
 
 
 def both(robot, device, name, inputs):

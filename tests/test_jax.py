@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from gradient_cases import FUNCTIONS, OPTIONS, STEP, close, creature, inertias, inputs_of, numeric_jacobians
+from gradient_cases import FUNCTIONS, HELD, OPTIONS, STEP, close, creature, hopper, inertias, inputs_of, numeric_jacobians
 
 import rigidgrad as rg
 from rigidgrad.errors import InputError, RigidgradError, UnknownNameError
@@ -26,12 +26,24 @@ def robot():
     return creature()
 
 
+@pytest.fixture(scope="module")
+def robots(robot):
+    """By the name of a function."""
+    small = hopper()
+    return {name: small if name in HELD else robot for name in FUNCTIONS}
+
+
 def of(robot, name):
-    return lambda *inputs: getattr(rg.jax, name)(robot, *inputs, *OPTIONS.get(name, ()))
+    def function(*inputs):
+        result = getattr(rg.jax, name)(robot, *inputs, *OPTIONS.get(name, ()))
+        return jnp.concatenate(result, -1) if isinstance(result, tuple) else result
+
+    return function
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_values_and_derivatives(robot, name):
+def test_values_and_derivatives(robots, name):
+    robot = robots[name]
     inputs = inputs_of(robot, name)
     reference = FUNCTIONS[name][1]
     function = of(robot, name)
@@ -44,7 +56,8 @@ def test_values_and_derivatives(robot, name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_batches_jit_and_vmap_agree_to_the_bit(robot, name):
+def test_batches_jit_and_vmap_agree_to_the_bit(robots, name):
+    robot = robots[name]
     inputs = inputs_of(robot, name, (2, 3))
     expected = FUNCTIONS[name][1](robot, *inputs)
     function = of(robot, name)
@@ -125,6 +138,36 @@ def test_a_step_of_dynamics_differentiates_as_a_whole(robot):
     numpy = (robot.aba, robot.integrate, lambda q: robot.forward_kinematics(q)["thumb"])
     _, found = jax.jvp(lambda tau: thumb(ours, tau), (tau,), (direction,))
     close(found, slope(lambda tau: thumb(numpy, tau), tau, direction))
+
+
+def test_contacts_that_hold_in_part_and_restitution():
+    """A mask beside the state, under jit; gradients are those of the derivative functions, and finite differences by the restitution."""
+    arm = rg.load("iiwa14")
+    hand = rg.Contact("iiwa_link_7", gains=(20.0, 4.0), place=(0.4, 0.1, 0.5))
+    q, v, tau = inputs_of(arm, "contact_dynamics", (3,))
+    active = np.array([[1], [0], [1]])
+    found = jax.jit(lambda *x: rg.jax.contact_dynamics(arm, *x, hand, active=active))(q, v, tau)
+    expected = arm.contact_dynamics(q, v, tau, hand, active=active)
+    np.testing.assert_array_equal(found.a, expected.a)
+    np.testing.assert_array_equal(found.force, expected.force)
+    J = jax.vmap(jax.jacrev(lambda q, v, tau, on: rg.jax.contact_dynamics(arm, q, v, tau, hand, active=on), (0, 1, 2)))(q, v, tau, active)
+    d = arm.contact_dynamics_derivatives(q, v, tau, hand, active=active)
+    for ours, theirs in zip((*J.a, *J.force), d[:6], strict=True):
+        close(ours, theirs, 1e-12)
+    assert not jax.grad(lambda on: rg.jax.contact_dynamics(arm, q, v, tau, hand, active=on).a.sum())(active.astype(float)).any()
+    e, hit = np.array(0.4), rg.Contact("iiwa_link_7")
+    by_e = jax.jacfwd(lambda e: rg.jax.impact(arm, q, v, hit, e))(e)
+    for part in ("v", "impulse"):
+        ahead, behind = (getattr(arm.impact(q, v, hit, e + h), part) for h in (STEP, -STEP))
+        close(getattr(by_e, part), (ahead - behind) / (2 * STEP))
+    with pytest.raises(InputError, match="restitution"):
+        rg.jax.impact(arm, q, v, hit, 1.5)
+    with pytest.raises(UnknownNameError):
+        rg.jax.contact_dynamics(arm, q, v, tau, [rg.Contact("nowhere")])
+    single = [x.astype(np.float32) for x in (q, v, tau)]
+    with jax.enable_x64(False):
+        assert rg.jax.contact_dynamics(arm, *single, hand, active=active).force.dtype == jnp.float32
+        assert rg.jax.impact(arm, *single[:2], hit, 0.5).impulse.dtype == jnp.float32
 
 
 def test_single_precision_is_the_default():

@@ -264,3 +264,24 @@ def test_nvcc_takes_loops_without_warnings(tmp_path):
     command = [NVCC, "-cubin", "-arch", "sm_80", "-std=c++17", "-o", tmp_path / "x.cubin", tmp_path / "main.cu"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr[:2000]
+
+
+@needs_compiler
+def test_c_of_second_derivatives_by_a_loop(tmp_path, monkeypatch):
+    robot = rg.load("double_pendulum")
+    q, v, a = robot.random(batch=(5,), seed=0)
+    expected = robot.rnea_second_derivatives(q, v, a)
+    monkeypatch.setattr(formulation, "_TENSOR_LOOPS_FROM", 1)
+    name = "rnea_second_derivatives"
+    generate(robot, [name], out=tmp_path)
+    library = CLibrary(tmp_path, "double_pendulum", {name: source_of(robot.model, name)})
+    for batch in (False, True):
+        for x, y in zip(library.call(name, [q, v, a], batch=batch), expected, strict=True):
+            assert relative(x.reshape(y.shape), y) < 1e-13
+
+
+@pytest.mark.parametrize("loops_from", [1, 10**9])
+@pytest.mark.parametrize("target", TARGETS)
+def test_devices_compute_second_derivatives(tmp_path, monkeypatch, target, loops_from):
+    monkeypatch.setattr(formulation, "_TENSOR_LOOPS_FROM", loops_from)
+    on_device(rg.load("double_pendulum"), ["rnea_second_derivatives", "rnea_hessian"], tmp_path, target)

@@ -106,8 +106,8 @@ def test_c_has_the_bits_of_lanes(tmp_path, dtype):
             assert np.array_equal(x, y.reshape(x.shape)), batch
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_opencl_ends_each_state_by_itself(dtype):
+def on_opencl(k: Kernel, arrays, dtype):
+    """The outputs of a kernel for rows of its inputs, by the first OpenCL device; a test without one is skipped."""
     cl = pytest.importorskip("pyopencl", reason="pyopencl is not installed")
     try:
         device = next((d for p in cl.get_platforms() for d in p.get_devices()), None)
@@ -115,18 +115,24 @@ def test_opencl_ends_each_state_by_itself(dtype):
         device = None
     if device is None:
         pytest.skip("no OpenCL device")
-    k = conjugate_gradients(TOLERANCE[dtype])
-    A, b = (x.astype(dtype) for x in systems())
-    kernel, context = GpuKernel("cg", LoopFunction("cg", k)), cl.Context([device])
+    kernel, context = GpuKernel("f", LoopFunction("f", k)), cl.Context([device])
     program = cl.Program(context, kernel.source("opencl", dtype)).build(["-cl-opt-disable"])
     queue, flags = cl.CommandQueue(context), cl.mem_flags
-    inputs = [cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x) for x in (A, b)]
-    found = [np.full((len(A), *shape), 7.0, dtype) for shape in k.outputs.values()]
+    inputs = [cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=np.ascontiguousarray(x)) for x in arrays]
+    found = [np.full((len(arrays[0]), *shape), 7.0, dtype) for shape in k.outputs.values()]
     outputs = [cl.Buffer(context, flags.READ_WRITE, x.nbytes) for x in found]
-    work = cl.Buffer(context, flags.READ_WRITE, kernel.work * kernel.threads * A.itemsize)
-    getattr(program, kernel.entry)(queue, (kernel.threads,), (kernel.threads,), np.int32(len(A)), *inputs, *outputs, work)
+    work = cl.Buffer(context, flags.READ_WRITE, kernel.work * kernel.threads * arrays[0].itemsize)
+    getattr(program, kernel.entry)(queue, (kernel.threads,), (kernel.threads,), np.int32(len(arrays[0])), *inputs, *outputs, work)
     for x, buffer in zip(found, outputs, strict=True):
         cl.enqueue_copy(queue, x, buffer)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_opencl_ends_each_state_by_itself(dtype):
+    k = conjugate_gradients(TOLERANCE[dtype])
+    A, b = (x.astype(dtype) for x in systems())
+    found = on_opencl(k, [A, b], dtype)
     check(found, A, b, dtype)
     for x, y in zip(found, run(k, {"A": A, "b": b}, f"cg_{dtype}", dtype=dtype, width=4), strict=True):
         assert np.abs(x - y.reshape(x.shape)).max() <= 10 * np.finfo(dtype).eps * np.abs(y).max()

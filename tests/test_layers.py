@@ -19,7 +19,7 @@ LAYERS = [
     {"__init__"},
     {"play", "reproduce"},
     {"reports", "tasks"},
-    {"cluster", "fpga", "plants", "viewer"},
+    {"cluster", "fpga", "gaits", "plants", "viewer"},
     {"control", "codegen", "jax", "torch"},
     {"robot", "trees"},
     {"interop", "recorded"},

@@ -82,7 +82,7 @@ def build(robot, functions, folder, flags=()):
     return Library(folder, name, [*SAME_BITS, *VECTORS, *flags], {f: program_of(robot.model, f) for f in functions})
 
 
-IIWA = ["rnea", "aba", "crba", "rnea_derivatives", "aba_derivatives"]
+IIWA = ["rnea", "aba", "crba", "rnea_derivatives", "aba_derivatives", "rnea_hessian"]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ _LATER = {
     "Crew": ("rigidgrad.runtime.threads", "Crew"),
     "cluster": ("rigidgrad.cluster", None),
     "costs": ("rigidgrad.control.costs", None),
+    "gaits": ("rigidgrad.gaits", None),
     "interop": ("rigidgrad.interop", None),
     "jax": ("rigidgrad.jax", None),
     "math": ("rigidgrad.math", None),

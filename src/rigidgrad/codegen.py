@@ -27,7 +27,7 @@ TARGETS: dict[str, Callable[..., dict[str, str]]] = {
     "opencl": opencl_library.render,
     "verilog": verilog.render,
 }
-OPTIONS = ("frame", "expressed_in", "external", "contacts")
+OPTIONS = ("frame", "expressed_in", "external", "contacts", "actuation")
 
 # One function: its name, or its name and options as Robot's method of that name takes them; `external` is then a sequence of links.
 Request = str | tuple[str, Mapping[str, Any]]
@@ -65,7 +65,9 @@ def generate(
         key = "_".join([function, *(str(options[k]) for k in ("frame", "expressed_in") if k in options)])
         if key in programs:
             raise InputError(f"{key} is asked for twice")
-        options = {**options, "contacts": robot.constraint_set(function, options.get("contacts"))}
+        actuation = options.get("actuation", "joints")
+        options = {k: x for k, x in options.items() if k != "actuation"}
+        options["contacts"] = robot.constraint_set(function, options.get("contacts"), actuation=actuation)
         programs[key] = recorded(robot.model, function, **options)
         method = getattr(Robot, function, None)
         notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""

@@ -33,10 +33,12 @@ __all__ = [
     "aba",
     "bias",
     "center_of_mass",
+    "contact_dynamics",
     "crba",
     "difference",
     "forward_kinematics",
     "gravity_torque",
+    "impact",
     "integrate",
     "minv",
     "rnea",
@@ -54,12 +56,15 @@ class _Jax(Functions):
         dtype = jnp.promote_types(jnp.result_type(*arrays), jnp.result_type(float) if whole else jnp.float32)
         return [x.astype(dtype) for x in arrays]
 
+    def constant(self, x: Any, dtype: Any) -> Any:
+        return jax.lax.stop_gradient(jnp.asarray(x, dtype=dtype))
+
     def bind(self, function: Differentiable) -> Any:
         kernels = _Kernels(function)
 
         @jax.custom_jvp
         def value(*inputs: Any) -> Any:
-            return kernels(function.name, *inputs)[0]
+            return function.value(kernels, jnp, *inputs)
 
         @value.defjvp
         def rule(inputs: tuple, tangents: tuple) -> tuple[Any, Any]:
@@ -68,7 +73,7 @@ class _Jax(Functions):
 
             result = value(*inputs)
             change = jnp.zeros_like(result)
-            for J, tangent in zip(function.jacobians(call, jnp, *inputs), tangents, strict=True):
+            for J, tangent in zip(function.jacobians(call, jnp, *inputs), tangents, strict=False):  # the last inputs may have none
                 flat = tangent.reshape(*J.shape[:-2], J.shape[-1])
                 change += jnp.einsum("...ij,...j->...i", J, flat).reshape(result.shape)
             return result, change
@@ -98,7 +103,7 @@ class _Kernels:
         kernel, dtype = self._function.kernel(name, len(inputs)), np.dtype(inputs[0].dtype).name
         key = name, len(inputs), dtype
         if key not in self._names:
-            self._names[key] = _target(Job(self._function.model, name, frame=kernel.frame, parameters=kernel.parameters, dtype=dtype))
+            self._names[key] = _target(Job(self._function.model, **kernel.options, dtype=dtype))
         batch = inputs[0].shape[:-1]  # the first is always a vector
         outputs = tuple(jax.ShapeDtypeStruct(batch + shape, dtype) for shape in kernel.outputs.values())
         return tuple(jax.ffi.ffi_call(self._names[key], outputs, vmap_method="broadcast_all")(*inputs))
@@ -123,4 +128,5 @@ _functions = _Jax()
 rnea, aba, bias, gravity_torque = _functions.rnea, _functions.aba, _functions.bias, _functions.gravity_torque
 crba, minv = _functions.crba, _functions.minv
 forward_kinematics, center_of_mass = _functions.forward_kinematics, _functions.center_of_mass
+contact_dynamics, impact = _functions.contact_dynamics, _functions.impact
 integrate, difference = _functions.integrate, _functions.difference

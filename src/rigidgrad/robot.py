@@ -15,6 +15,7 @@ from rigidgrad.algorithms.results import (
     AbaDerivatives,
     ContactDynamics,
     ContactDynamicsDerivatives,
+    ContactInverseDynamics,
     Energy,
     FactoredGradient,
     FrameAccelerationDerivatives,
@@ -22,13 +23,14 @@ from rigidgrad.algorithms.results import (
     Impact,
     ImpactDerivatives,
     RneaDerivatives,
+    RneaSecondDerivatives,
 )
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
-from rigidgrad.model.contacts import ConstraintSet, Contact, Loop, constraints, listed
+from rigidgrad.model.contacts import Constraint, ConstraintSet, Contact, Loop, checked_restitution, constraints, grip, listed
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
@@ -45,6 +47,8 @@ GRAVITY = (0.0, 0.0, -9.81)
 
 _RESULTS: dict[str, Any] = {
     "rnea_derivatives": RneaDerivatives,
+    "rnea_second_derivatives": RneaSecondDerivatives,
+    "rnea_hessian": RneaSecondDerivatives,
     "aba_derivatives": AbaDerivatives,
     "aba_state_derivatives": partial(AbaDerivatives, dtau=None),
     "aba_derivatives_factored": FactoredGradient,
@@ -53,6 +57,7 @@ _RESULTS: dict[str, Any] = {
     "frame_acceleration_derivatives": FrameAccelerationDerivatives,
     "contact_dynamics": ContactDynamics,
     "contact_dynamics_derivatives": ContactDynamicsDerivatives,
+    "contact_inverse_dynamics": ContactInverseDynamics,
     "impact": Impact,
     "impact_derivatives": ImpactDerivatives,
 }
@@ -206,6 +211,17 @@ class Robot:
         """Gradient of rnea: `.dq`, `.dv`, `.da`, each (…, nv, nv); positions are varied in the tangent space."""
         return self._call("rnea_derivatives", (q, v, a), external=external, out=out, check=check, packed=packed)
 
+    def rnea_second_derivatives(self, q, v, a, *, external=None, out=None, check=False, packed=False) -> RneaSecondDerivatives[np.ndarray]:
+        """Second derivatives of rnea, each (…, nv, nv, nv), ∂²τ_i/∂·_j∂·_k at [i, j, k]: `.dqdq`, `.dvdv`, `.dqdv` (by q_j and v_k), `.dadq` = ∂M_ij/∂q_k.
+
+        Others are zero. `.dqdq` is the derivative along q_k of `rnea_derivatives(…).dq`: for the freedoms of one ball or floating joint it is not symmetric.
+        """
+        return self._call("rnea_second_derivatives", (q, v, a), external=external, out=out, check=check, packed=packed)
+
+    def rnea_hessian(self, q, v, a, w, *, external=None, out=None, check=False, packed=False) -> RneaSecondDerivatives[np.ndarray]:
+        """Second derivatives of wᵀ rnea(q, v, a) for constant weights w (…, nv), such as multipliers: Σ_i w_i times those of `rnea_second_derivatives`, each (…, nv, nv)."""
+        return self._call("rnea_hessian", (q, v, a, w), external=external, out=out, check=check, packed=packed)
+
     @overload
     def aba_derivatives(
         self, q, v, tau, *, external=None, out=None, check=False, packed=False, factored: Literal[False] = False, dtau: bool = True
@@ -258,15 +274,29 @@ class Robot:
         """Gradient of contact_dynamics: `.a_dq`, `.a_dv`, `.a_dtau` (…, nv, nv), `.force_dq`, `.force_dv`, `.force_dtau` (…, rows, nv)."""
         return self._with_contacts("contact_dynamics_derivatives", (q, v, tau), contacts, active, damped, external, out, check, packed)
 
+    def contact_inverse_dynamics(
+        self, q, v, a, contacts: Contacts, *, active=None, actuation: Any = "joints", external=None, out=None, check=False
+    ) -> ContactInverseDynamics[np.ndarray]:
+        """Joint forces and contact forces that realise the accelerations a with the least effort: `.tau` (…, nv), `.force` (…, rows), `.residual` (…, nv), `.converged` (…).
+
+        M a + c = tau + Jᵀ force + residual. Contact forces stay in the friction cones about their normals; moments of surfaces, and forces of loops, are free. The residual is the least that motors and contacts
+        cannot give; then ½|tau|² is the least. `actuation` says what is driven, as for `Problem`. Whether contacts stay in place under `a` is not asked. `active` as for contact_dynamics.
+        `.converged` is 1 where the conditions of optimality hold to the root of the rounding, 1.5e-8 in float64 and 3.5e-4 in float32, else 0.
+        """
+        found = listed(contacts)
+        held = self.constraint_set("contact_inverse_dynamics", found, active is not None, actuation=actuation)
+        inputs = (q, v, a) if active is None else (q, v, a, _like(q, active))
+        return self._call("contact_inverse_dynamics", inputs, external=external, out=out, check=check, contacts=held)
+
     def impact(self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False) -> Impact[np.ndarray]:
         """Velocities right after contacts take hold, `.v` (…, nv), and their `.impulse` (…, rows): the contacts leave with -restitution times their speed."""
-        return self._with_contacts("impact", (q, v, _restitution(restitution)), contacts, active, damped, None, out, check, False)
+        return self._with_contacts("impact", (q, v, checked_restitution(restitution)), contacts, active, damped, None, out, check, False)
 
     def impact_derivatives(
         self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False, packed=False
     ) -> ImpactDerivatives[np.ndarray]:
         """Gradient of impact: `.v_dq`, `.v_dv` (…, nv, nv), `.impulse_dq`, `.impulse_dv` (…, rows, nv)."""
-        inputs = (q, v, _restitution(restitution))
+        inputs = (q, v, checked_restitution(restitution))
         return self._with_contacts("impact_derivatives", inputs, contacts, active, damped, None, out, check, packed)
 
     def contact_jacobian(self, q, contacts: Contacts, *, out=None, check=False, packed=False):
@@ -387,6 +417,7 @@ class Robot:
         contacts: Contacts | None = None,
         masked: bool = False,
         damped: bool | None = None,
+        actuation: Any = "joints",
     ) -> Compiled:
         """A low-overhead callable for one function: `fast(q, v, tau, out=…)`, with `.counts`, `.llvm`, `.assembly`.
 
@@ -394,13 +425,14 @@ class Robot:
         inputs, one set a row: "inertia" (…, bodies, 10), "gravity" (…, 3), "armature" (…, nv). `external`: links whose wrenches are inputs.
         `width`: states evaluated at once (default: what the CPU's vectors hold). `factored` and `dtau` are those of `aba_derivatives`.
         `contacts`: for functions of contacts; inputs besides are "place:k" of each contact k with a position gain, and with `masked` "active" (…, contacts).
+        `actuation` is that of `contact_inverse_dynamics`.
         """
         if isinstance(function, str) and function == "forward_kinematics":
             function = "frame_placement"
         function = _gradient_name(function, factored, dtau)
         external, parameters = _names("external", external), _names("parameters", parameters)
         try:
-            held = self.constraint_set(function, contacts, masked, damped)
+            held = self.constraint_set(function, contacts, masked, damped, actuation)
             catalog.bind(self.model, function, external=external, frame=frame, expressed_in=expressed_in, contacts=held)
         except TypeError:  # something that cannot be looked up
             raise _not_names(function, external, frame, expressed_in) from None
@@ -504,7 +536,7 @@ class Robot:
         return self._call(name, inputs, external=external, out=out, check=check, packed=packed, contacts=held)
 
     def constraint_set(
-        self, function: str, contacts: Contacts | None, masked: bool = False, damped: bool | None = None
+        self, function: str, contacts: Contacts | None, masked: bool = False, damped: bool | None = None, actuation: Any = "joints"
     ) -> ConstraintSet | None:
         """What of contacts is compiled; None for functions that have none."""
         known = catalog.FUNCTIONS.get(function) if isinstance(function, str) else None
@@ -514,12 +546,19 @@ class Robot:
             return None
         if contacts is None:
             raise InputError(f"{function} needs contacts: a list of rg.Contact and rg.Loop")
-        held = ConstraintSet(constraints(self.model, contacts), masked)
+        found = listed(contacts)
+        held = ConstraintSet(constraints(self.model, found), masked)
+        if known.grips:
+            return held._replace(grip=grip(self.model, found, actuation))
         if damped is None and known.solves:
             damped = self._redundant.get(held)
             if damped is None:
                 damped = self._redundant[held] = self._is_redundant(held)
         return held._replace(redundant=bool(damped))
+
+    def jacobian_of(self, held: tuple[Constraint, ...], q: Any) -> Any:
+        """`contact_jacobian` of constraints as they are compiled."""
+        return self._call("contact_jacobian", (q,), contacts=ConstraintSet(held))
 
     def _is_redundant(self, held: ConstraintSet) -> bool:
         """Whether constraints depend on each other wherever the robot is: judged by the ranks of their Jacobian in a few random positions."""
@@ -566,17 +605,6 @@ def _like(q: Any, x: Any) -> Any:
     single = str(getattr(q, "dtype", "")).endswith("float32")
     plain = not hasattr(x, "dtype") or str(x.dtype).startswith(("bool", "int", "uint"))
     return np.asarray(x, np.float32) if single and plain else x
-
-
-def _restitution(restitution: Any) -> Any:
-    """Between 0, where contacts stay, and 1, where they leave as fast as they came."""
-    try:
-        numbers = np.asarray(restitution, float)
-    except (TypeError, ValueError):
-        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}") from None
-    if not ((numbers >= 0) & (numbers <= 1)).all():
-        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}")
-    return restitution
 
 
 def _gradient_name(function: str, factored: bool, dtau: bool) -> str:

@@ -340,6 +340,14 @@ class Inertia(NamedTuple):
         w, v = a
         return Force(add3(symmetric_times(self.I, w), cross3(self.h, v)), sub3(scale3(self.m, v), cross3(self.h, w)))
 
+    def rate(self, u: Motion) -> Inertia:
+        """u ×* I - I u×: how the inertia of a body changes that moves by u. Its mass does not."""
+        w, v = u
+        turned = tuple(cross3(w, row) for row in symmetric_matrix(self.I))
+        a, b = outer_inertia(self.h, v), outer_inertia(v, self.h)
+        rotational = tuple(add(add(turned[i][j], turned[j][i]), add(x, y)) for x, y, (i, j) in zip(a, b, _LOWER, strict=True))
+        return Inertia(0.0, add3(cross3(w, self.h), scale3(self.m, v)), rotational)
+
     def articulated(self) -> ArticulatedInertia:
         m = self.m
         return ArticulatedInertia(self.I, skew(self.h), (m, 0.0, m, 0.0, 0.0, m))

@@ -26,10 +26,12 @@ __all__ = [
     "aba",
     "bias",
     "center_of_mass",
+    "contact_dynamics",
     "crba",
     "difference",
     "forward_kinematics",
     "gravity_torque",
+    "impact",
     "integrate",
     "minv",
     "rnea",
@@ -43,6 +45,9 @@ class _Torch(Functions):
         tensors = [torch.as_tensor(x) for x in inputs]
         dtype = torch.float32 if all(x.dtype == torch.float32 for x in tensors) else torch.float64
         return [x.to(dtype) for x in tensors]
+
+    def constant(self, x: Any, dtype: Any) -> Any:
+        return torch.as_tensor(x, dtype=dtype).detach()
 
     def bind(self, function: Differentiable) -> Any:
         return partial(_Value.apply, _Bound(function))
@@ -59,12 +64,12 @@ class _Bound:
         key = name, len(inputs)
         if key not in self._compiled:
             kernel = self.function.kernel(*key)
-            self._compiled[key] = Compiled(Job(self.function.model, name, frame=kernel.frame, parameters=kernel.parameters))
+            self._compiled[key] = Compiled(Job(self.function.model, **kernel.options))
         result = self._compiled[key](*(x.detach() for x in inputs))
         return result if isinstance(result, tuple) else (result,)
 
     def value(self, *inputs: Any) -> Any:
-        return self.call(self.function.name, *inputs)[0]
+        return self.function.value(self.call, torch, *inputs)
 
     def jacobians(self, *inputs: Any) -> tuple[Any, ...]:
         return self.function.jacobians(self.call, torch, *inputs)
@@ -95,12 +100,13 @@ class _Value(_Function):
         inputs = ctx.saved_tensors
         jacobians = _Jacobians.apply(ctx.bound, *inputs)
         row = gradient.reshape(*jacobians[0].shape[:-2], 1, jacobians[0].shape[-2])
-        return None, *((row @ J).reshape(x.shape) for J, x in zip(jacobians, inputs, strict=True))
+        found = [(row @ J).reshape(x.shape) for J, x in zip(jacobians, inputs, strict=False)]
+        return None, *found, *[None] * (len(inputs) - len(found))  # the last inputs may have none
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
         change: Any = 0.0
-        for J, tangent in zip(_Jacobians.apply(ctx.bound, *ctx.saved_tensors), tangents, strict=True):
+        for J, tangent in zip(_Jacobians.apply(ctx.bound, *ctx.saved_tensors), tangents, strict=False):
             if tangent is not None:
                 change = change + J @ tangent.reshape(*J.shape[:-2], J.shape[-1], 1)
         return change.reshape(ctx.shape)
@@ -135,4 +141,5 @@ _functions = _Torch()
 rnea, aba, bias, gravity_torque = _functions.rnea, _functions.aba, _functions.bias, _functions.gravity_torque
 crba, minv = _functions.crba, _functions.minv
 forward_kinematics, center_of_mass = _functions.forward_kinematics, _functions.center_of_mass
+contact_dynamics, impact = _functions.contact_dynamics, _functions.impact
 integrate, difference = _functions.integrate, _functions.difference

@@ -14,6 +14,8 @@ from rigidgrad.algorithms import kinematics, manifold
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.fast import contact_dynamics as contact
 from rigidgrad.algorithms.fast.constraint_rows import Inputs
+from rigidgrad.algorithms.fast.contact_inverse_dynamics import contact_inverse_dynamics
+from rigidgrad.algorithms.fast.second_gradient import rnea_hessian, rnea_second_derivatives
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.algorithms.textbook import frame_acceleration, momentum
 from rigidgrad.algorithms.textbook.aba import aba
@@ -44,6 +46,7 @@ class Function:
     expressed_in: bool = False
     contacts: bool = False
     solves: bool = False  # forces of contacts, so that redundant ones are damped
+    grips: bool = False  # chooses forces of contacts within their cones
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,10 @@ FUNCTIONS: dict[str, Function] = {
     "crba": Function(crba, {"q": _Q}, {"M": _MATRIX}),
     "minv": Function(minv, {"q": _Q}, {"minv": _MATRIX}),
     "rnea_derivatives": Function(rnea_derivatives, _QVA, {"dq": _MATRIX, "dv": _MATRIX, "da": _MATRIX}, external=True),
+    "rnea_second_derivatives": Function(
+        rnea_second_derivatives, _QVA, dict.fromkeys(("dqdq", "dvdv", "dqdv", "dadq"), ("nv", "nv", "nv")), external=True
+    ),
+    "rnea_hessian": Function(rnea_hessian, {**_QVA, "w": _V}, dict.fromkeys(("dqdq", "dvdv", "dqdv", "dadq"), _MATRIX), external=True),
     "aba_derivatives": Function(aba_derivatives, _QVT, {"dq": _MATRIX, "dv": _MATRIX, "dtau": _MATRIX}, external=True),
     "aba_state_derivatives": Function(aba_state_derivatives, _QVT, {"dq": _MATRIX, "dv": _MATRIX}, external=True),
     "aba_derivatives_factored": Function(aba_derivatives_factored, _QVT, {"W": _MATRIX, "Z_dq": _MATRIX, "Z_dv": _MATRIX}, external=True),
@@ -108,6 +115,14 @@ FUNCTIONS: dict[str, Function] = {
         },
         external=True,
         **_FORCED,
+    ),
+    "contact_inverse_dynamics": Function(
+        contact_inverse_dynamics,
+        _QVA,
+        {"tau": _V, "force": _ROWS, "residual": _V, "converged": ()},
+        external=True,
+        contacts=True,
+        grips=True,
     ),
     "impact": Function(contact.impact, _QVE, {"v": _V, "impulse": _ROWS}, **_FORCED),
     "impact_derivatives": Function(
@@ -181,6 +196,8 @@ def bind(
             arguments.append(Inputs(held.constraints, places, values["active"] if held.masked else None))
             if function.solves:
                 options["redundant"] = held.redundant
+            if function.grips:
+                options["grip"] = held.grip
         if frames:
             wrenches: dict[int, Force] = {}
             for f in frames:

@@ -13,6 +13,15 @@ class RneaDerivatives(NamedTuple, Generic[Value]):
     da: Value
 
 
+class RneaSecondDerivatives(NamedTuple, Generic[Value]):
+    """∂²τ_i/∂·_j∂·_k at [i, j, k], or Σ w_i ∂²τ_i/∂·_j∂·_k at [j, k]: dqdv is by q_j and v_k, dadq by a_j and q_k; dqdq is the derivative by q_k of that by q_j."""
+
+    dqdq: Value
+    dvdv: Value
+    dqdv: Value
+    dadq: Value
+
+
 class AbaDerivatives(NamedTuple, Generic[Value]):
     dq: Value
     dv: Value
@@ -64,6 +73,15 @@ class ImpactDerivatives(NamedTuple, Generic[Value]):
     impulse_dq: Value
     impulse_dv: Value
     damping: str | None = None
+
+
+class ContactInverseDynamics(NamedTuple, Generic[Value]):
+    """Joint forces, contact forces as in `ContactDynamics`, the generalised forces that are missing, and 1 where these are optimal, else 0."""
+
+    tau: Value
+    force: Value
+    residual: Value
+    converged: Value
 
 
 class FrameAccelerationDerivatives(NamedTuple, Generic[Value]):

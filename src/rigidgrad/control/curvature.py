@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.integrators import is_structured, step
 from rigidgrad.control.system import RobotSystem, System
@@ -33,26 +32,25 @@ def _of_acceleration(system: RobotSystem, x: Vector, u: Vector, w: Vector) -> Ma
     n = system.nv
     q, v = system.split(x)
     a, a_q, a_v, a_u = system.acceleration_gradient(q, v, u)
-    mu = system.weigh_acceleration(q, w)
-
-    def weighted(p: dict[str, Any]) -> tuple:
-        y, own = p["y"], system.given(p["inputs"])
-        force = newton_euler(own.lean, y[:n], y[n : 2 * n], y[2 * n :], own.external)
-        return (total(map(mul, p["mu"], force)),)
-
-    first = differentiate(record({"y": (3 * n,), "mu": (n,), "inputs": (system.inputs,)}, {"e": ()}, weighted), inputs=["y"])
-    (H,) = differentiate(first, inputs=["y"]).interpret({"y": (*q, *v, *a), "mu": mu, "inputs": system.given_inputs})
+    H = system.force_hessian(q, v, a, system.weigh_acceleration(q, w))
     size = 2 * n + system.nu
     by_z = [(*a_q[i], *a_v[i], *a_u[i]) for i in range(n)]
-    # of (q, v, a) only the last depends on all of z, and a enters inverse dynamics linearly
-    mixed = [[total(mul(H[r][2 * n + i], by_z[i][c]) for i in range(n)) for c in range(size)] if r < 2 * n else None for r in range(size)]
+    # of (q, v, a) only the last depends on all of z; it enters inverse dynamics linearly, and does not meet v there
+    mixed = [[total(mul(H.dadq[i][r], by_z[i][c]) for i in range(n)) for c in range(size)] for r in range(n)]
+
+    def own(r: int, c: int) -> Scalar:
+        """Of (q, v) alone."""
+        if max(r, c) >= 2 * n:
+            return 0.0
+        if r >= n:
+            return H.dvdv[r - n][c - n] if c >= n else H.dqdv[c][r - n]
+        return H.dqdv[r][c - n] if c >= n else H.dqdq[r][c]
+
     rows = []
     for r in range(size):
         row = []
         for c in range(size):
-            parts = [H[r][c] if r < 2 * n and c < 2 * n else 0.0]
-            parts += [m[k] for m, k in ((mixed[r], c), (mixed[c], r)) if m is not None]
-            row.append(neg(total(parts)))
+            row.append(neg(total([own(r, c), *(mixed[x][y] for x, y in ((r, c), (c, r)) if x < n)])))
         rows.append(tuple(row))
     return tuple(rows)
 

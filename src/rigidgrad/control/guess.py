@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.fast.constraint_rows import Inputs
-from rigidgrad.algorithms.fast.contact_dynamics import contact_jacobian
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.control.costs import Cost, Reach, State
 from rigidgrad.control.system import RobotSystem, System
@@ -48,21 +46,26 @@ def hold(system: System, start: np.ndarray, steps: int) -> np.ndarray:
 
 def stand(system: System, start: np.ndarray, steps: int) -> Guess:
     """States that stay at the start, and at each knot the least controls and contact forces that come nearest to holding it there; in impacts none."""
-    assert isinstance(system, RobotSystem) and system.touching is not None
+    assert isinstance(system, RobotSystem) and system.touching is not None and system.touching.active is not None
     q, still = np.tile(start[: system.nq], (steps, 1)), np.zeros((steps, system.nv))
     pull = _joint_forces(system, q, still, still)
-    J = np.array(contact_jacobian(system.lean, tuple(start[: system.nq].tolist()), Inputs(system.touching.constraints)), dtype=float)
-    B = np.eye(system.nv) if system.actuation is None else np.array(system.actuation)
-    rows = [c.rows for c in system.touching.constraints]
-    assert system.touching.active is not None
     active = np.stack([np.broadcast_to(a, steps) for a in system.touching.active], axis=1)
     flow = np.broadcast_to(system.touching.flow, steps)
     controls = np.zeros((steps, system.nu))
     for held in np.unique(active, axis=0):
         knots = (active == held).all(axis=1) & (flow == 1.0)
-        together = np.concatenate([B.T, J * np.repeat(held, rows)[:, None]])
-        controls[knots] = (pull[knots] @ np.linalg.pinv(together))[:, : system.nu]
+        controls[knots] = standing(system, start[: system.nq], pull[knots], held)
     return Guess(np.tile(start, (steps + 1, 1)), controls)
+
+
+def standing(system: System, q: np.ndarray, pull: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """The controls (…, nu) of the least controls and contact forces that come nearest to joint forces (…, nv), at positions q (nq,), with the contacts that are `active`."""
+    assert isinstance(system, RobotSystem) and system.held is not None
+    held = system.held.constraints
+    J = system.robot.jacobian_of(held, q)
+    B = np.eye(system.nv) if system.actuation is None else np.array(system.actuation)
+    together = np.concatenate([B.T, J * np.repeat(active, [c.rows for c in held])[:, None]])
+    return (pull @ np.linalg.pinv(together))[..., : system.nu]
 
 
 def line(system: System, start: np.ndarray, goal: np.ndarray, steps: int, dt: float) -> Guess:

@@ -49,8 +49,8 @@ class Phase:
     ):
         self.steps = whole_steps(steps)
         self.contacts = listed(contacts)
-        self.costs = listed_costs(costs)
-        self.limits = limits
+        self.costs: tuple[Cost, ...] = listed_costs(costs)
+        self.limits: Any = limits
         self.dt = None if dt is None else seconds(dt)
 
     def with_terms(self, costs: Sequence[Cost], limits: Any) -> Phase:
@@ -82,9 +82,9 @@ class Impact:
             raise InputError("an impact needs contacts: the feet that land")
         if isinstance(restitution, bool) or not isinstance(restitution, Real) or not 0 <= restitution <= 1:
             raise InputError(f"restitution is a number from 0 (plastic) to 1 (elastic), not {restitution!r}")
-        self.costs = listed_costs(costs)
+        self.costs: tuple[Cost, ...] = listed_costs(costs)
         self.restitution = float(restitution)
-        self.limits = limits
+        self.limits: Any = limits
 
     def with_terms(self, costs: Sequence[Cost], limits: Any) -> Impact:
         """The same with other costs and limits."""

@@ -16,8 +16,10 @@ from rigidgrad.algorithms.fast.constraint_rows import Inputs
 from rigidgrad.algorithms.fast.contact_dynamics import contact_dynamics, contact_gradient
 from rigidgrad.algorithms.fast.factored import solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge
+from rigidgrad.algorithms.fast.second_gradient import rnea_hessian
 from rigidgrad.algorithms.fast.subtree_gradient import forward_gradient
 from rigidgrad.algorithms.joints import External, Matrix, Vector
+from rigidgrad.algorithms.results import RneaSecondDerivatives
 from rigidgrad.errors import InputError, RigidgradError
 from rigidgrad.model.actuation import actuation_matrix, actuators_of, own_actuators, undriven
 from rigidgrad.model.canonical import canonical
@@ -238,6 +240,10 @@ class RobotSystem(System):
         """M⁻¹ w."""
         still = dataclasses.replace(self.lean, gravity=(0.0, 0.0, 0.0))
         return solved_dynamics(still, q, (0.0,) * self.nv, w)
+
+    def force_hessian(self, q: Vector, v: Vector, a: Vector, w: Vector) -> RneaSecondDerivatives[Matrix]:
+        """Second derivatives of wᵀ ID(q, v, a)."""
+        return rnea_hessian(self.lean, q, v, a, w, self.external, gauge=self._gauge)
 
     def split(self, x: Vector) -> tuple[Vector, Vector]:
         return tuple(x[: self.nq]), tuple(x[self.nq :])

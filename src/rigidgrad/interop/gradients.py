@@ -1,7 +1,7 @@
 """How our functions are differentiated in JAX and PyTorch, written once for both: Jacobians by every input, from the analytical derivatives.
 
 A rule gets `call(name, *inputs)`, which evaluates a compiled function, and `xp`, which is `jax.numpy` or `torch`. Inputs and outputs count as vectors: a Jacobian
-is (…, numbers of the output, numbers of the input). Our derivatives by a position are in the tangent space; with δ = G(q) q̇, J G(q) is that by its coordinates. G takes
+is (…, numbers of the output, numbers of the input). Several outputs are one after the other in one vector. Our derivatives by a position are in the tangent space; with δ = G(q) q̇, J G(q) is that by its coordinates. G takes
 no notice of a change in a quaternion's length: the derivative is that of f(normalize(q)).
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from rigidgrad.algorithms import catalog
 from rigidgrad.errors import InputError
+from rigidgrad.model.contacts import ConstraintSet
 from rigidgrad.model.joints import JointType
 from rigidgrad.model.model import Model
 
@@ -26,7 +27,10 @@ _CROSS = np.zeros((3, 3, 3))  # (a × b)_i = Σ CROSS_ijk a_j b_k
 for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
     _CROSS[_i, _j, _k], _CROSS[_i, _k, _j] = 1.0, -1.0
 
-SECOND = "second derivatives of rigidgrad's functions are not available; differentiate once, or take finite differences of the gradient"
+SECOND = (
+    "second derivatives of rigidgrad's functions are not available in JAX and PyTorch; differentiate once, or take finite differences of the gradient; "
+    "those of inverse dynamics are robot.rnea_second_derivatives and robot.rnea_hessian"
+)
 
 
 @dataclass(frozen=True)
@@ -36,29 +40,41 @@ class Kernel:
     name: str
     frame: str | None
     parameters: tuple[str, ...]
+    contacts: ConstraintSet | None
     inputs: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the job that compiles it."""
+        return {"name": self.name, "frame": self.frame, "parameters": self.parameters, "contacts": self.contacts}
+
 
 class Differentiable:
-    """A function of a model, with its frame where it has one."""
+    """A function of a model, with its frame or contacts where it has them."""
 
-    def __init__(self, model: Model, name: str, frame: str | None = None):
-        self.model, self.name, self.frame = model, name, frame
+    def __init__(self, model: Model, name: str, frame: str | None = None, contacts: ConstraintSet | None = None):
+        self.model, self.name, self.frame, self.contacts = model, name, frame, contacts
         self._kernels: dict[tuple[str, int], Kernel] = {}
 
     def kernel(self, name: str, inputs: int) -> Kernel:
         """What `call(name, …)` calls: with one input more than the function has, the inertias of all bodies (bodies, 10) are its last."""
         if (name, inputs) not in self._kernels:
             frame = self.frame if catalog.FUNCTIONS[name].frame else None
-            bound = catalog.bind(self.model, name, frame=frame)
+            contacts = self.contacts if catalog.FUNCTIONS[name].contacts else None
+            bound = catalog.bind(self.model, name, frame=frame, contacts=contacts)
             more = ("inertia",) if inputs > len(bound.inputs) else ()
             shapes = {**bound.inputs, **{parameter: (len(self.model.joints), 10) for parameter in more}}
-            self._kernels[name, inputs] = Kernel(name, frame, more, shapes, bound.outputs)
+            self._kernels[name, inputs] = Kernel(name, frame, more, contacts, shapes, bound.outputs)
         return self._kernels[name, inputs]
 
+    def value(self, call: Call, xp: Any, *inputs: Any) -> Any:
+        """The output; several of them, which are vectors then, one after the other."""
+        results = call(self.name, *inputs)
+        return results[0] if len(results) == 1 else xp.concatenate(results, -1)
+
     def jacobians(self, call: Call, xp: Any, *inputs: Any) -> tuple[Any, ...]:
-        """By every input, (…, numbers of the output, numbers of the input)."""
+        """By every input, (…, numbers of the output, numbers of the input); none by the last ones, where contacts belong and whether they hold."""
         by_q, *others = _RULES[self.name](self.model, call, xp, *inputs)
         return _by_coordinates(xp, self.model, inputs[0], by_q), *others
 
@@ -135,6 +151,19 @@ def _center_of_mass(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
     return call("center_of_mass_jacobian", q)
 
 
+def _contact_dynamics(model: Model, call: Call, xp: Any, *inputs: Any) -> Sequence[Any]:
+    *of_a, f_dq, f_dv, f_dtau = call("contact_dynamics_derivatives", *inputs)
+    return [xp.concatenate(parts, -2) for parts in zip(of_a, (f_dq, f_dv, f_dtau), strict=True)]
+
+
+def _impact(model: Model, call: Call, xp: Any, q: Any, v: Any, restitution: Any, *held: Any) -> Sequence[Any]:
+    v_dq, v_dv, impulse_dq, impulse_dv = call("impact_derivatives", q, v, restitution, *held)
+    # the impulse, and with it the jump of v, is proportional to 1 + restitution
+    after, impulse = call("impact", q, v, restitution, *held)
+    by_restitution = xp.concatenate([after - v, impulse], -1) / (1 + restitution[..., None])
+    return xp.concatenate([v_dq, impulse_dq], -2), xp.concatenate([v_dv, impulse_dv], -2), by_restitution[..., None]
+
+
 _RULES: dict[str, Callable[..., Sequence[Any]]] = {
     "rnea": _rnea,
     "aba": _aba,
@@ -144,6 +173,8 @@ _RULES: dict[str, Callable[..., Sequence[Any]]] = {
     "minv": _minv,
     "frame_placement": _forward_kinematics,
     "center_of_mass": _center_of_mass,
+    "contact_dynamics": _contact_dynamics,
+    "impact": _impact,
 }
 
 

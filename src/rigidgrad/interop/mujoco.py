@@ -6,6 +6,7 @@ parts of a joint are called `name:0`, `name:1`, …
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,14 +44,15 @@ def check(model: Model) -> None:
             )
 
 
-def build(model: Model, *, limits: bool) -> Any:
-    """An MjModel with bodies, joints and armature; inertias are yet to be set. Velocities are laid out as ours."""
+def build(model: Model, *, limits: bool, furnish: Callable[[Any, list[Any]], None] | None = None) -> Any:
+    """An MjModel with bodies, joints and armature; inertias are yet to be set. Velocities are laid out as ours. `furnish(spec, bodies)` adds what touches."""
     mujoco = library()
     spec = mujoco.MjSpec()
     spec.modelname = model.name
     spec.compiler.degree = False
     spec.option.gravity = model.gravity
-    spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+    if furnish is None:
+        spec.option.disableflags = int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
     bodies: list[Any] = []
     for i, joint in enumerate(model.joints):
         parent, placement = model.parents[i], model.placements[i]
@@ -67,6 +69,8 @@ def build(model: Model, *, limits: bool) -> Any:
         else:
             _add_joints(mujoco, body, joint, limits)
         bodies.append(body)
+    if furnish is not None:
+        furnish(spec, bodies)
     built = spec.compile()
     built.dof_armature[:] = model.armature
     return built

@@ -56,6 +56,24 @@ def actuation_matrix(model: Model, actuators: Sequence[Actuator]) -> tuple[tuple
     return tuple(tuple(row) for row in matrix.tolist())
 
 
+def driven_directions(model: Model, actuators: Sequence[Actuator]) -> tuple[tuple[tuple[float, ...], ...], ...]:
+    """Orthonormal rows: directions of joint forces that controls can give, and those that they cannot. Both are unit vectors unless controls couple joints."""
+    B = np.array(actuation_matrix(model, actuators)).reshape(model.nv, -1)
+    touched = B.any(axis=1)
+    unit = np.eye(model.nv)
+    left, size, _ = np.linalg.svd(B[touched])
+    rank = int(np.sum(size > 1e-12 * max(size, default=0.0)))
+    if rank == touched.sum():
+        return _lines(unit[touched]), _lines(unit[~touched])
+    turned = np.zeros((len(left), model.nv))
+    turned[:, touched] = left.T
+    return _lines(turned[:rank]), _lines(np.concatenate([unit[~touched], turned[rank:]]))
+
+
+def _lines(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in matrix.tolist())
+
+
 def undriven(model: Model, actuators: Sequence[Actuator]) -> tuple[Joint, ...]:
     """The joints that no control acts on."""
     driven = {name for a in actuators for name, forces in a.forces if any(forces)}

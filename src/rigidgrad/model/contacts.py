@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rigidgrad.errors import InputError
+from rigidgrad.model.actuation import actuators_of, driven_directions
 from rigidgrad.model.model import WORLD, Model
 
 KINDS = ("point", "surface")
@@ -26,12 +29,24 @@ class Constraint(NamedTuple):
     placed: bool  # where it is held is an input
 
 
+Lines = tuple[tuple[float, ...], ...]
+
+
+class Grip(NamedTuple):
+    """What can be done about forces: the friction and normal of each constraint, None for loops, which give any force; and orthonormal directions that motors drive, and those that none does."""
+
+    cones: tuple[tuple[float, tuple[float, ...]] | None, ...]
+    driven: Lines
+    undriven: Lines
+
+
 class ConstraintSet(NamedTuple):
-    """The constraints of a compiled function. `masked`: which of them hold is an input; `redundant`: they share forces, and are damped."""
+    """The constraints of a compiled function. `masked`: which of them hold is an input; `redundant`: they share forces, and are damped; `grip`: for functions that choose forces."""
 
     constraints: tuple[Constraint, ...] = ()
     masked: bool = False
     redundant: bool = False
+    grip: Grip | None = None
 
     @property
     def rows(self) -> int:
@@ -116,6 +131,12 @@ def constraints(model: Model, contacts: Iterable[Contact | Loop] | Contact | Loo
     return check(model, tuple(c.constraint for c in listed(contacts)))
 
 
+def grip(model: Model, contacts: Iterable[Contact | Loop], actuation: Any) -> Grip:
+    """What contacts and motors can do; `actuation` in any notation of `model.actuation`."""
+    cones = tuple((float(c.friction), tuple(c.normal)) if isinstance(c, Contact) else None for c in contacts)
+    return Grip(cones, *driven_directions(model, actuators_of(model, actuation)))
+
+
 def listed(contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Contact | Loop, ...]:
     found = (contacts,) if isinstance(contacts, Contact | Loop) else contacts
     if isinstance(found, str) or not isinstance(found, Iterable):
@@ -129,6 +150,17 @@ def listed(contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Contact
                 else f"contacts has rg.Contact and rg.Loop, not {c!r}"
             )
     return found
+
+
+def checked_restitution(restitution: Any) -> Any:
+    """Between 0, where contacts stay, and 1, where they leave as fast as they came."""
+    try:
+        numbers = np.asarray(restitution, float)
+    except (TypeError, ValueError):
+        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}") from None
+    if not ((numbers >= 0) & (numbers <= 1)).all():
+        raise InputError(f"restitution is a number from 0 to 1, not {restitution!r}")
+    return restitution
 
 
 def check(model: Model, found: tuple[Constraint, ...]) -> tuple[Constraint, ...]:

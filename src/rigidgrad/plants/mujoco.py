@@ -1,4 +1,4 @@
-"""MuJoCo as a plant: the same robot in another engine, built body by body from our Model, without shapes, contacts or joint limits.
+"""MuJoCo as a plant: the same robot in another engine, built body by body from our Model, without joint limits, and without shapes or contacts but those of a `Ground`.
 
 MuJoCo's velocities are ours (`interop.mujoco`), but for linear ones of floating and planar joints: ours are along the moving body's axes, MuJoCo's along its parent's.
 """
@@ -16,6 +16,7 @@ from rigidgrad.model.joints import JointType
 from rigidgrad.model.joints.joint_type import PAIR, QUATERNION
 from rigidgrad.model.mjcf import library
 from rigidgrad.model.model import Model
+from rigidgrad.plants.ground import Ground
 from rigidgrad.plants.mismatch import Loaded, Resistance
 from rigidgrad.plants.plant import Plant
 from rigidgrad.rotations import rotation_from_quaternion
@@ -59,12 +60,16 @@ class Free(NamedTuple):
 class MuJoCo(Plant):
     """A robot simulated by MuJoCo; options as for Simulator, `integrator` one of "euler", "rk4", "implicit", "implicitfast".
 
+    With a `ground` (`rg.plants.Ground`) its feet touch that; without, nothing touches anything.
+
     Friction is MuJoCo's joint damping, which all its integrators but rk4 take implicitly; dry friction is damping that is set anew before every step (MuJoCo's own `frictionloss`
     is soft: light joints creep by radians). The forces of a free body's control and the lever arms of pushes are held within one step of the integrator. `.model` and `.data` are
     MuJoCo's.
     """
 
-    def __init__(self, system: Any, x0: Any, dt: float = 1e-3, *, integrator: str = "implicitfast", **options: Any):
+    def __init__(
+        self, system: Any, x0: Any, dt: float = 1e-3, *, integrator: str = "implicitfast", ground: Ground | None = None, **options: Any
+    ):
         self._mujoco = library()
         super().__init__(system, x0, dt, **options)
         if integrator not in INTEGRATORS:
@@ -72,7 +77,11 @@ class MuJoCo(Plant):
         self.integrator = integrator
         own = self._need_robot("MuJoCo").model
         _check(own, self._resistance, integrator)
-        self.model = build(own, limits=False)
+        if ground is not None and not isinstance(ground, Ground):
+            raise InputError(f"ground is rg.plants.Ground(feet), not {type(ground).__name__}")
+        self.ground = ground
+        furnish = None if ground is None else lambda spec, bodies: ground.build(spec, bodies, own, self._mujoco)
+        self.model = build(own, limits=False, furnish=furnish)
         kind, finish = INTEGRATORS[integrator]
         self.model.opt.integrator = getattr(self._mujoco.mjtIntegrator, kind)
         self._finish, self._order = getattr(self._mujoco, finish), (4,) if integrator == "rk4" else ()
@@ -140,6 +149,16 @@ class MuJoCo(Plant):
             arm = d.xpos[body] + d.xmat[body].reshape(3, 3) @ push.point - d.xipos[body]
             d.xfrc_applied[body, :3] += push.force
             d.xfrc_applied[body, 3:] += np.cross(arm, push.force)
+
+    @property
+    def touching(self) -> np.ndarray:
+        """Whether each foot of the `ground` touches anything, (feet,)."""
+        if self.ground is None:
+            raise InputError("this plant has no ground: give it ground=rg.plants.Ground(feet)")
+        with self._lock:
+            geoms = [self.model.geom(f"foot:{name}").id for name in self.ground.feet]
+            pairs = self.data.contact.geom[: self.data.ncon]
+            return np.array([bool((pairs == g).any()) for g in geoms])
 
     # --- what plants do -------------------------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,11 @@ from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.fast import contact_dynamics as contact
+from rigidgrad.algorithms.fast import contact_inverse_dynamics as contact_inverse
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
+from rigidgrad.algorithms.fast.second_gradient import rnea_hessian, rnea_second_derivatives
 from rigidgrad.algorithms.fast.subtree_gradient import (
     SolveParts,
     solve_parts,
@@ -30,7 +32,9 @@ from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.kernels import large_robots
+from rigidgrad.kernels.contact_inverse_dynamics import contact_inverse_dynamics_kernel
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
+from rigidgrad.kernels.unit_weights import tensor_kernel
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
@@ -62,6 +66,9 @@ class Chosen(NamedTuple, Generic[Source]):
 _TILED_FROM = 30_000
 # pairs of freedoms, one carrying the other, from which on code is no longer straight-line
 _LOOPS_FROM = 1500
+# triples of freedoms on one path to the root from which on a tensor is a loop over its first axis
+_TENSOR_LOOPS_FROM = 2000
+_TENSOR, _HESSIAN = "rnea_second_derivatives", "rnea_hessian"
 _TILED: dict[str, dict[str, bool]] = {
     "aba_derivatives": {},
     "aba_state_derivatives": {"dtau": False},
@@ -71,12 +78,15 @@ _TILED: dict[str, dict[str, bool]] = {
 
 _GRADIENTS: dict[str, Formulation] = {
     "rnea_derivatives": subtree_rnea_derivatives,
+    _TENSOR: rnea_second_derivatives,
+    _HESSIAN: rnea_hessian,
     "aba_derivatives": subtree_aba_derivatives,
     "aba_state_derivatives": subtree_state_gradient,
     "aba_derivatives_factored": subtree_factored_gradient,
     "fused_gradient": subtree_fused_gradient,
     "contact_dynamics": contact.contact_dynamics,
     "contact_dynamics_derivatives": contact.contact_dynamics_derivatives,
+    "contact_inverse_dynamics": contact_inverse.contact_inverse_dynamics,
     "impact": contact.impact,
     "impact_derivatives": contact.impact_derivatives,
     "contact_jacobian": contact.contact_jacobian,
@@ -107,6 +117,12 @@ def source_of(model: Model, name: str, *, parameters: tuple[str, ...] = (), **op
 
 def chosen_program(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program]:
     """What `program_of` records."""
+    if name in (_TENSOR, _HESSIAN):
+        _check_length(model, name)
+    if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
+        raise InputError(
+            f"{name} is solved in rounds, which straight-line code has none of: it runs on the CPU, and rg.generate writes it as C, CUDA and OpenCL"
+        )
     if parameters:
         return _cheapest(model, name, lambda formulation: parametrized(model, name, parameters, formulation, **options))
     if has_canonical_model(name):
@@ -119,6 +135,9 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
     if not parameters and loops_pay(model, name):
         build, model = large_robots.KERNELS[name], canonical(model)
         return Chosen(build, own_frames(model), build(model, options.get("external", ())), ())
+    if name == _TENSOR and triples(supports(model)) >= _TENSOR_LOOPS_FROM:
+        chosen = chosen_program(model, _HESSIAN, parameters=parameters, **options)
+        return Chosen(chosen.formulation, chosen.gauge, tensor_kernel(chosen.source, "w"), chosen.compared)
     if name in _TILED and products_pay(model):
         if not parameters:
             model = canonical(model)
@@ -131,7 +150,25 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
         )
         kernel = forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
         return Chosen(solve_parts, compared[0].gauge, kernel, compared)
+    if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
+        return _in_rounds(model, name, parameters, **options)
     return chosen_program(model, name, parameters=parameters, **options)
+
+
+def _in_rounds(model: Model, name: str, parameters: tuple[str, ...], **options: Any) -> Chosen[kernels.Kernel]:
+    """A function that is solved for, round by round."""
+    if not parameters:
+        model = canonical(model)
+    compared, held = ranked_gauges(model), options["contacts"]
+    posed = partial(contact_inverse.posed, gauge=compared[0].gauge)
+    bound = (
+        parametrized(model, name, parameters, posed, **options) if parameters else catalog.bind(model, name, formulation=posed, **options)
+    )
+    shape = contact_inverse.layout(held.constraints, held.grip)
+    kernel = contact_inverse_dynamics_kernel(
+        bound.inputs, bound.outputs, lambda values: contact_inverse.Posed(*bound.evaluate(values)), shape, held.grip
+    )
+    return Chosen(_GRADIENTS[name], compared[0].gauge, kernel, compared)
 
 
 def has_canonical_model(name: str) -> bool:
@@ -147,6 +184,23 @@ def loops_pay(model: Model, name: str) -> bool:
 def pairs(tree: Supports) -> int:
     """Pairs of freedoms of which one carries the other: what gradients are made of."""
     return sum(len(support) + 1 for support in tree)
+
+
+def triples(tree: Supports) -> int:
+    """Of freedoms on one path to the root: what second derivatives are made of."""
+    return sum((len(support) + 1) * (len(support) + 2) // 2 for support in tree)
+
+
+def _check_length(model: Model, name: str) -> None:
+    """Raises where straight-line code of second derivatives would take minutes to compile."""
+    tree = supports(model)
+    if pairs(tree) >= _LOOPS_FROM:
+        raise InputError(
+            f"{name}: {model.name!r} is too large for straight-line code ({pairs(tree):,} pairs of freedoms that carry each other, of at most {_LOOPS_FROM:,}); "
+            'lock joints by robot.reduced, or load it with engine="numpy", which compiles nothing'
+        )
+    if name == _TENSOR and triples(tree) >= _TENSOR_LOOPS_FROM:
+        raise InputError(f"{name}: the code for {model.name!r} would be too long here; rnea_hessian gives its products with vectors")
 
 
 def products_pay(model: Model) -> bool:

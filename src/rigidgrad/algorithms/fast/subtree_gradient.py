@@ -266,7 +266,7 @@ def composite_mass_matrix(model: Model, tree: Articulation) -> Rows:
     return M
 
 
-class _Body(NamedTuple):
+class SubtreeBody(NamedTuple):
     """What the outward pass leaves at a body."""
 
     rate: list[Motion]  # ψ̇ of its freedoms
@@ -276,13 +276,13 @@ class _Body(NamedTuple):
     force: Force
 
 
-def outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> list[_Body]:
+def outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> list[SubtreeBody]:
     X, S, I, external = tree
     qd, qdd = velocities(model, v), velocities(model, a)
     a0 = gravity_acceleration(model)
     velocity: list[Motion] = []
     acceleration: list[Motion] = []
-    bodies: list[_Body] = []
+    bodies: list[SubtreeBody] = []
     for i in model.bodies:
         v_parent = across(X[i], parent_value(velocity, model, i, ZERO_MOTION))
         a_parent = across(X[i], parent_value(acceleration, model, i, a0))
@@ -296,7 +296,7 @@ def outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float
         acceleration.append(a_parent + combine(rate, qd[i]) + combine(S[i], qdd[i]))
         factor = body_factor(I[i], velocity[i].scale(kappa))
         force = I[i].times(acceleration[i]) + factor.times(velocity[i]).scale(1 / kappa)
-        bodies.append(_Body(rate, by_speed, second, factor, force - external[i] if i in external else force))
+        bodies.append(SubtreeBody(rate, by_speed, second, factor, force - external[i] if i in external else force))
     return bodies
 
 

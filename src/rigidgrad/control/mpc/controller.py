@@ -24,10 +24,10 @@ from rigidgrad.control.mpc.schedule import Schedule
 from rigidgrad.control.mpc.target import Aim, aim_of, sampled
 from rigidgrad.control.pddp import PDDP, Iterate
 from rigidgrad.control.problem import Problem
-from rigidgrad.errors import InputError
+from rigidgrad.errors import FallenError, InputError
 
 _PREDICTION_STEP = 0.002  # seconds
-FALLBACKS = ("missing", "outlier", "clock", "kept", "cold", "held", "late", "violated", "refused")
+FALLBACKS = ("missing", "outlier", "clock", "kept", "cold", "held", "late", "violated", "refused", "fallen")
 
 
 class MPC:
@@ -71,8 +71,10 @@ class MPC:
     ):
         if not isinstance(problem, Problem):
             raise InputError(f"MPC needs a Problem, not {type(problem).__name__}")
-        if problem.phases:
-            raise InputError("MPC takes problems without phases as yet: use rg.solve for this one")
+        if not problem.uniform:
+            raise InputError(
+                "MPC takes problems whose steps last equally long, without impacts; a gait that goes on is steered by rg.gaits.Walker"
+            )
         check_seconds("period", period, ROUNDING)
         check_seconds("latency", latency, 0.0)
         if budget is not None:
@@ -148,13 +150,13 @@ class MPC:
 
     @target.setter
     def target(self, value: Any) -> None:
-        if value is not None:  # complains now, not when a plan is made
+        if value is not None and not hasattr(value, "steer"):  # complains now, not when a plan is made
             aim_of(self.problem).rows(self.problem, value, max(self._clock.now, 0.0) + self.latency + self._times)
         self._target, self._prepared = value, math.nan
 
     def _aim_at(self, t: float) -> None:
         """Writes the target of a horizon from t on into the compiled problem's numbers."""
-        if self._target is not None and self._aim is not None:
+        if self._target is not None and self._aim is not None and not hasattr(self._target, "steer"):
             rows = self._aim.rows(self.problem, self._target, t + self._times)
             self.problem.p[:, self._aim.part] = rows + self.integral.shift if self.integral else rows
 
@@ -232,6 +234,7 @@ class MPC:
         with contextlib.suppress(Exception):  # `step` meets it again, and knows what to do
             self._foresee(begin)
             self.problem.start = self.plan.state(self.plan.phase(begin))
+            self._steer(begin)
             self.problem.fit_at(begin)
             if self._planner.prepare(self.plan, begin):
                 self._prepared = begin
@@ -296,7 +299,7 @@ class MPC:
         if self.observer:
             with np.errstate(all="ignore"):
                 self.observer.update(x, t, u)
-        if self.integral and self._target is not None:
+        if self.integral and self._target is not None and not hasattr(self._target, "steer"):
             try:
                 wanted = sampled(self._target, np.array([t]))[0] if callable(self._target) else self._target
                 self.integral.update(x, t, wanted)
@@ -319,6 +322,11 @@ class MPC:
                 self._hold(x)
             else:
                 self._fallback.release()
+        except FallenError as error:
+            self._refuse(error, "fallen")
+            self._schedule.clear()  # plans of a robot on its feet are none for one that lies
+            self._fallback.failures = 0
+            self._hold(x)
         except Exception as error:  # a controller must go on, whatever a solver does
             self.trouble = f"{type(error).__name__}: {error}"
             self._fallback.failures += 1
@@ -346,6 +354,11 @@ class MPC:
             self.problem.bounds = (self.problem.bounds[0] + shift, self.problem.bounds[1] + shift)
         self._aim_at(begin)
 
+    def _steer(self, begin: float) -> None:
+        """A target that steers writes more than one cost's numbers, and asks where the robot is: contacts, feet, the trunk."""
+        if hasattr(self._target, "steer"):
+            self._target.steer(self.problem, begin)
+
     def _solve(self, x: np.ndarray, t: float, warm: bool) -> tuple[Plan, Iterate, tuple[float, bool]]:
         """(a plan, what the solver said of it, what the guard says of it)."""
         begin = t + self.latency
@@ -354,6 +367,8 @@ class MPC:
         if not prepared:
             self._foresee(begin)
         self.problem.start = self._predict(x, t) if self.latency else x
+        if not prepared:
+            self._steer(begin)
         outside = self.problem.fit_at(begin)
         self._watch.lap("predict")
         found = self._planner.make(self.plan if warm else None, begin, self._watch, prepared)

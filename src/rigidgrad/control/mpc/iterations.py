@@ -60,7 +60,12 @@ class Iterations(Planner):
         watch.lap("shift")
         if finite:
             self._improve(last is not None, prepared, math.inf if self.budget is None else watch.began + self.budget)
-        found = self.run.result() if finite or last is not None else self._from_held_states()
+        if finite:
+            found = self.run.result()
+        elif self.posture.touching is not None:  # feet lift off and land: what stood in the last plan may fall in this one
+            found = self._from_states(*self._guess(last, begin))
+        else:
+            found = self.run.result() if last is not None else self._from_states(*self.problem.held_states())
         watch.lap("iterate")
         return found
 
@@ -88,7 +93,9 @@ class Iterations(Planner):
         if p.constraints:
             self._place_multipliers(last, begin)
         if last is not None:
-            finite = run.warm_start(partial(last.shifted_into, last.phase(begin), tail=self.posture.resting(last.x[-1])))
+            finite = run.warm_start(partial(last.shifted_into, last.phase(begin), tail=self.posture.tail(last)))
+        elif self.posture.touching is not None:
+            return False  # from states held on the contacts
         else:
             finite = run.cold_start(*self.posture.stay(p.start))
         if p.constraints and self._penalty is None and finite:
@@ -117,10 +124,19 @@ class Iterations(Planner):
         assert self._penalty is not None
         self.problem.set_penalties(self._penalty * self.growth)
 
-    def _from_held_states(self) -> Iterate:
-        """From states that stay at the start, where no roll-out does: very light links run away even from a posture held by feedback, if steps are long."""
+    def _guess(self, last: Plan | None, begin: float) -> tuple[np.ndarray, np.ndarray]:
+        """States and controls of the last plan, shifted, or of standing still."""
+        p = self.problem
+        if last is None or self.posture.touching is None:
+            return p.held_states()
+        x, u = np.empty_like(last.x), np.empty_like(last.u)
+        last.shifted_into(last.phase(begin), x, u, self.gains, self.posture.tail(last))
+        return x, np.clip(u, *p.bounds)
+
+    def _from_states(self, x: np.ndarray, u: np.ndarray) -> Iterate:
+        """From a guess of states, where no roll-out from the start stays finite: very light links run away even from a posture held by feedback, if steps are long."""
         p, options = self.problem, self.options
-        p.guess_states, p.guess = p.held_states()
+        p.guess_states, p.guess = x, u
         try:
             cold = dataclasses.replace(
                 options, iterations=max(COLD, options.iterations), blocks=1, forward_blocks=None, backward_blocks=None

@@ -60,7 +60,7 @@ class LiveProblem(Problem):
     def read(self) -> bool:
         """Reads all numbers anew; whether weights or the time step changed. Where one is wrong, all stay as they were, and the error says why."""
         columns, before = self.programs.columns, self.p.copy()
-        start, dt, wanted = self.start, self.dt, self.time_step
+        start, dt, h, wanted = self.start, self.dt, self.h, self.time_step
         changed, known = self.changed, self.parameters
         self.stale, self.time_step, self.changed = False, None, {}
         try:
@@ -69,12 +69,12 @@ class LiveProblem(Problem):
                 if not (isinstance(wanted, int | float) and math.isfinite(wanted) and wanted > 0):
                     raise InputError(f"dt is a positive number of seconds, not {wanted!r}")
                 self.dt = float(wanted)
+                self.h = np.full(self.steps, self.dt)
             self.start = None  # type: ignore[assignment]  # bounds as they were asked for
             self._read_terms()
-            free = np.full((self.steps, self.system.nu), np.inf)
-            bounds = self.limits.control_bounds(self.system, self.steps) or (-free, free)
+            bounds = self._control_bounds()
         except Exception:
-            self.p[:], self.dt, self.parameters = before, dt, known
+            self.p[:], self.dt, self.h, self.parameters = before, dt, h, known
             raise
         finally:
             self.start = start

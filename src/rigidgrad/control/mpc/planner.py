@@ -43,7 +43,7 @@ class Planner:
         p, solver = self.problem, self.solver
         if last is not None:
             x, u = np.empty_like(last.x), np.empty_like(last.u)
-            last.shifted_into(last.phase(begin), x, u, self.gains, self.posture.resting(last.x[-1]))
+            last.shifted_into(last.phase(begin), x, u, self.gains, self.posture.tail(last))
             x[0] = p.start
             p.guess_states, p.guess = x, np.clip(u, *p.bounds)
         else:

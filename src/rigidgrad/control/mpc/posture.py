@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rigidgrad.control.guess import standing
 from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
@@ -27,13 +28,19 @@ class Posture:
         actuation = system.actuation if isinstance(system, RobotSystem) else None
         self._inverse = None if actuation is None else np.linalg.pinv(np.array(actuation))
         rank = system.nu if actuation is None else int(np.linalg.matrix_rank(np.array(actuation)))
+        held = system.held if isinstance(system, RobotSystem) else None
+        self.touching = None if held is None else held.constraints
         # whether every joint can be driven as wanted
         self.driven = isinstance(system, RobotSystem) and rank == system.nv
 
     def resting(self, x: np.ndarray) -> np.ndarray:
-        """The controls that come nearest to holding a state under gravity."""
+        """The controls that come nearest to holding a state under gravity; on contacts, all of which hold, the least ones."""
         if self.robot is None:
             return np.zeros(self.system.nu)
+        if self.touching is not None:
+            return standing(
+                self.system, x[: self.robot.nq], self.robot.gravity_torque(x[: self.robot.nq])[None], np.ones(len(self.touching))
+            )[0]
         if self.system.inputs:
             still = np.zeros(self.robot.nv)
             return self._controls(self.forces(x[: self.robot.nq], still, still))
@@ -47,9 +54,23 @@ class Posture:
         """A critically damped spring from x to a posture, a stiff one if `brisk`, with gravity compensation; without x that alone."""
         if x is None or self.robot is None:
             return self.resting(posture)
+        if self.touching is not None:
+            return self._stiff(posture, x)
         still = np.zeros(self.robot.nv)
         wanted = self._towards(x, posture[: self.robot.nq], still, still, self._brisk if brisk else _RATE)
         return _on_the_way(wanted, self._coasting(x), bounds)
+
+    def tail(self, plan: Plan) -> np.ndarray:
+        """The controls after the end of a plan: at rest there; on contacts, which will be others by then, as in its last step."""
+        return plan.u[-1] if self.touching is not None else self.resting(plan.x[-1])
+
+    def _stiff(self, posture: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Joints held by springs around the forces that stand there: whatever touches, a robot that stands stays standing, and one that falls lies still."""
+        assert self.robot is not None
+        inertia = np.diag(self.robot.crba(posture[: self.robot.nq]))
+        away = self.robot.difference(x[: self.robot.nq], posture[: self.robot.nq])
+        spring = self._brisk * inertia * (self._brisk * away - 2.0 * x[self.robot.nq :])
+        return self.resting(posture) + self._controls(spring)
 
     def stay(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(a state to stay at, controls that rest there, gains (nu, ndx) that hold it), for a roll-out from x: where every joint is driven the position of x at rest, by the spring that holds a posture.

@@ -1,0 +1,58 @@
+"""How a robot stands: where its feet are under its trunk."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.control.numeric_input import numbers
+from rigidgrad.errors import InputError
+from rigidgrad.model.contacts import Contact, listed
+from rigidgrad.robot import Robot
+
+
+class Stance:
+    """A posture of a floating-base robot from which it walks: `x` (nx,), at rest; `places` (feet, 3) of the feet seen from the trunk, turned about the vertical alone."""
+
+    def __init__(self, robot: Robot, feet: Any, start: Any):
+        if not robot.model.joints or not robot.model.joints[0].kind.flies:
+            raise InputError(f"gaits are for robots on a floating base: load {robot.name!r} with floating_base=True")
+        self.robot = robot
+        self.feet: tuple[Contact, ...] = tuple(c for c in listed(feet) if isinstance(c, Contact))
+        if not self.feet or len(self.feet) != len(listed(feet)):
+            raise InputError("feet are a list of rg.Contact, one for each foot")
+        for foot in self.feet:
+            robot.model.frame(foot.frame)
+        x = np.array(start, dtype=float)
+        if x.shape == (robot.nq,):
+            x = np.concatenate([x, np.zeros(robot.nv)])
+        self.x = numbers("the start of a gait", x, (robot.nq + robot.nv,))
+        self.x[robot.nq :] = 0.0
+        self.yaw = heading(self.x[3:7])
+        here = self.feet_of(self.x)
+        self.places = (here - self.x[:3]) @ turn(self.yaw)
+        self.ground = float(here[:, 2].min())
+
+    @property
+    def height(self) -> float:
+        """Of the trunk above the feet."""
+        return float(self.x[2]) - self.ground
+
+    def feet_of(self, x: np.ndarray) -> np.ndarray:
+        """Where the feet are in the world, (feet, 3)."""
+        T = self.robot.forward_kinematics(x[: self.robot.nq])
+        return np.array([T[f.frame][:3, 3] + T[f.frame][:3, :3] @ np.array(f.offset) for f in self.feet])
+
+
+def heading(quaternion: Any) -> float:
+    """The angle about the vertical of a rotation (x, y, z, w)."""
+    x, y, z, w = quaternion
+    return math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+
+
+def turn(angle: float) -> np.ndarray:
+    """A rotation about the vertical."""
+    c, s = math.cos(angle), math.sin(angle)
+    return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])

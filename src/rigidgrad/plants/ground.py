@@ -1,0 +1,82 @@
+"""The ground that a robot in MuJoCo stands on: a plane, steps on it, and round feet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.control.numeric_input import numbers
+from rigidgrad.errors import InputError
+from rigidgrad.model.model import WORLD, Model
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A plane through the origin that feet touch.
+
+    `feet`: {frame: radius in metres}, a sphere around the origin of each frame; `friction`: of sliding; `slope`: radians by which the plane rises along +x; `boxes`: steps and kerbs, each
+    (centre, half lengths), in metres, standing upright in the world. Links other than feet touch the ground with a small sphere around their body's origin if `bodies` is True, so that a robot that falls lies down.
+    """
+
+    feet: Mapping[str, float]
+    friction: float = 0.8
+    slope: float = 0.0
+    boxes: Sequence[tuple[Any, Any]] = field(default=())
+    bodies: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.feet, Mapping) or not self.feet:
+            raise InputError('feet of a ground are {frame: radius}, such as {"lf_foot": 0.02}')
+        for frame, radius in self.feet.items():
+            if not (isinstance(radius, int | float) and 0 < radius < 10):
+                raise InputError(f"the radius of foot {frame!r} is a positive number of metres, not {radius!r}")
+        if not (isinstance(self.friction, int | float) and 0 <= self.friction < math.inf):
+            raise InputError(f"friction of a ground is a finite number from 0 on, not {self.friction!r}")
+        if not (isinstance(self.slope, int | float) and abs(self.slope) < 1.0):
+            raise InputError(f"slope of a ground is an angle in radians, between -1 and 1, not {self.slope!r}")
+
+    @property
+    def normal(self) -> np.ndarray:
+        return np.array([-math.sin(self.slope), 0.0, math.cos(self.slope)])
+
+    def height(self, x: Any) -> Any:
+        """Of the plane, at places along x."""
+        return math.tan(self.slope) * np.asarray(x, dtype=float)
+
+    def build(self, spec: Any, bodies: Sequence[Any], model: Model, library: Any) -> None:
+        """Adds the plane and the feet to a MuJoCo model that is being made."""
+        kinds = library.mjtGeom
+        half = 0.5 * self.slope
+        rubbing = (self.friction, 0.005, 0.0001)
+        plane = {"type": kinds.mjGEOM_PLANE, "size": (100.0, 100.0, 0.1), "quat": (math.cos(half), 0.0, -math.sin(half), 0.0)}
+        spec.worldbody.add_geom(name="ground", friction=rubbing, contype=2, conaffinity=1, **plane)
+        for k, (center, size) in enumerate(self.boxes):
+            pos, lengths = numbers("the centre of a box", center, (3,)), numbers("the half lengths of a box", size, (3,))
+            spec.worldbody.add_geom(
+                name=f"box:{k}", type=kinds.mjGEOM_BOX, pos=pos, size=lengths, friction=rubbing, contype=2, conaffinity=1
+            )
+        for name, radius in self.feet.items():
+            frame = model.frame(name)
+            if frame.body == WORLD:
+                raise InputError(f"frame {name!r} is fixed to the world: it is no foot")
+            bodies[frame.body].add_geom(
+                name=f"foot:{name}",
+                type=kinds.mjGEOM_SPHERE,
+                pos=frame.placement.p,
+                size=(radius, 0, 0),
+                friction=rubbing,
+                contype=1,
+                conaffinity=2,
+                mass=0.0,
+            )
+        if self.bodies:
+            own = {model.frame(name).body for name in self.feet}
+            for i, body in enumerate(bodies):
+                if i not in own:
+                    body.add_geom(
+                        name=f"body:{i}", type=kinds.mjGEOM_SPHERE, size=(0.03, 0, 0), friction=rubbing, contype=1, conaffinity=2, mass=0.0
+                    )
