@@ -186,7 +186,7 @@ WRONG = [
     (("dt",), None, r"phases\[2\]: 'dt' is missing: give it here, or to the whole task"),
     (("steps",), 5, "steps: a task with phases has none: each phase has its own"),
     (("duration",), 1.0, "duration: a task with phases has none: give 'dt'"),
-    (("mpc",), {}, "mpc: a task with phases has none: there is no controller for phases as yet"),
+    (("mpc",), {}, "mpc: a task with phases has none: `rigidgrad solve` plans them"),
     (("costs", 0), {"type": "friction_cone", "contact": "foot"}, r"costs\[0\]: all its weights are zero"),
     (
         ("costs", 0),

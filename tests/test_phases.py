@@ -350,6 +350,50 @@ def test_limits_hold_in_their_phase_alone(robot):
     assert s.stats["violation"] < 1e-4
 
 
+def test_constraints_hold_on_the_knots_of_their_phase(robot):
+    """Those of an impact on the state before it; later phases from their first knot on, which none of the phase before holds."""
+    base = jump(robot)
+    phases = list(base.phases)
+    phases[2] = rg.Impact([FOOT], limits=rg.Limits(constraints=[rg.Equality(costs.Height("foot", 0.0))]))
+    landing = rg.Problem(robot, START, phases=phases, dt=0.01, actuation=DRIVEN)
+    s = rg.solve(landing)
+    assert s.converged
+    height = np.array([robot.forward_kinematics(x[:FREE])["foot"][2, 3] for x in s.x])
+    assert abs(height[LANDING]) <= 1e-4 < abs(height[LANDING - 1])
+    columns = landing.programs.columns["upper"]
+    assert np.flatnonzero(landing.p[:, columns[0]] < 1e11).tolist() == [LANDING]
+    phases[1].limits = rg.Limits(constraints=[rg.Inequality(costs.Height("foot"), lower=-0.1)])
+    held = rg.Problem(robot, START, phases=phases, dt=0.01, actuation=DRIVEN)
+    low = held.p[:, held.programs.columns["lower"]]
+    assert np.flatnonzero((low > -1e11).any(axis=1)).tolist() == list(range(12, LANDING + 1))
+
+
+def sole():
+    """The hopper with a foot that turns at an ankle."""
+    build = rg.Builder("standing").link("rail").link("cart").link("body", 4.0, (0, 0, 0), (0.1, 0.1, 0.1))
+    build.joint("x", "prismatic", "rail", "cart", axis=(1, 0, 0)).joint("z", "prismatic", "cart", "body", axis=(0, 0, 1))
+    build.link("leg", 0.5, (0, 0, -0.2), (0.02, 0.02, 0.001)).joint("hip", "revolute", "body", "leg", axis=(0, 1, 0))
+    build.link("sole", 0.2, (0, 0, 0), (0.001, 0.001, 0.001)).joint("ankle", "revolute", "leg", "sole", xyz=(0, 0, -0.4), axis=(0, 1, 0))
+    return build.build()
+
+
+def test_the_centre_of_pressure_keeps_to_the_sole():
+    robot = sole()
+    start, goal = np.r_[0.0, 0.4, np.zeros(6)], np.r_[0.05, 0.4, np.zeros(6)]
+    surface = rg.Contact("sole", kind="surface", gains=(0.0, 50.0))
+
+    def pressed(limits):
+        aim = [costs.State(goal, [10.0, 0.0, 0.1, 0.1] + [0.1] * 4, [1e3, 0.0, 1.0, 1.0, 10.0, 0.0, 1.0, 1.0]), costs.Effort(1e-3)]
+        s = rg.solve(rg.Problem(robot, start, phases=[rg.Phase(20, [surface], aim, limits)], dt=0.01, actuation=["hip", "ankle"]))
+        assert s.converged
+        f = np.asarray(robot.contact_dynamics(s.x[:-1, :4], s.x[:-1, 4:], torques(s.u), [surface]).force).reshape(20, 6)
+        return -f[:, 4] / f[:, 2]
+
+    assert np.abs(pressed(None)).max() > 0.08
+    inside = rg.Limits(constraints=[rg.Inequality(costs.CenterOfPressure(surface, (0.06, 0.03)), upper=0)])
+    assert 0.0595 < np.abs(pressed(inside)).max() <= 0.06 + 1e-4
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------------------------
 
 OTHER = rg.Contact("body")
@@ -391,8 +435,18 @@ WRONG = {
     ),
     "holds 'foot' twice": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, [FOOT, foot()], stance_costs())], dt=0.01, actuation=DRIVEN),
     'impacts need integrator="semi_implicit_euler"': lambda r: jump(r, integrator="rk4"),
+    "at= names the knot after its phase": lambda r: rg.Problem(
+        r,
+        START,
+        phases=[
+            rg.Phase(5, costs=stance_costs()[1:], limits=rg.Limits(constraints=[rg.Equality(costs.Height("foot"), at="final")])),
+            rg.Phase(5, costs=stance_costs()),
+        ],
+        dt=0.01,
+    ),
+    "every phase has a dt of its own": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=stance_costs(), dt=0.01)]).update(dt=0.02),
     "is for problems without phases": lambda r: jump(r, guess="line"),
-    "MPC takes problems without phases": lambda r: rg.MPC(jump(r), rg.PDDP()),
+    "MPC takes problems whose steps last equally long, without impacts": lambda r: rg.MPC(jump(r), rg.PDDP()),
     "the weight of Height": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", 0.1, [1, 2, 3])])], dt=0.01),
     "has shape \\(7,\\)": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", [0.1] * 7, 1.0)])], dt=0.01),
 }

@@ -31,8 +31,8 @@ AnyTerm = TypeVar("AnyTerm", bound=Term)
 class Phase:
     """Some steps of a motion.
 
-    `steps`: how many; `contacts`: what holds meanwhile, a list of `rg.Contact` and `rg.Loop`; `costs`: what acts on its knots, with weights per knot as everywhere. Weights, targets and
-    references with one row per knot have as many rows as the phase has steps; `final` belongs to the last knot of the problem, and so to its last phase. `limits` as of a problem; `dt`: seconds of a step, the problem's
+    `steps`: how many; `contacts`: what holds meanwhile, a list of `rg.Contact` and `rg.Loop`; `costs`: what acts on its knots, with weights per knot as everywhere. Numbers
+    per knot are as in a problem of these steps: weights (steps, …), targets and bounds (steps + 1, …), whose last row is the next phase's, and so only read in the last one; `final` belongs to the last knot of the problem, and so to its last phase. `limits` as of a problem; `dt`: seconds of a step, the problem's
     own unless given.
     """
 

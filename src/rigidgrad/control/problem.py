@@ -205,6 +205,8 @@ class Problem:
                 if not np.allclose(unit, self.start[: self.system.nq], rtol=0, atol=1e-6):
                     raise InputError("start has a quaternion or (cos, sin) whose length is not 1; pass its q through robot.normalize")
         if dt is not None:
+            if self.phases and all(phase.dt is not None for phase in self.phases):
+                raise InputError("every phase has a dt of its own: make another problem, or leave those out that shall change")
             before, was = (self.h, self.dt, self.asked_dt), self.uniform
             self._read_steps(dt)
             if self.uniform != was:
@@ -361,6 +363,11 @@ class Problem:
             target = constraint.targets(self.system, knots)
             # the start is given; later phases begin with a state that limits hold for
             bounds = constraint.asked(self.system, knots) if part.first else constraint.bounds(self.system, knots, self.start)
+            named = constraint.named_knots(knots)
+            if not part.last and named is not None and (named == part.steps).any():
+                raise InputError(
+                    f"{constraint.label()}: at= names the knot after its phase, which is the first one of the next: give it to that, with at=0"
+                )
             if not k:
                 targets[:] = target[0]
             targets[part.knots] = part.rows(target)

@@ -34,7 +34,7 @@ from rigidgrad.tasks.paths import path_of
 from rigidgrad.tasks.words import in_words_of_tasks
 
 _MOST = 1 << 20  # bytes of a task file
-_NOT_YET = "there is no controller for phases as yet; `rigidgrad solve` plans them"
+_NOT_YET = "`rigidgrad solve` plans them; controllers of gaits are Python, rg.gaits.Walker"
 _MOST_STEPS = 10_000_000  # of a controller or a plant: each takes memory
 # A dotted key of more parts than any task has: the time that tomllib takes for one grows with the square of its parts.
 _PART = r"""(?:[\w-]{1,200}+|"(?:[^"\\\n]|\\.){0,200}+"|'[^'\n]{0,200}+')"""
