@@ -247,6 +247,32 @@ def test_a_solution_is_a_guess(robot, solved):
     assert again.cost == pytest.approx(solved[1].cost, rel=1e-8)
 
 
+def test_an_impact_may_come_first_or_last(robot):
+    falling = np.r_[START[:FREE], 0.0, -1.0, 0.0, 0.0]
+    s = rg.solve(rg.Problem(robot, falling, phases=[rg.Impact([FOOT]), rg.Phase(10, [FOOT], stance_costs())], dt=0.01, actuation=DRIVEN))
+    assert s.converged
+    np.testing.assert_allclose(s.x[1, FREE:], robot.impact(falling[:FREE], falling[FREE:], [FOOT]).v, atol=1e-9)
+    phases = [rg.Phase(10, [], stance_costs()[1:]), rg.Impact([FOOT])]
+    s = rg.solve(rg.Problem(robot, START, phases=phases, costs=stance_costs()[:1], dt=0.01, actuation=DRIVEN))
+    assert s.converged
+    np.testing.assert_allclose(s.x[-1, FREE:], robot.impact(s.x[-2, :FREE], s.x[-2, FREE:], [FOOT]).v, atol=1e-9)
+
+
+def test_systems_of_ones_own_have_phases_without_contacts():
+    """Steps of different lengths: Euler's, by hand."""
+    cart = rg.CustomSystem(lambda x, u: (x[1], u[0]), 2, 1)
+
+    def near():
+        return [costs.State([1.0, 0.0], 1.0), costs.Effort(0.1)]
+
+    s = rg.solve(rg.Problem(cart, [0.0, 0.0], phases=[rg.Phase(5, costs=near()), rg.Phase(4, costs=near(), dt=0.25)], dt=0.1))
+    assert s.converged
+    h = np.r_[np.full(5, 0.1), np.full(4, 0.25)][:, None]
+    np.testing.assert_allclose(s.x[1:], s.x[:-1] + h * np.column_stack([s.x[:-1, 1], s.u]), atol=1e-12)
+    with pytest.raises(InputError, match="a contact needs a robot"):
+        rg.Problem(cart, [0.0, 0.0], phases=[rg.Phase(5, [FOOT], near())], dt=0.1)
+
+
 # --- pages and files --------------------------------------------------------------------------------------------------------------------
 
 
