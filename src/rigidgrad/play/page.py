@@ -106,7 +106,7 @@ class Page:
         )
         self.stage.note(s.hint)
         around_it = replace(Surroundings.of(self.session.problem).first_rows, targets=())  # the target is in the player's hand
-        drawn = around(s.robot.model, around_it, 1.0, size)
+        drawn = around(s.robot.model, around_it, np.arange, size)
         self.stage.surround(drawn)
         for note in drawn.notes:
             self.stage.note(note)
