@@ -399,7 +399,7 @@ class Programs:
             by_state: list[Vector] = []
             by_control: list[Vector] = []
             for term, part in zip(self.constraints, self.slices[len(self.costs) :], strict=True):
-                gx, gu = term.jacobian(self.system, a["x"], a["u"], a["p"][part["target"]])
+                gx, gu = term.jacobian(self.given(a["p"]), a["x"], a["u"], a["p"][part["target"]])
                 by_state += gx if gx is not None else [(0.0,) * n] * term.size(self.system)
                 by_control += gu if gu is not None else [(0.0,) * m] * term.size(self.system)
             return tuple(by_state), tuple(by_control)
