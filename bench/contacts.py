@@ -32,10 +32,10 @@ def load(label: str) -> rg.Robot:
     source = ROBOTS[label][0]
     if not source.endswith(".urdf"):
         return rg.load(source, floating_base=True)
-    import example_robot_data
+    import pinocchio
 
-    roots = [Path(p) / "share" / "example-robot-data" / "robots" for p in Path(example_robot_data.__file__).parents]
-    path = next((found for root in roots if root.is_dir() for found in root.rglob(Path(source).name)), None)
+    roots = [p / "share" / "example-robot-data" / "robots" for p in Path(pinocchio.__file__).parents if p.name == "cmeel.prefix"]
+    path = next((found for root in roots for found in sorted(root.rglob(Path(source).name))), None)
     if path is None:
         raise SystemExit(f"example-robot-data has no {Path(source).name}")
     return rg.load(path, floating_base=True, strict=False)

@@ -19,13 +19,18 @@ _HUGE = 1e300  # stands for no bound
 
 
 def robot_of(name: str) -> rg.Robot:
-    """The robot of example-robot-data, on a floating base."""
+    """HyQ or ANYmal."""
+    return load(FILES[name])
+
+
+def load(file: str) -> rg.Robot:
+    """A robot of example-robot-data, on a floating base."""
     import pinocchio
 
     folder = next(p for p in Path(pinocchio.__file__).parents if p.name == "cmeel.prefix") / "share/example-robot-data/robots"
-    if not (folder / FILES[name]).is_file():
-        raise SystemExit(f"example-robot-data has no {FILES[name]}")
-    return rg.load(folder / FILES[name], floating_base=True, strict=False)
+    if not (folder / file).is_file():
+        raise SystemExit(f"example-robot-data has no {file}")
+    return rg.load(folder / file, floating_base=True, strict=False)
 
 
 def numbers_of(name: str) -> dict[str, Any]:

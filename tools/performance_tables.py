@@ -1,4 +1,4 @@
-"""Writes the tables of README.md, docs/performance.md and docs/accuracy.md from bench/results/*.json: what stands between markers comes from these files alone."""
+"""Writes the tables of README.md, docs/performance.md, docs/accuracy.md and docs/contacts.md from bench/results/*.json: what stands between markers comes from these files alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "docs/performance.md", "docs/accuracy.md")]
+PAGES = [ROOT / name for name in ("README.md", "docs/performance.md", "docs/accuracy.md", "docs/contacts.md")]
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 FUNCTIONS = {
     "rnea": "inverse dynamics",
@@ -188,6 +188,21 @@ def linear_solvers(result: Result) -> str:
     return table(["linear solver", "iterations", "ms an iteration", "ms a linear system", "inner iterations"], rows)
 
 
+def contacts(result: Result) -> str:
+    names = {"contact_dynamics": "dynamics", "contact_dynamics_derivatives": "with derivatives"}
+    rows = [
+        [
+            cell["robot"],
+            names[cell["function"]],
+            f"{cell['count']:,}",
+            *(number(cell["times"][name]["best"]) for name in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
+            ratio(cell["faster"]),
+        ]
+        for cell in result["cells"]
+    ]
+    return table(("robot", "function", "states", "Pinocchio, µs", "float64, µs", "float32, µs", "float64 against Pinocchio"), rows)
+
+
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "against_fastest": ("dynamics", against_fastest),
     "dynamics": ("dynamics", dynamics),
@@ -199,6 +214,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "batches": ("solvers", batches),
     "motions": ("motions", motions),
     "linear_solvers": ("preconditioners", linear_solvers),
+    "contacts": ("contacts", contacts),
 }
 
 

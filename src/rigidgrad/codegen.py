@@ -27,7 +27,7 @@ TARGETS: dict[str, Callable[..., dict[str, str]]] = {
     "opencl": opencl_library.render,
     "verilog": verilog.render,
 }
-OPTIONS = ("frame", "expressed_in", "external", "contacts", "actuation")
+OPTIONS = ("frame", "expressed_in", "external", "contacts", "masked", "damped", "actuation")
 
 # One function: its name, or its name and options as Robot's method of that name takes them; `external` is then a sequence of links.
 Request = str | tuple[str, Mapping[str, Any]]
@@ -46,7 +46,7 @@ def generate(
     """Writes source code for functions of a robot into the folder `out`; returns the files' paths.
 
     A function is named as Robot's method ("rnea", "aba_derivatives", …), or comes with options: `("jacobian", {"frame": "tool"})`,
-    `("rnea", {"external": ["tool"]})`, `("contact_dynamics", {"contacts": feet})`. `name`, by default the robot's, is the prefix of what is generated. Files that an earlier call wrote are
+    `("rnea", {"external": ["tool"]})`, `("contact_dynamics", {"contacts": feet, "masked": True})`. `name`, by default the robot's, is the prefix of what is generated. Files that an earlier call wrote are
     replaced, each in one step; a file of yours that is in the way is an error, and nothing is written.
 
     target="verilog" takes choices of the circuit instead of dtypes: multipliers, adders, format, trig, interval, floats, …, as `targets.verilog.design` lists them.
@@ -65,9 +65,8 @@ def generate(
         key = "_".join([function, *(str(options[k]) for k in ("frame", "expressed_in") if k in options)])
         if key in programs:
             raise InputError(f"{key} is asked for twice")
-        actuation = options.get("actuation", "joints")
-        options = {k: x for k, x in options.items() if k != "actuation"}
-        options["contacts"] = robot.constraint_set(function, options.get("contacts"), actuation=actuation)
+        masked, damped, actuation = options.pop("masked", False), options.pop("damped", None), options.pop("actuation", "joints")
+        options["contacts"] = robot.constraint_set(function, options.get("contacts"), masked, damped, actuation=actuation)
         programs[key] = recorded(robot.model, function, **options)
         method = getattr(Robot, function, None)
         notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""
@@ -102,6 +101,10 @@ def _sample(robot: Robot, program: Program | Kernel) -> dict[str, list[Any]]:
             values[key] = robot.random(seed=seed).q.tolist()
         elif key == "minv":
             values[key] = robot.minv(np.array(values["q"])).tolist()
+        elif key == "active":
+            values[key] = np.ones(shape).tolist()
+        elif key == "restitution":
+            values[key] = np.full(shape, 0.5).tolist()
         else:
             values[key] = rng.uniform(-1, 1, shape).tolist()
     return values

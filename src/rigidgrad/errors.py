@@ -26,6 +26,10 @@ class UsageError(InputError):
     """A command or a task file that asks for something that there is not; the command line exits with 2."""
 
 
+class FallenError(RigidgradError):
+    """A robot that was to walk lies on the ground."""
+
+
 class UnknownNameError(RigidgradError, KeyError):
     """A joint, link, frame, robot or function that does not exist."""
 

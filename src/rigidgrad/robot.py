@@ -30,7 +30,7 @@ from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
-from rigidgrad.model.contacts import Constraint, ConstraintSet, Contact, Loop, checked_restitution, constraints, grip, listed
+from rigidgrad.model.contacts import Constraint, ConstraintSet, Contact, Loop, checked_restitution, constraints, grip, listed, own_loops
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
@@ -128,6 +128,11 @@ class Robot:
         Free are floating joints, and planar and spherical ones at the root.
         """
         return {a.name: dict(a.forces) for a in own_actuators(self.model)}
+
+    @property
+    def loops(self) -> tuple[Contact | Loop, ...]:
+        """What closes its tree, by its MJCF: pass contacts=robot.loops. Loops to the world are contacts. Functions without contacts do not know them."""
+        return own_loops(self.model)
 
     def __str__(self) -> str:
         return table(self.model)
@@ -393,7 +398,7 @@ class Robot:
         return to_pinocchio(self.model)
 
     def to_mujoco(self, *, friction: bool = False) -> Any:
-        """The robot as a `mujoco.MjModel` without shapes and contacts; `friction` adds the joints' damping and dry friction. `rg.interop.states` converts."""
+        """The robot as a `mujoco.MjModel` without shapes and contacts, with its loops; `friction` adds the joints' damping and dry friction. `rg.interop.states` converts."""
         from rigidgrad.interop.mujoco import to_mujoco
 
         return to_mujoco(self.model, friction=friction)

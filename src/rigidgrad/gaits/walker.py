@@ -14,7 +14,7 @@ from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.phases import Phase
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
-from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.errors import FallenError, InputError, unknown_name
 from rigidgrad.gaits.footholds import foothold, swing_curve
 from rigidgrad.gaits.rhythm import QUADRUPEDS, Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, heading, turn
@@ -22,12 +22,17 @@ from rigidgrad.gaits.weights import Weights
 from rigidgrad.model.contacts import Contact
 from rigidgrad.robot import Robot
 
+_TILTED = 0.6  # the cosine of how far a trunk may lean
+_LATE = 2  # steps that a foot which finds no ground goes on looking for it
+_DOWN = 0.01  # metres that it goes down meanwhile, in each
+
 
 class Walker:
     """Walks as commanded: `command = (forward, sideways, turning)` in m/s, m/s and rad/s, which may be set at any time.
 
     `feet`: one `rg.Contact` for each; `start`: the posture to walk from, q or x. `gait` is "trot", "walk", "pace", "bound" or "stand". `terrain(x, y)` gives the height of the ground where feet are to land.
-    With `rests=True` it stands still while nothing is commanded. Commands are reached by `acceleration`, m/s² and rad/s². Feet begin and cease to swing at the far end of the horizon, so that plans see it coming. `problem()` is what `rg.MPC(problem, …, target=walker)` solves.
+    Where feet are known to touch, set `touching` (feet,) before a step: a foot that lands early stands from then on, one that is late is brought down further. A robot whose trunk lies on its side or near the
+    ground has fallen: controllers hold its joints, and count it, until it is up again. With `rests=True` it stands still while nothing is commanded. Commands are reached by `acceleration`, m/s² and rad/s². Feet begin and cease to swing at the far end of the horizon, so that plans see it coming. `problem()` is what `rg.MPC(problem, …, target=walker)` solves.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class Walker:
         self.terrain, self.rests = terrain, rests
         self.acceleration = float(numbers("acceleration", acceleration, ()))
         self.command = (0.0, 0.0, 0.0)
+        self.touching: Any = None  # which feet touch the ground now (feet,), where that is measured
         self.reset()
 
     @property
@@ -70,6 +76,11 @@ class Walker:
     @command.setter
     def command(self, value: Any) -> None:
         self._command = numbers("a command (forward, sideways, turning)", value, (3,)).copy()
+
+    @property
+    def moving(self) -> np.ndarray:
+        """The part of the command that is reached by now."""
+        return self._moving.copy()
 
     def reset(self) -> None:
         """Stands, and forgets where feet lifted off."""
@@ -90,7 +101,7 @@ class Walker:
         places = self.stance.feet_of(self.stance.x)
         costs: list[Any] = [State(self.stance.x, weight=h * state, final=h * state), Effort(h * w.effort)]
         costs += [Reach(f.frame, p, offset=f.offset, weight=h * w.foot) for f, p in zip(held, places, strict=True)]
-        costs += [FrictionCone(f, h * w.cone) for f in held] + [ContactForce(f, h * w.force) for f in held]
+        costs += [FrictionCone(f, h * w.cone, facets=None) for f in held] + [ContactForce(f, h * w.force) for f in held]
         return Problem(self.robot, self.stance.x, phases=[Phase(self.steps, held, costs, dt=h)], limits=self.limits)
 
     # --- before each plan ----------------------------------------------------------------------------------------------------------
@@ -102,6 +113,9 @@ class Walker:
             raise InputError("a Walker steers its own problem: rg.MPC(walker.problem(), …, target=walker)")
         if begin < self._last - 1e-9:
             self.reset()
+        if self.has_fallen(problem.start):
+            self.reset()
+            raise FallenError("the robot has fallen: its joints are held until it is up again")
         passed = begin - self._last if self._last == self._last else 0.0
         self._last = begin
         most = self.acceleration * min(passed, 0.1)
@@ -115,16 +129,54 @@ class Walker:
         p[:, slices[0]["target"]] = trunk
         contacts = p[:, inputs][:, system.contact_numbers]
         middle = since + 0.5 * np.append(problem.h, problem.h[-1])
+        landed = self._landed(since[0])
         for k in range(feet):
             airborne, lifts = self._airborne(k, since)
-            contacts[:, k] = ~self._airborne(k, middle)[0]
+            off = self._airborne(k, middle)[0]
+            if landed[k] is not None:  # early: this swing is over; late: its next knots go on with it
+                airborne, off = self._corrected(landed[k], airborne, off)
+            contacts[:, k] = ~off
             part = slices[2 + k]
             p[:, part["weight"]] = np.where(airborne, self.dt * self.weights.foot, 0.0)[:, None]
             p[:, part["target"]] = now[k]
             if airborne.any():
                 p[airborne, part["target"]] = self._swing(k, now[k], x, trunk, since, airborne, lifts)
+            if landed[k] is False and airborne[0]:  # nothing there yet: down by so much in each step
+                p[: _LATE + 1, part["target"].start + 2] = now[k][2] - _DOWN * np.arange(1, _LATE + 2)
             if not airborne[0]:
                 self._lifted.pop(k, None)
+
+    def has_fallen(self, x: np.ndarray) -> bool:
+        """Whether the trunk lies on its side, or nearer to its feet than half of how it stands."""
+        upright = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
+        return bool(upright < _TILTED or x[2] - float(self._ground(x[0], x[1])) < 0.5 * self.stance.height)
+
+    def _landed(self, now: float) -> list[bool | None]:
+        """Of each foot: True where it touches before its swing is over, False where it should and does not, else None."""
+        if self.touching is None or self._began is None:
+            return [None] * len(self.feet)
+        found: list[bool | None] = []
+        for k, touches in enumerate(np.broadcast_to(np.asarray(self.touching, dtype=bool), len(self.feet))):
+            (airborne,), (lift,) = self._airborne(k, np.array([now]))
+            first = self.rhythm.lift_off(k)
+            since = now - (lift if airborne else lift - self.rhythm.cycle)  # the present or the last swing began
+            if airborne and touches and since > 0.5 * self.rhythm.swing:
+                found.append(True)
+            elif not airborne and not touches and first is not None and 0.0 <= since - self.rhythm.swing < _LATE * self.dt and now >= first:
+                found.append(False)
+            else:
+                found.append(None)
+        return found
+
+    @staticmethod
+    def _corrected(early: bool, airborne: np.ndarray, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        airborne, off = airborne.copy(), off.copy()
+        if early:
+            airborne[: int(np.argmin(airborne)) if not airborne.all() else None] = False
+            off[: int(np.argmin(off)) if not off.all() else None] = False
+        else:
+            airborne[: _LATE + 1], off[:_LATE] = True, True
+        return airborne, off
 
     def _airborne(self, k: int, since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """At times since the gait began: whether foot k is in the air, and when that swing began."""

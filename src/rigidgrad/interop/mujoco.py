@@ -1,4 +1,4 @@
-"""Our models as MuJoCo's, body by body, without shapes and contacts.
+"""Our models as MuJoCo's, body by body, without shapes and contacts. Loops become equality constraints between sites, which are soft there.
 
 A floating joint becomes a free joint where it stands in the world, and three slides and a ball elsewhere; a planar joint becomes two slides and a hinge. The
 parts of a joint are called `name:0`, `name:1`, …
@@ -7,6 +7,7 @@ parts of a joint are called `name:0`, `name:1`, …
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from rigidgrad.model.pose import IDENTITY_POSE
 
 
 def to_mujoco(model: Model, *, friction: bool = False) -> Any:
-    """An MjModel with our bodies, joints, armature, joint limits and gravity; with `friction`, also damping and dry friction of the joints."""
+    """An MjModel with our bodies, joints, armature, joint limits, loops and gravity; with `friction`, also damping and dry friction of the joints."""
     check(model)
-    built = build(model, limits=True)
+    built = build(model, limits=True, furnish=partial(_add_loops, model))
     set_inertias(built, model.inertias)
     if friction:
         for joint in model.joints:
@@ -45,7 +46,7 @@ def check(model: Model) -> None:
 
 
 def build(model: Model, *, limits: bool, furnish: Callable[[Any, list[Any]], None] | None = None) -> Any:
-    """An MjModel with bodies, joints and armature; inertias are yet to be set. Velocities are laid out as ours. `furnish(spec, bodies)` adds what touches."""
+    """An MjModel with bodies, joints and armature; inertias are yet to be set. Velocities are laid out as ours. `furnish(spec, bodies)` adds to it."""
     mujoco = library()
     spec = mujoco.MjSpec()
     spec.modelname = model.name
@@ -84,6 +85,24 @@ def _add_joints(mujoco: Any, body: Any, joint: Joint, limits: bool) -> None:
             # MuJoCo has limits on both sides or none
             added.limited = 1
             added.range = np.clip((lower, upper), -1e10, 1e10)
+
+
+def _add_loops(model: Model, spec: Any, bodies: list[Any]) -> None:
+    mujoco = library()
+    known: set[str] = set()
+    for loop in model.description.loops:
+        ends = [model.frame(name) for name in (loop.frame_a, loop.frame_b)]
+        if ends[0].body == ends[1].body:
+            continue
+        for frame in ends:
+            if frame.name not in known:
+                known.add(frame.name)
+                body = spec.worldbody if frame.body == WORLD else bodies[frame.body]
+                body.add_site(name=frame.name, pos=frame.placement.p, quat=_quaternion(mujoco, np.array(frame.placement.R)))
+        kind = mujoco.mjtEq.mjEQ_WELD if loop.full else mujoco.mjtEq.mjEQ_CONNECT
+        added = spec.add_equality(name=loop.name, type=kind, objtype=mujoco.mjtObj.mjOBJ_SITE, name1=loop.frame_a, name2=loop.frame_b)
+        if loop.full:
+            added.data[10] = 1.0  # torques count as forces at 1 m
 
 
 def part_name(joint: Joint, k: int) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rigidgrad.algorithms.sparsity import Supports
 from rigidgrad.kernels.language import Array, Kernel, View
+from rigidgrad.program.fuse import fuse
+from rigidgrad.program.program import Program, Shape
+from rigidgrad.program.recorder import record
 
 _LONGEST = 8  # freedoms of a segment: the blocks on the diagonal of a triangle are half zeros
 
@@ -84,6 +87,20 @@ class Matrix(NamedTuple):
                         yield group, across, there
                 # only once the whole group has been handed out
                 self.written[np.ix_(list(group), wanted)] = True
+
+
+def record_parts(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], Any]) -> Program:
+    """The Program of what a kernel multiplies: the matrices of a named tuple that are not empty."""
+    shapes: dict[str, Shape] = {}
+
+    def evaluate(values: dict[str, Any]) -> tuple:
+        found = parts(values)
+        for name, matrix in found._asdict().items():
+            if matrix:
+                shapes[name] = (len(matrix), len(matrix[0]))
+        return tuple(getattr(found, name) for name in shapes)
+
+    return fuse(record(inputs, shapes, evaluate))
 
 
 def reduce(k: Kernel, supports: Supports, scaled: View, x: View, z: Matrix, columns: list[set[int]]) -> None:

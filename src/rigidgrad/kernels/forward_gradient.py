@@ -15,11 +15,9 @@ import numpy as np
 
 from rigidgrad.algorithms.fast.subtree_gradient import SolveParts
 from rigidgrad.algorithms.sparsity import Supports
-from rigidgrad.kernels.blocks import Matrix, carried, columns_of, expand, inverse, reduce
+from rigidgrad.kernels.blocks import Matrix, carried, columns_of, expand, inverse, record_parts, reduce
 from rigidgrad.kernels.language import Kernel
-from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape
-from rigidgrad.program.recorder import record
 
 
 def multiplications(supports: Supports) -> int:
@@ -67,16 +65,8 @@ def forward_gradient_kernel(
 
 def _head(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], SolveParts], n: int) -> tuple[Program, bool]:
     """The Program of the parts, and whether the base is free."""
-    shapes: dict[str, Shape] = {}
-
-    def evaluate(values: dict[str, Any]) -> tuple:
-        found = parts(values)
-        for name, matrix in found._asdict().items():
-            if matrix:
-                shapes[name] = (len(matrix), len(matrix[0]))
-        return tuple(getattr(found, name) for name in shapes)
-
-    return fuse(record(inputs, shapes, evaluate)), "spin_turn" in shapes
+    head = record_parts(inputs, parts)
+    return head, "spin_turn" in head.outputs
 
 
 def _size(shape: Shape) -> int:

@@ -126,6 +126,22 @@ class Loop:
         return Constraint(self.frame_a, self.frame_b, self.rows, tuple(self.offset_a), tuple(self.offset_b), tuple(self.gains), False)
 
 
+def own_loops(model: Model) -> tuple[Contact | Loop, ...]:
+    """The loops of a robot's description; those to the world are contacts, with their places. What locked joints have made rigid is none any more."""
+    found: list[Contact | Loop] = []
+    for loop in model.description.loops:
+        a, b = model.frame(loop.frame_a), model.frame(loop.frame_b)
+        if a.body == b.body:
+            continue
+        if WORLD not in (a.body, b.body):
+            found.append(Loop(a.name, b.name, "full" if loop.full else "point"))
+            continue
+        held, base = (a, b) if b.body == WORLD else (b, a)
+        place = base.placement.matrix().tolist() if loop.full else base.placement.p
+        found.append(Contact(held.name, "surface" if loop.full else "point", place=place))
+    return tuple(found)
+
+
 def constraints(model: Model, contacts: Iterable[Contact | Loop] | Contact | Loop) -> tuple[Constraint, ...]:
     """What is compiled of a set of contacts and loops, checked against the model."""
     return check(model, tuple(c.constraint for c in listed(contacts)))

@@ -88,6 +88,16 @@ class Actuator:
 
 
 @dataclass(frozen=True)
+class LoopDescription:
+    """Two frames that do not move against each other: their origins are in one place, and with `full` their axes are parallel."""
+
+    name: str
+    frame_a: str
+    frame_b: str
+    full: bool = False
+
+
+@dataclass(frozen=True)
 class Description:
     name: str
     links: tuple[Link, ...]
@@ -95,3 +105,4 @@ class Description:
     frames: tuple[FrameDescription, ...] = ()
     gravity: Vector = (0.0, 0.0, -9.81)  # what its author meant; URDF has none
     actuators: tuple[Actuator, ...] | None = None  # None: it says nothing, as most do
+    loops: tuple[LoopDescription, ...] = ()  # that close the tree; the dynamics have them only where they are passed

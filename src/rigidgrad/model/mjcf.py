@@ -22,6 +22,7 @@ from rigidgrad.errors import ModelError, ModelWarning, RigidgradError, UrdfError
 from rigidgrad.model.description import Actuator, Description, FrameDescription, JointDescription, JointLimit, Link, Visual
 from rigidgrad.model.joints import FIXED, joint_type
 from rigidgrad.model.mjcf_bounds import check_mjcf
+from rigidgrad.model.mjcf_loops import read_loops
 from rigidgrad.model.pose import IDENTITY_POSE, Pose, pose_from_quaternion
 from rigidgrad.model.structure import joint_pose
 from rigidgrad.model.xml import LARGEST, quoted, read_bytes
@@ -128,12 +129,19 @@ def describe_mujoco(model: Any, stacklevel: int = 3) -> Description:
             fixed = _unused(f"{bodies[i]}_fixed", taken)
             taken.add(fixed)
             joints.append(JointDescription(fixed, FIXED, at, bodies[i], offset))
-    left_out = ", ".join(_left_out(model))
+    frames = list(_frames(model, bodies, {x.name for x in links} | {j.name for j in joints}))
+    called = [_name_at(model, at) for at in model.name_eqadr]
+    loops, open_ones = read_loops(model, bodies, called, frames, {x.name for x in links} | {j.name for j in joints})
+    left_out = ", ".join([*_left_out(model), *open_ones])
     if left_out:
-        warnings.warn(f"robot '{name}': left out, as rigidgrad does not model it: {left_out}", ModelWarning, stacklevel=stacklevel)
-    frames = tuple(_frames(model, bodies, {x.name for x in links} | {j.name for j in joints}))
+        warnings.warn(f"left out of '{name}', as rigidgrad does not model it: {left_out}", ModelWarning, stacklevel=stacklevel)
+    if loops:
+        named = ", ".join(quoted(x.name) for x in loops)
+        what = f"{len(loops)} loop{'s' if len(loops) > 1 else ''} of '{name}' ({named})"
+        said = f"{what}: open in aba and all that takes no contacts; pass contacts=robot.loops to contact_dynamics"
+        warnings.warn(said, ModelWarning, stacklevel=stacklevel)
     gravity = (0.0, 0.0, 0.0) if model.opt.disableflags & int(library().mjtDisableBit.mjDSBL_GRAVITY) else model.opt.gravity.tolist()
-    return Description(name, tuple(links), tuple(joints), frames, tuple(gravity), actuators=_driven(model, names))
+    return Description(name, tuple(links), tuple(joints), tuple(frames), tuple(gravity), actuators=_driven(model, names), loops=loops)
 
 
 # arrays of numbers in MuJoCo's model: what a row belongs to, and what it is
@@ -159,6 +167,7 @@ _NUMBERS = {
     "geom_size": ("geom", "size"),
     "geom_rgba": ("geom", "colour"),
     "mat_rgba": ("material", "colour"),
+    "eq_data": ("equality constraint", "anchor or pose"),
 }
 
 
@@ -298,7 +307,6 @@ def _left_out(model: Any) -> Iterator[str]:
     counts = {
         "actuator": model.nu,
         "tendon": model.ntendon,
-        "equality constraint": model.neq,
         "joint spring": int(stiff.sum()),
         "limit of a ball joint": int(((kind == BALL) & (model.jnt_limited != 0)).sum()),
         "armature of a free joint": int((model.dof_armature[model.jnt_dofadr[free]] != 0).sum()),

@@ -15,7 +15,7 @@ import numpy as np
 from rigidgrad.errors import InputError, ModelError, unknown_name
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.checks import check_bodies
-from rigidgrad.model.description import Actuator, Description, JointDescription, JointLimit, Visual
+from rigidgrad.model.description import Actuator, Description, JointDescription, JointLimit, LoopDescription, Visual
 from rigidgrad.model.joints import FIXED, Floating, JointType, joint_type
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
 from rigidgrad.model.structure import check_gravity, check_joint, joint_pose, resolve_mimics, tree_order
@@ -373,6 +373,7 @@ def attach(model: Model, other: Model, frame: str, placement: Pose, prefix: str)
         for j in other.description.joints
     )
     frames = tuple(dataclasses.replace(f, name=named(f.name), parent=named(f.parent)) for f in other.description.frames)
+    loops = tuple(LoopDescription(named(x.name), named(x.frame_a), named(x.frame_b), x.full) for x in other.description.loops)
     mine = model.description
     clashes: tuple[tuple[str, Any, Any], ...] = (
         ("link", mine.links, links),
@@ -402,6 +403,7 @@ def attach(model: Model, other: Model, frame: str, placement: Pose, prefix: str)
         joints=mine.joints + (fixture,) + joints,
         frames=mine.frames + frames,
         actuators=actuators,
+        loops=mine.loops + loops,
     )
     return rebuild(model, description)
 

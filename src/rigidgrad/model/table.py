@@ -6,6 +6,7 @@ import math
 
 from rigidgrad.errors import printable
 from rigidgrad.model.actuation import own_actuators, undriven
+from rigidgrad.model.contacts import own_loops
 from rigidgrad.model.model import WORLD, Model
 
 
@@ -48,7 +49,13 @@ def table(model: Model) -> str:
     free = ", ".join(j.name for j in undriven(model, own_actuators(model)))
     driven = f"driven by {motors} of its own" + (f"; without a motor: {free}" if free else "")
     foot = "limits in rad and rad/s, or m and m/s; effort in N m or N; q and v: where a joint's numbers lie"
-    return "\n".join([head, driven, "", lines[0], rule, *lines[1:], "", foot])
+    loops = len(own_loops(model))
+    closed = (
+        [f"{_count(loops, 'loop')}: open in aba and all that takes no contacts; pass contacts=robot.loops to contact_dynamics"]
+        if loops
+        else []
+    )
+    return "\n".join([head, driven, *closed, "", lines[0], rule, *lines[1:], "", foot])
 
 
 def _count(n: int, what: str) -> str:

@@ -150,6 +150,16 @@ class MuJoCo(Plant):
             d.xfrc_applied[body, :3] += push.force
             d.xfrc_applied[body, 3:] += np.cross(arm, push.force)
 
+    @property
+    def touching(self) -> np.ndarray:
+        """Whether each foot of the `ground` touches anything, (feet,)."""
+        if self.ground is None:
+            raise InputError("this plant has no ground: give it ground=rg.plants.Ground(feet)")
+        with self._lock:
+            geoms = [self.model.geom(f"foot:{name}").id for name in self.ground.feet]
+            pairs = self.data.contact.geom[: self.data.ncon]
+            return np.array([bool((pairs == g).any()) for g in geoms])
+
     # --- what plants do -------------------------------------------------------------------------------------------------------------------
 
     def _step(self, h: float) -> np.ndarray:

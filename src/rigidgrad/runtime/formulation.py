@@ -32,6 +32,7 @@ from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.kernels import large_robots
+from rigidgrad.kernels.contact_gradient import ContactGradient
 from rigidgrad.kernels.contact_inverse_dynamics import contact_inverse_dynamics_kernel
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
 from rigidgrad.kernels.unit_weights import tensor_kernel
@@ -62,7 +63,7 @@ class Chosen(NamedTuple, Generic[Source]):
     compared: tuple[Candidate, ...]
 
 
-# multiply-adds of the products at the end of a gradient of forward dynamics from which on they are tiled
+# multiply-adds of the products at the end of a gradient of forward dynamics, or of that with contacts, from which on they are tiled
 _TILED_FROM = 30_000
 # pairs of freedoms, one carrying the other, from which on code is no longer straight-line
 _LOOPS_FROM = 1500
@@ -152,6 +153,10 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
         return Chosen(solve_parts, compared[0].gauge, kernel, compared)
     if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
         return _in_rounds(model, name, parameters, **options)
+    if name == "contact_dynamics_derivatives" and not parameters and options["contacts"].rows:
+        gauge, compared, gradient = _contact_gradient(canonical(model), name, options)
+        if gradient.multiplications >= _TILED_FROM:
+            return Chosen(contact.gradient_parts, gauge, gradient.kernel(), compared)
     return chosen_program(model, name, parameters=parameters, **options)
 
 
@@ -169,6 +174,13 @@ def _in_rounds(model: Model, name: str, parameters: tuple[str, ...], **options: 
         bound.inputs, bound.outputs, lambda values: contact_inverse.Posed(*bound.evaluate(values)), shape, held.grip
     )
     return Chosen(_GRADIENTS[name], compared[0].gauge, kernel, compared)
+
+
+def _contact_gradient(model: Model, name: str, options: dict[str, Any]) -> tuple[Gauge, tuple[Candidate, ...], ContactGradient]:
+    compared = ranked_gauges(model)
+    gauge = compared[0].gauge
+    bound = catalog.bind(model, name, formulation=partial(contact.gradient_parts, gauge=gauge), **options)
+    return gauge, compared, ContactGradient(bound.inputs, lambda values: contact.GradientParts(*bound.evaluate(values)))
 
 
 def has_canonical_model(name: str) -> bool:

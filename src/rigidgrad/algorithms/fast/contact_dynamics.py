@@ -38,7 +38,7 @@ from rigidgrad.algorithms.results import (
 from rigidgrad.algorithms.sparsity import dense, supports
 from rigidgrad.model.model import Model
 from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub, total
-from rigidgrad.spatial import Force, scale3
+from rigidgrad.spatial import Force
 
 Columns = list[list[Scalar]]  # [column][row]
 RELATIVE_DAMPING = 1e-7  # of redundant constraints, beside the mean of Λ's diagonal
@@ -116,11 +116,55 @@ def contact_gradient(
     redundant: bool = False,
 ) -> tuple[ContactDynamics[Vector], ContactDynamicsDerivatives[Matrix]]:
     """The dynamics with their derivatives. Of an impact (`Inputs.flow` is 0) a is v⁺ - v, and forces are impulses."""
+    found, parts = _solved_parts(model, q, v, tau, inputs, external, gauge, redundant)
+    P, F = _by_torque(parts), parts.F
+    a_q, f_q = _columns(P, parts, parts.r_q, parts.b_q, parts.a_q, parts.f_q)
+    a_v, f_v = _columns(P, parts, parts.r_v, parts.b_v, parts.a_v, ())
+    if not is_constant(inputs.flow, 1.0):
+        P, F = (tuple(tuple(mul(inputs.flow, x) for x in line) for line in X) for X in (P, F))
+    return found, ContactDynamicsDerivatives(a_q, a_v, P, f_q, f_v, F)
+
+
+class GradientParts(NamedTuple):
+    """What the gradient is made of, rows of constraints in world axes, before products: P = M⁻¹ - Vᵀ Vs, ∂a = a - P r + Fᵀ b, ∂f = f - F r - X b."""
+
+    M_inverse: Matrix
+    V: Matrix  # with Λ⁻¹ = W D⁻¹ Wᵀ: Wᵀ J M⁻¹
+    scaled_V: Matrix  # D⁻¹ V
+    F: Matrix
+    X: Matrix  # Λ⁻¹
+    r_q: Matrix
+    b_q: Matrix
+    f_q: Matrix  # w × f
+    r_v: Matrix
+    b_v: Matrix
+    a_q: Matrix  # of a free base, the first three rows: what its turns alone do
+    a_v: Matrix
+    damping: str | None = None  # as all results that forces are solved for have it
+
+
+def gradient_parts(
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    inputs: Inputs,
+    external: External | None = None,
+    *,
+    gauge: Gauge | None = None,
+    redundant: bool = False,
+) -> GradientParts:
+    """Those of contact_dynamics_derivatives, for who multiplies them himself; not of an impact."""
+    return _solved_parts(model, q, v, tau, inputs, external, gauge, redundant)[1]
+
+
+def _solved_parts(
+    model: Model, q: Vector, v: Vector, tau: Vector, inputs: Inputs, external: External | None, gauge: Gauge | None, redundant: bool
+) -> tuple[ContactDynamics[Vector], GradientParts]:
     m = _moving(model, v, tau, external, inputs.flow)
     model, flow = m.model, inputs.flow
     s = setting(model, q, inputs, gauge, m.external)
     a, force, solve = _solved(s, q, v, m, redundant)
-    P, F = _by_force(s, solve)
     wrenches = _summed(s.tree.external, constraint.wrenches(s.rows, force))
     tree = s.tree._replace(external=wrenches)
     base = None if model.has_mimic else FreeBase.of(model, q, m.v)
@@ -140,21 +184,14 @@ def contact_gradient(
             r_v[k] = [mul(twice, x) for x in cv]
     r_q, r_v = _projected(model, r_q), _projected(model, r_v)
     b_q, b_v = _gathered_columns(model, b_q), _gathered_columns(model, b_v)
-    response = _Response(P, F, solve)
-    if base:
-        q_columns, v_columns = _base_columns(s, base, response, b_q, b_v, r_v, flow)
-    else:
-        q_columns, v_columns = {}, {}
-    a_q, f_q = response.columns(model.nv, r_q, b_q, q_columns)
-    a_v, f_v = response.columns(model.nv, r_v, b_v, v_columns)
-    f_q = _seen_by_position(s, tree, force, f_q)
-    f_v = [list(constraint.in_world(s.rows, column)) for column in f_v]
-    f_tau = [list(constraint.in_world(s.rows, column)) for column in zip(*F, strict=True)] if F else [[] for _ in range(model.nv)]
-    if not is_constant(flow, 1.0):
-        P = tuple(tuple(mul(flow, x) for x in line) for line in P)
-        f_tau = [[mul(flow, x) for x in column] for column in f_tau]
+    a_q, a_v = _base_columns(s, base, r_q, b_q, r_v, b_v, flow) if base else ([], [])
+    turns = _gathered_columns(model, constraint.turns(model, tree, s.rows, force))
+    f_q, b_q, b_v = ([list(constraint.in_world(s.rows, column)) for column in columns] for columns in (turns, b_q, b_v))
+    V, scaled, F, X = _response(s, solve)
+    by_q = _rows(r_q), _rows(b_q), _rows(f_q)
+    by_v = _rows(r_v), _rows(b_v)
     found = ContactDynamics(a, constraint.in_world(s.rows, force))
-    return found, ContactDynamicsDerivatives(_rows(a_q), _rows(a_v), P, _rows(f_q), _rows(f_v), _rows(f_tau))
+    return found, GradientParts(ltl.inverse(s.factor), V, scaled, F, X, *by_q, *by_v, _rows(a_q), _rows(a_v))
 
 
 def impact(
@@ -267,77 +304,74 @@ def _motions_by_force(s: Setting) -> Columns:
     return [list(ltl.other_half(s.factor, [mul(x, d) for x, d in zip(line, s.factor.inverse_d, strict=True)])) for line in s.Y]
 
 
-def _by_force(s: Setting, solve: _Schur) -> tuple[Matrix, Matrix]:
-    """P = ∂a/∂τ and F = ∂f/∂τ."""
-    H = _motions_by_force(s)
-    n = s.model.nv
-    columns = [[neg(x) for x in solve([line[k] for line in H])] for k in range(n)]
-    P = [list(line) for line in ltl.inverse(s.factor)]
-    for i in range(n):
+def _response(s: Setting, solve: _Schur) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """V, D⁻¹ V, F = -Λ⁻¹ J M⁻¹ and X = Λ⁻¹, rows of the last two in world axes; of redundant constraints V is J M⁻¹, and Λ⁻¹ V in the place of D⁻¹ V."""
+    H, d, m = _motions_by_force(s), solve.factor.inverse_d, len(s.Y)
+    if solve.damping is None:
+        W = [[row.get(i, 0.0) for row in solve.W] for i in range(m)]  # [column]
+        V = [[total(mul(w, h) for w, h in zip(column, line, strict=True)) for line in zip(*H, strict=True)] for column in W]
+        scaled = [[mul(x, y) for y in line] for x, line in zip(d, V, strict=True)]
+        E = [constraint.in_world(s.rows, column) for column in W]
+        half = [[mul(x, y) for y in column] for x, column in zip(d, E, strict=True)]
+        X = [[total(mul(E[k][i], half[k][j]) for k in range(m)) for j in range(i + 1)] for i in range(m)]
+    else:
+        V = H
+        scaled = [list(line) for line in zip(*(solve(column) for column in zip(*H, strict=True)), strict=True)]
+        E = [constraint.in_world(s.rows, [1.0 if i == k else 0.0 for i in range(m)]) for k in range(m)]
+        inverse = [constraint.in_world(s.rows, solve(line)) for line in zip(*E, strict=True)]
+        X = [list(line[: i + 1]) for i, line in enumerate(inverse)]
+    F = [[neg(total(mul(E[k][i], scaled[k][j]) for k in range(m))) for j in range(s.model.nv)] for i in range(m)]
+    whole = [[X[max(i, j)][min(i, j)] for j in range(m)] for i in range(m)]
+    return tuple(map(tuple, V)), tuple(map(tuple, scaled)), tuple(map(tuple, F)), tuple(map(tuple, whole))
+
+
+def _by_torque(parts: GradientParts) -> Matrix:
+    """P = ∂a/∂τ."""
+    P = [list(line) for line in parts.M_inverse]
+    for i in range(len(P)):
         for k in range(i + 1):
-            P[i][k] = P[k][i] = add(P[i][k], total(mul(h[i], x) for h, x in zip(H, columns[k], strict=True)))
-    return tuple(map(tuple, P)), tuple(zip(*columns, strict=True)) if H else ()
+            P[i][k] = P[k][i] = sub(P[i][k], total(mul(x[i], y[k]) for x, y in zip(parts.V, parts.scaled_V, strict=True)))
+    return tuple(map(tuple, P))
 
 
-class _Response(NamedTuple):
-    """∂a = -P r + Fᵀ b, ∂f = -F r - Λ⁻¹ b."""
-
-    P: Matrix
-    F: Matrix
-    solve: _Schur
-
-    def column(self, r: Sequence[Scalar], b: Sequence[Scalar]) -> tuple[list[Scalar], list[Scalar]]:
-        own = self.solve(b)
-        a = [
-            sub(total(mul(f[i], x) for f, x in zip(self.F, b, strict=True)), total(mul(p, x) for p, x in zip(line, r, strict=True)))
-            for i, line in enumerate(self.P)
+def _columns(P: Matrix, parts: GradientParts, r: Matrix, b: Matrix, a: Matrix, f: Matrix) -> tuple[Matrix, Matrix]:
+    """∂a = a - P r + Fᵀ b, ∂f = f - F r - X b; what is added may have fewer rows."""
+    n, m = len(P), len(parts.F)
+    r_columns, b_columns = tuple(zip(*r, strict=True)), tuple(zip(*b, strict=True)) or ((),) * n
+    by_a, by_f = [], []
+    for k, (rk, bk) in enumerate(zip(r_columns, b_columns, strict=True)):
+        pulled = [total(mul(line[i], x) for line, x in zip(parts.F, bk, strict=True)) for i in range(n)]
+        pulled = [add(x, a[i][k]) if i < len(a) else x for i, x in enumerate(pulled)]
+        by_a.append([sub(x, total(mul(p, y) for p, y in zip(line, rk, strict=True))) for x, line in zip(pulled, P, strict=True)])
+        pressed = [
+            add(
+                total(mul(x, y) for x, y in zip(parts.F[i], rk, strict=True)), total(mul(x, y) for x, y in zip(parts.X[i], bk, strict=True))
+            )
+            for i in range(m)
         ]
-        force = [neg(add(total(mul(p, x) for p, x in zip(line, r, strict=True)), y)) for line, y in zip(self.F, own, strict=True)]
-        return a, force
-
-    def columns(self, n: int, r: Columns, b: Columns, known: dict[int, tuple[list[Scalar], list[Scalar]]]) -> tuple[Columns, Columns]:
-        found = [known[k] if k in known else self.column(r[k], b[k]) for k in range(n)]
-        return [a for a, _ in found], [f for _, f in found]
+        by_f.append([sub(f[i][k] if f else 0.0, x) for i, x in enumerate(pressed)])
+    return _rows(by_a), _rows(by_f)
 
 
 def _base_columns(
-    s: Setting, base: FreeBase, response: _Response, b_q: Columns, b_v: Columns, r_v: Columns, flow: Scalar
-) -> tuple[dict, dict]:
-    """Those of a free base."""
-    n, m = s.model.nv, len(s.J)
-    of_q: dict[int, tuple[list[Scalar], list[Scalar]]] = {}
-    of_v: dict[int, tuple[list[Scalar], list[Scalar]]] = {}
+    s: Setting, base: FreeBase, r_q: Columns, b_q: Columns, r_v: Columns, b_v: Columns, flow: Scalar
+) -> tuple[Columns, Columns]:
+    """Replaces the columns of a free base in r and b, and returns what to add to its acceleration: r = M t is no r and b = -J t, less the acceleration t."""
+    n, rows = s.model.nv, [row for row in s.rows for _ in range(row.constraint.rows)]
     held = not all(is_constant(gain, 0.0) for row in s.rows for gain in row.gains)
-    damped = [row.gains[1] for row in s.rows for _ in range(row.constraint.rows)]
-
-    def moved(t: Sequence[Scalar]) -> list[Scalar]:
-        """J [t; 0]."""
-        return [total(mul(line[i], t[i]) for i in range(3)) for line in s.J]
-
+    a_q: Columns = [[0.0] * 3 for _ in range(n)]
+    a_v: Columns = [[0.0] * 3 for _ in range(n)]
     for k in range(3):
-        none: list[Scalar] = [0.0] * m
-        of_q[k] = response.column([0.0] * n, b_q[k]) if held else ([0.0] * n, none)
+        r_q[k], r_q[3 + k], r_v[k] = [0.0] * n, [0.0] * n, [0.0] * n
         t = base.gravity_turn(k)
-        lifted = moved(t)  # r = M t without b is b = -J t less the acceleration t
-        b = [sub(x, y) for x, y in zip(b_q[3 + k] if held else none, lifted, strict=True)]
-        a, f = response.column([0.0] * n, b)
-        of_q[3 + k] = ([sub(a[i], t[i]) if i < 3 else a[i] for i in range(n)], f)
-        t = scale3(flow, base.speed_turn(k))
-        a, f = response.column([0.0] * n, [mul(g, line[k]) for g, line in zip(damped, s.J, strict=True)]) if held else ([0.0] * n, none)
-        of_v[k] = ([sub(a[i], t[i]) if i < 3 else a[i] for i in range(n)], list(f))
-        t = scale3(flow, base.spin_turn(k))
-        a, f = response.column(r_v[3 + k], b_v[3 + k])
-        of_v[3 + k] = ([sub(a[i], t[i]) if i < 3 else a[i] for i in range(n)], f)
-    return of_q, of_v
-
-
-def _seen_by_position(s: Setting, tree: Articulation, force: Vector, columns: Columns) -> Columns:
-    """∂f/∂q in world axes, R (∂f + w × f), from columns in the axes of the points."""
-    turns = _gathered_columns(s.model, constraint.turns(s.model, tree, s.rows, force))
-    return [
-        list(constraint.in_world(s.rows, [add(x, y) for x, y in zip(column, turn, strict=True)]))
-        for column, turn in zip(columns, turns, strict=True)
-    ]
+        lifted = [total(mul(line[i], t[i]) for i in range(3)) for line in s.J]
+        if not held:
+            b_q[k] = b_q[3 + k] = [0.0] * len(rows)
+        b_q[3 + k] = [sub(x, y) for x, y in zip(b_q[3 + k], lifted, strict=True)]
+        b_v[k] = [mul(row.gains[1], line[k]) for row, line in zip(rows, s.J, strict=True)]
+        a_q[3 + k] = [neg(x) for x in t]
+        a_v[k], a_v[3 + k] = ([neg(mul(flow, x)) for x in turn(k)] for turn in (base.speed_turn, base.spin_turn))
+    return a_q, a_v
 
 
 def _summed(first: dict[int, Force], second: dict[int, Force]) -> dict[int, Force]:

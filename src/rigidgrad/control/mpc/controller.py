@@ -24,10 +24,10 @@ from rigidgrad.control.mpc.schedule import Schedule
 from rigidgrad.control.mpc.target import Aim, aim_of, sampled
 from rigidgrad.control.pddp import PDDP, Iterate
 from rigidgrad.control.problem import Problem
-from rigidgrad.errors import InputError
+from rigidgrad.errors import FallenError, InputError
 
 _PREDICTION_STEP = 0.002  # seconds
-FALLBACKS = ("missing", "outlier", "clock", "kept", "cold", "held", "late", "violated", "refused")
+FALLBACKS = ("missing", "outlier", "clock", "kept", "cold", "held", "late", "violated", "refused", "fallen")
 
 
 class MPC:
@@ -322,6 +322,11 @@ class MPC:
                 self._hold(x)
             else:
                 self._fallback.release()
+        except FallenError as error:
+            self._refuse(error, "fallen")
+            self._schedule.clear()  # plans of a robot on its feet are none for one that lies
+            self._fallback.failures = 0
+            self._hold(x)
         except Exception as error:  # a controller must go on, whatever a solver does
             self.trouble = f"{type(error).__name__}: {error}"
             self._fallback.failures += 1
