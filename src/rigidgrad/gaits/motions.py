@@ -27,6 +27,7 @@ from rigidgrad.model.contacts import Contact
 from rigidgrad.robot import Robot
 
 Phases = list[Phase | Impact]
+_ENDS = 0.05  # seconds that a gait begins and ends on all feet at least
 _CONES = ("cost", "constraint")
 
 
@@ -35,7 +36,7 @@ class Gait:
     """Phases of a gait: `rg.gaits.walk`, `trot`, `pace` and `bound` are such, and called like functions.
 
     `feet`: a `rg.Contact` for each foot; `start`: the posture to go from, q or x, in which all feet stand. In each of the `cycles` every foot swings once, for `swing` seconds and `step_height` metres
-    high, with `support` seconds before each swing in which all feet stand. A cycle brings the robot `step_length` metres forward and `sideways` metres to its left, and turns it by `turn` radians. Durations are
+    high, with `support` seconds before each swing in which all feet stand; it begins and ends with 50 ms of that at least. A cycle brings the robot `step_length` metres forward and `sideways` metres to its left, and turns it by `turn` radians. Durations are
     rounded to steps of `dt`. `cones="constraint"` keeps contact forces inside of their friction cones; "cost" charges for what is outside.
     """
 
@@ -146,7 +147,7 @@ class _Motion:
         swing, support = self.count("swing", rhythm.swing), self.count("support", rhythm.support, 0)
         rise = float(numbers("step_height", height, ()))
         groups, turns = len(rhythm.groups), len(rhythm.groups) * cycles
-        ends = max(support, 1)  # the first phase names all feet, so that all gaits have them in one order
+        ends = max(support, self.count("support", _ENDS))
         duration = (2 * ends + (turns - 1) * support + turns * swing) * self.dt
         path = Path(self.stance.x[:2], self.stance.yaw, cycles * step[:2], cycles * step[2], duration, 0.5 * rhythm.cycle)
         found: Phases = []
@@ -234,7 +235,7 @@ class _Motion:
         weights = self.weights if weights is None else weights
         held = [c for k, c in enumerate(self.contacts) if k not in group]
         costs = self._costs(states, rows, group, weights, self.dt, self.dt * weights.foot, weights.last if last else 0.0)
-        cones = [Inequality(FrictionCone(c), upper=0.0) for c in self.contacts] if self.constrained else []
+        cones = [Inequality(FrictionCone(c, facets=None), upper=0.0) for c in self.contacts] if self.constrained else []
         return Phase(steps, held, costs, Limits(constraints=cones), dt=self.dt)
 
     def _impact(self, states: np.ndarray, landing: np.ndarray, group: Sequence[int], weights: MotionWeights | None = None) -> Impact:
@@ -255,5 +256,5 @@ class _Motion:
                 target[:, :3, 3] = feet[k, :, :3]
                 target[:, :3, :3] = [turn(angle) @ self.rotations[k] for angle in feet[k, :, 3]]
             costs.append(Reach(contact.frame, target, offset=contact.offset, weight=foot if k in group else 0.0))
-        costs += [FrictionCone(c, 0.0 if self.constrained else h * weights.cone) for c in self.contacts]
+        costs += [FrictionCone(c, 0.0 if self.constrained else h * weights.cone, facets=None) for c in self.contacts]
         return costs + [ContactForce(c, h * weights.force) for c in self.contacts]

@@ -45,4 +45,4 @@ class MotionWeights(Weights):
     cone: float = 10.0
     force: float = 1e-4
     landing: float = 1e7
-    last: float = 1.0
+    last: float = 10.0
