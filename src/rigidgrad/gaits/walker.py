@@ -133,15 +133,16 @@ class Walker:
         for k in range(feet):
             airborne, lifts = self._airborne(k, since)
             off = self._airborne(k, middle)[0]
-            if landed[k] is not None:  # early: this swing is over; late: its next knots go on with it
-                airborne, off = self._corrected(landed[k], airborne, off)
+            early = landed[k]
+            if early is not None:  # early: this swing is over; late: its next knots go on with it
+                airborne, off = self._corrected(early, airborne, off)
             contacts[:, k] = ~off
             part = slices[2 + k]
             p[:, part["weight"]] = np.where(airborne, self.dt * self.weights.foot, 0.0)[:, None]
             p[:, part["target"]] = now[k]
             if airborne.any():
                 p[airborne, part["target"]] = self._swing(k, now[k], x, trunk, since, airborne, lifts)
-            if landed[k] is False and airborne[0]:  # nothing there yet: down by so much in each step
+            if early is False and airborne[0]:  # nothing there yet: down by so much in each step
                 p[: _LATE + 1, part["target"].start + 2] = now[k][2] - _DOWN * np.arange(1, _LATE + 2)
             if not airborne[0]:
                 self._lifted.pop(k, None)
