@@ -16,7 +16,7 @@ from rigidgrad.kernels import structure
 from rigidgrad.model.canonical import canonical
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.recorder import record
-from rigidgrad.runtime import formulation
+from rigidgrad.runtime import formulation, frames
 
 
 def options(robot, function):
@@ -84,9 +84,31 @@ def test_frames_are_shared_where_it_pays():
     robot = rg.load("iiwa14")
     explanation = robot.explain("aba_derivatives")
     shared = {center: bodies for center, bodies in explanation.frames.items() if len(bodies) > 1}
-    assert gauge(robot.model, explanation) in set(formulation.gauges(robot.model))
+    assert gauge(robot.model, explanation) in set(frames.gauges(robot.model))
     assert shared == {"iiwa_link_6": ("iiwa_link_6", "iiwa_link_7")}
     assert "iiwa_link_6 + iiwa_link_7" in str(explanation)
+
+
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("name", ["hyq", "iiwa14", "double_pendulum"])
+def test_frames_counted_by_limbs_are_those_with_the_fewest_operations_of_the_whole_robot(name, floating):
+    model = canonical(rg.load(name, floating_base=floating, strict=False).model)
+    whole = [candidate.counted().instructions for candidate in formulation.ranked_gauges(model)]
+    assert whole == sorted(whole)
+
+
+def test_equal_limbs_are_counted_once_and_a_limb_is_carried_by_a_chain():
+    model = canonical(rg.load("hyq").model)
+    counted = []
+
+    def operations(part, gauge):
+        counted.append(part)
+        assert part.parents == (-1, *range(len(part.joints) - 1))
+        return len(set(gauge))
+
+    ranked = frames.ranked(model, operations)
+    assert len(counted) < len(frames.limbs(model)) * len(ranked)
+    assert len(set(ranked[0].gauge)) == min(len(set(gauge)) for gauge in frames.gauges(model))
 
 
 def test_options_are_those_of_compile():

@@ -25,7 +25,7 @@ from rigidgrad.algorithms.textbook.minv import minv
 from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
 from rigidgrad.model.canonical import canonical
-from rigidgrad.runtime.formulation import gauges
+from rigidgrad.runtime.frames import gauges
 
 STATES = 3
 SEEDS = range(60)

@@ -429,9 +429,9 @@ def test_the_assembly_is_that_of_the_code_that_runs(monkeypatch):
 
     real = native._emit
 
-    def emit(ir, opt, misched, form, *more):
-        emitted.append((ir, opt, misched))
-        return real(ir, opt, misched, form, *more)
+    def emit(ir, opt, misched, form, passes=False, join=True):
+        emitted.append((ir, opt, misched, passes, join))
+        return real(ir, opt, misched, form, passes, join)
 
     monkeypatch.setattr(native, "_emit", emit)
     robot = rg.load("double_pendulum", gravity=(0, 0, -1.25))  # compiled by no other test

@@ -55,7 +55,8 @@ INSIDE = {
     "targets": [
         {"llvm_riccati"},
         {"llvm_controls"},
-        {"llvm_kernel", "llvm_matrix", "llvm_sweep"},
+        {"llvm_sweep"},
+        {"llvm_kernel", "llvm_matrix"},
         {"gpu", "llvm"},
         {"c", "llvm_direct", "llvm_stream", "verilog"},
         {"c_kernel"},

@@ -7,8 +7,9 @@ import pytest
 
 import rigidgrad as rg
 from rigidgrad.program.order import best_order, freeing, grouped, memory_traffic
-from rigidgrad.program.program import operands
+from rigidgrad.program.program import LEAVES, operands
 from rigidgrad.program.recorder import record
+from rigidgrad.program.registers import transfers
 from rigidgrad.runtime.formulation import program_of
 
 
@@ -67,3 +68,35 @@ def test_traffic_of_a_small_program_by_hand():
     # inputs are fetched (2); with room for all, nothing else moves
     assert memory_traffic(program, 8) == 2
     assert memory_traffic(program, 2) > 2
+
+
+@pytest.mark.parametrize("registers", [3, 8, 28])
+def test_a_plan_keeps_to_its_registers_and_fetches_what_was_stored(program, registers):
+    plan = transfers(program, registers)
+    uses: dict[int, list[int]] = {}
+    for i, node in enumerate(program.nodes):
+        for j in operands(node):
+            uses.setdefault(j, []).append(i)
+
+    def kept(value, now):
+        """Whether it is needed from now on, and not in memory by then."""
+        coming = [i for i in uses.get(value, ()) if i >= now]
+        return bool(coming) and (value not in plan.fetches.get(coming[0], ()) or (value in plan.slots and value not in memory.values()))
+
+    memory: dict[int, int] = {}  # place -> the value in it
+    held: set[int] = set()
+    for i, node in enumerate(program.nodes):
+        if node[0] in LEAVES:
+            continue
+        for j in plan.stores.get(i, ()):
+            assert j in held
+            memory[plan.slots[j]] = j
+        held = {j for j in held if kept(j, i)}
+        assert len(held) <= registers
+        for j in plan.fetches.get(i, ()):
+            assert program.nodes[j][0] == "input" or memory[plan.slots[j]] == j
+            held.add(j)
+        assert all(j in held or program.nodes[j][0] == "const" for j in operands(node))
+        held.add(i)
+    assert max(plan.slots.values(), default=-1) < plan.size
+    assert plan.traffic == memory_traffic(program, registers)

@@ -8,6 +8,7 @@ from test_control import P1_GOAL, P1_START, p1
 
 import rigidgrad as rg
 from rigidgrad.control import integrators
+from rigidgrad.control.batch import supported
 from rigidgrad.control.curvature import curvature
 from rigidgrad.control.system import CustomSystem, RobotSystem
 from rigidgrad.errors import InputError
@@ -70,12 +71,13 @@ def test_second_order_converges_quadratically():
     assert abs(second.cost - first.cost) < 1e-6 * first.cost
 
 
-def test_a_guess_of_states_is_made_feasible():
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_guess_of_states_is_made_feasible(dtype):
     q = np.linspace(P1_START[:7], P1_GOAL[:7], 64)
     x = np.c_[q, np.gradient(q, 0.5 / 63, axis=0)]
     robot = rg.load("iiwa14")
     problem = p1(guess=(x, np.array([robot.gravity_torque(a) for a in q[:-1]])))
-    solution = rg.solve(problem)
+    solution = rg.solve(problem, rg.PDDP(dtype=dtype))
     assert solution.converged and abs(solution.cost - OPTIMUM) < 1e-6 * OPTIMUM
     after, _ = problem.evaluate(solution.x, solution.u)
     np.testing.assert_allclose(after, solution.x[1:], rtol=0, atol=1e-9)
@@ -199,6 +201,34 @@ def test_a_problem_that_comes_last_into_a_free_lane():
     problems = p1().batch(targets={0: goals(count)})
     last, known = rg.solve(problems, options, threads=1)[-1], rg.solve(problems[-3:], options, threads=1)[-1]
     assert last.status == known.status and last.iterations == known.iterations and np.array_equal(last.x, known.x)
+
+
+def test_steps_of_a_batch_may_have_lengths_of_their_own():
+    robot = rg.load("double_pendulum")
+    phases = [rg.Phase(6), rg.Phase(6, dt=0.04)]
+    costs = [rg.costs.State(np.r_[0.5, 0.2, 0.0, 0.0], 0.1, 100.0), rg.costs.Effort(1e-2)]
+    problems = rg.Problem(robot, start=np.zeros(4), dt=0.02, phases=phases, costs=costs).batch(start=0.1 * np.eye(4))
+    assert supported(rg.PDDP(), problems)
+    for problem, found in zip(problems, rg.solve(problems), strict=True):
+        alone = rg.PDDP().solve(problem)
+        assert found.converged and found.iterations == alone.iterations
+        np.testing.assert_allclose(found.u, alone.u, rtol=0, atol=1e-9)
+
+
+def test_a_batch_is_solved_again_in_the_same_buffers():
+    """Also after the last problem was alone in its lanes, and with other numbers in between."""
+    problems = p1().batch(targets={0: goals(5)})
+    options = rg.PDDP(tolerance=1e-6)
+    first = rg.solve(problems, options, threads=1)
+    kept = [key for key in problems[0].workspaces if "side by side" in key]
+    assert len(kept) == 1
+    before = problems[2].start.copy()
+    problems[2].start = before + 0.05
+    rg.solve(problems, options, threads=1)
+    problems[2].start = before
+    for a, b in zip(first, rg.solve(problems, options, threads=1), strict=True):
+        assert a.status == b.status and np.array_equal(a.u, b.u) and np.array_equal(a.gains, b.gains)
+    assert [key for key in problems[0].workspaces if "side by side" in key] == kept
 
 
 def test_batches_of_systems_of_every_form():

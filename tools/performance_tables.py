@@ -1,4 +1,4 @@
-"""Writes the tables of README.md, docs/performance.md, docs/accuracy.md and docs/contacts.md from bench/results/*.json: what stands between markers comes from these files alone."""
+"""Writes the tables of README.md, docs/performance.md, docs/accuracy.md, docs/contacts.md and docs/phases.md from bench/results/*.json: what stands between markers comes from these files alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "docs/performance.md", "docs/accuracy.md", "docs/contacts.md")]
+PAGES = [ROOT / name for name in ("README.md", "docs/performance.md", "docs/accuracy.md", "docs/contacts.md", "docs/phases.md")]
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 FUNCTIONS = {
     "rnea": "inverse dynamics",
@@ -172,6 +172,40 @@ def batches(result: Result) -> str:
     return table(["cores", "", "problems a second", "against Crocoddyl"], rows)
 
 
+def gaits(result: Result) -> str:
+    """Iterations: Crocoddyl's own counter shows one less than it does."""
+    rows = []
+    for case in result["single"]:
+        theirs, *mine = (case["solvers"][name] for name in ("crocoddyl FDDP", "ours float64", "ours float32"))
+        double, single = (case["ratios"][name] for name in ("ours float64", "ours float32"))
+        cells = [case["robot"], f"{case['gait']} ({case['knots']})", *(str(row["iterations"]) for row in (theirs, *mine))]
+        cells += [f"{case['optimum']:.10g}", f"{max(abs(row['off_optimum']) for row in mine):.0e}"]
+        cells += [number(row["us_per_iteration"]["best"] / 1e3) for row in (theirs, *mine)]
+        rows.append([*cells, ratio(double["iteration"]), ratio(double["solve"]), ratio(single["iteration"])])
+    header = [
+        "robot",
+        "gait (steps)",
+        "iterations, Crocoddyl",
+        "float64",
+        "float32",
+        "optimum",
+        "ours off it",
+        "ms an iteration, Crocoddyl",
+    ]
+    return table([*header, "float64", "float32", "an iteration, float64", "a solve, float64", "an iteration, float32"], rows)
+
+
+def gait_batches(result: Result) -> str:
+    rows = []
+    for case in result["batch"]:
+        for name, solver in case["solvers"].items():
+            found, rates = case["ratios"].get(name, {}), solver["problems_per_second"]
+            known = number(rates.get("known"))
+            rows.append([case["robot"], name, number(rates["target"]), known, *(ratio(found.get(kind)) for kind in ("target", "known"))])
+    header = ["robot", "", "problems a second", "with known iterations", "against Crocoddyl", "against it with known iterations"]
+    return table(header, rows)
+
+
 def motions(result: Result) -> str:
     rows = [
         [case["weights"], f"{case['count']:,}", f"{case['converged']:.1%}", *(number(case["ms"][key]) for key in ("median", "p99", "max"))]
@@ -212,6 +246,8 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "startup": ("dynamics", startup),
     "solvers": ("solvers", solvers),
     "batches": ("solvers", batches),
+    "gaits": ("gaits", gaits),
+    "gait_batches": ("gaits", gait_batches),
     "motions": ("motions", motions),
     "linear_solvers": ("preconditioners", linear_solvers),
     "contacts": ("contacts", contacts),

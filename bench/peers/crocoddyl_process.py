@@ -8,7 +8,7 @@ from typing import Any
 from peers import build, environment
 
 VERSIONS = {"crocoddyl": "3.2.1", "pin": "4.0.0"}
-WORKER = build.SOURCES / "crocoddyl_worker.py"
+WORKER, GAITS = build.SOURCES / "crocoddyl_worker.py", build.SOURCES / "crocoddyl_gaits_worker.py"
 URDF = Path(__file__).resolve().parents[2] / "src" / "rigidgrad" / "model" / "robots" / "iiwa14.urdf"
 
 
@@ -24,3 +24,13 @@ class Crocoddyl(environment.Worker):
 
     def open(self, task: dict[str, Any]) -> int:
         return self.ask("open", urdf=str(URDF), **task)["problem"]
+
+
+class Gaits(Crocoddyl):
+    """A worker with Crocoddyl's own gait problems."""
+
+    def __init__(self, python: str, core: int | None = None):
+        super().__init__(python, core, GAITS)
+
+    def open(self, task: dict[str, Any]) -> int:
+        return self.ask("open", **task)["problem"]

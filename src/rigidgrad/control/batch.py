@@ -15,13 +15,14 @@ import numpy as np
 from rigidgrad.control.augmented import Outer
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.riccati import keep_to_touched, trouble
+from rigidgrad.control.riccati import trouble
 from rigidgrad.control.search import PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution, relative_fall
+from rigidgrad.kernels import search as policy
 from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.groups import Groups, chain
 from rigidgrad.runtime.lanes import host_lanes
-from rigidgrad.runtime.riccati import Riccati
+from rigidgrad.runtime.riccati import RESULTS, bind_side_by_side
 from rigidgrad.runtime.sweep import Swept, abreast
 from rigidgrad.runtime.threads import default_crew
 
@@ -31,9 +32,9 @@ _LARGEST = 32  # states of a problem; beyond, SIMD inside each is as fast, and c
 
 
 def supported(options: PDDP, problems: Sequence[Problem]) -> bool:
-    """Whether problems that differ in numbers alone are to be solved side by side: single shooting, first order, steps of one length, not just one or two, not too large."""
+    """Whether problems that differ in numbers alone are to be solved side by side: single shooting, first order, not just one or two, not too large."""
     plain = options.M_f == options.M_b == 1 and not options.second_order
-    return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST and problems[0].uniform
+    return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST
 
 
 class Batch:
@@ -56,12 +57,14 @@ def solve_side_by_side(problems: Sequence[Problem], options: PDDP, threads: int)
     """Problems for which `supported` holds."""
     batch = Batch(problems)
     threads = max(1, min(threads, len(problems) // host_lanes(options.dtype)))
-    # made here one after the other, so that nothing is compiled twice
-    parts = [Lockstep(problems[0], options, -(-len(problems) // threads)) for _ in range(threads)]
+    # made here one after the other, so that nothing is compiled twice; kept with the first problem, for its next solve, and out of the way of other threads meanwhile
+    key = ("side by side", options, threads, len(problems))
+    parts = problems[0].workspaces.pop(key, None) or [Lockstep(problems[0], options, -(-len(problems) // threads)) for _ in range(threads)]
     if threads > 1:
         default_crew(threads).map(lambda part: part.solve(batch), parts)
     else:
         parts[0].solve(batch)
+    problems[0].workspaces[key] = parts
     return [solution for solution in batch.found if solution is not None]
 
 
@@ -75,14 +78,13 @@ class Lockstep:
         G = self.groups = min(-(-count // W), _GROUPS)
         self.slots = G * W
         s, knots, steps = problem.system, problem.steps + 1, problem.steps
-        self.layout = o = problem.programs.side_by_side(options.dtype, W)
+        self.layout = o = problem.programs.side_by_side
         self.problems = [problem.private_copy() for _ in range(self.slots)]
         self.p = aligned_zeros((G, knots, problem.p.shape[1], W))
-        self.x, self.u, self.h = aligned_zeros((G, knots, s.nx, W)), aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, 1, 1, W))
+        self.x, self.u, self.h = aligned_zeros((G, knots, s.nx, W)), aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, steps, 1, W))
         self.gains = aligned_zeros((G, steps, o.m, o.gain_columns, W))
         self.lower, self.upper, self.active = (aligned_zeros((G, steps, s.nu, W)) for _ in range(3))
-        self.box = aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, steps, s.nu, W))
-        self.numbers, self.results = aligned_zeros((G, 2, W)), aligned_zeros((G, 3, W))
+        self.regularization, self.results = aligned_zeros((G, W)), aligned_zeros((G, len(RESULTS), W))
         self.alphas, self.choice = options.step_sizes, Search(options)
         self._bind_backward()
         self._bind_forward()
@@ -105,29 +107,22 @@ class Lockstep:
         o, G, W, steps = self.layout, self.groups, self.W, self.steps
         # what the expansions read: the same arrays, or copies in the shorter type
         self.read = [a if a.dtype == self.dtype else a.astype(self.dtype) for a in (self.x, self.u, self.h, self.p)]
-        running, last = self.programs.expansions_side_by_side(o)
+        running, last = self.programs.expansions_side_by_side(self.options.dtype, W)
         self.end = aligned_zeros((G, o.n + 1, o.state_columns, W), self.dtype)
         self.expanded = {name: aligned_zeros((G, steps, math.prod(shape), W), self.dtype) for name, shape in running.outputs.items()}
         x, u, h, p = self.read
-        inputs = {"x": x[:, :-1], "u": u, "h": self._at_all_knots(h[:, 0]), "p": p[:, :-1]}
+        inputs = {"x": x[:, :-1], "u": u, "h": h, "p": p[:, :-1]}
         self.expansion = running.bind(inputs, self.expanded)
         self.final_expansion = last.bind({"x": x[:, -1:], "p": p[:, -1:]}, {"V": self.end.reshape(G, 1, -1, W)})
-        first = np.arange(G) * steps
         arrays = {
-            "ranges": np.stack([first, first + steps], axis=1),
-            **self.expanded,
+            "V": self.end,
             "gains": self.gains,
-            "end": self.end,
-            "start": aligned_zeros(self.end.shape, self.dtype),
-            "numbers": self.numbers,
+            "rho": self.regularization,
             "results": self.results,
-            "lower": self.box[0],
-            "upper": self.box[1],
-            "u": self.u,
-            "active": self.active,
-            "scratch": aligned_zeros((G, o.scratch_size, W), self.dtype),
+            "h": self.h,
         }
-        self.backward = Riccati.of(o).bind(arrays)
+        arrays |= {"lower": self.lower, "upper": self.upper, "u": self.u, "held": self.active}
+        self.backward = bind_side_by_side(o, self.expanded | arrays, self.options.dtype)
 
     def _at_all_knots(self, array: np.ndarray) -> np.ndarray:
         """(groups, steps, …) of an array that has the same for all steps."""
@@ -142,12 +137,12 @@ class Lockstep:
             "x_ref": self.x[:, :-1],
             "u_ref": self.u,
             "gains": self.gains.reshape(G, steps, -1, W),
-            "h": self._at_all_knots(self.h[:, 0]),
+            "h": self.h,
             "p": self.p[:, :-1],
         }
         if self.programs.bounded:
             common |= {"lower": self.lower, "upper": self.upper}
-        self.sizes = aligned_zeros((A, G, 1, W)) + self.alphas[:, None, None, None]
+        self.sizes = aligned_zeros((A, G, 1, W))
         self.sweeps: list[Swept] = []
         self.finals: list[Groups] = []
         for k, (X, U, C) in enumerate(zip(self.X, self.U, self.C, strict=True)):
@@ -162,7 +157,6 @@ class Lockstep:
             which = np.broadcast_to(self.which_step[:, None], (G, now.shape[1], 1, W))
             inputs = {"which": which, "now": now} | {str(k): each for k, each in enumerate(candidates)}
             self.take.append(self.programs.choice(name, A, W).bind(inputs, {"now": now}))
-        self.iteration = self._chained(min(self.choice.turns[0], A))
 
     def _chained(self, sweeps: int) -> Groups:
         """An iteration of a group, with its first sweeps."""
@@ -174,6 +168,9 @@ class Lockstep:
     def solve(self, batch: Batch) -> None:
         """Solves problems of a batch until none is left."""
         self.batch, self.count, self.alone = batch, 0, False  # slots in use are the first ones
+        self.sizes[:] = self.alphas[:, None, None, None]
+        self.which_step[:] = -1.0
+        self.iteration = self._chained(min(self.choice.turns[0], len(self.alphas)))
         while self.count < self.slots and self._load_next(self.count):
             self.count += 1
         self._begin(range(self.count))
@@ -189,12 +186,13 @@ class Lockstep:
             fresh = [slot for slot in range(self.count) if self.rounds[slot] < 0]
             if fresh:
                 self._begin(fresh)
+        del self.batch  # buffers stay, problems need not
 
     def _spread(self) -> None:
         """The last problem goes into all lanes of the first group, each with a step size of its own."""
         self._take()
         self.alone = True
-        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active, self.numbers):
+        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active):
             array[0] = array[0, ..., :1]
         self.X[:, 0, 0] = self.problems[0].start[:, None]
         sweeps = -(-len(self.alphas) // self.W)
@@ -212,7 +210,7 @@ class Lockstep:
         own.copy_numbers(self.batch.problems[number])
         self.which[slot] = number
         self._share(slot)
-        self._of(self.h, slot)[:] = self._of(self.numbers, slot)[1] = own.dt
+        self._of(self.h, slot)[:, 0] = own.h
         self._of(self.lower, slot)[:], self._of(self.upper, slot)[:] = own.bounds
         self._of(self.u, slot)[:] = own.guess
         self._of(self.gains, slot)[:] = self._of(self.active, slot)[:] = 0.0
@@ -233,7 +231,7 @@ class Lockstep:
         """What is in the last slot goes into one that became free."""
         if source == target:
             return
-        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active, self.numbers):
+        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active):
             self._of(array, target)[...] = self._of(array, source)
         per_slot = (
             self.J,
@@ -343,7 +341,7 @@ class Lockstep:
         self.rounds[:n] += ~again
         taken = which >= 0
         again[:] = ~taken
-        tolerance = np.maximum(self.tolerance[:n] * abs(J), self.negligible[:n])
+        tolerance = policy.nothing(self.tolerance[:n], J, self.negligible[:n])
         with np.errstate(invalid="ignore"):
             fall = np.where(taken, J - costs, 0.0)
         J[:] = np.where(taken, costs, J)
@@ -367,7 +365,7 @@ class Lockstep:
         stalled = refused & last_try & ~bare
         higher = refused & ~stalled
         self.singular[:n] = (self.singular[:n] | bare) & ~taken
-        rho[:] = np.select([taken, once_more, higher], [np.where(light, 0.0, rho / 10.0), 0.0, np.maximum(low, 10.0 * rho)], rho)
+        rho[:] = np.select([taken, once_more, higher], [policy.lowered(rho, low), 0.0, policy.raised(rho, low)], rho)
         last_try[:] = once_more | (last_try & ~taken)
         exhausted = higher & (rho > high)
         lost, late = ~np.isfinite(J), self.rounds[:n] >= self.options.iterations
@@ -391,14 +389,12 @@ class Lockstep:
         """Expands and passes backward all slots in use, and rolls out their first step sizes."""
         self._take()
         used = -(-self.count // self.W)
-        if self.layout.bounded:
-            box = self.box[0][:used], self.box[1][:used]
-            keep_to_touched(self.u[:used], (self.lower[:used], self.upper[:used]), box, self.active[:used])
         if self.dtype != np.float64:
             for short, exact in zip(self.read, (self.x, self.u, self.h, self.p), strict=True):
                 short[:used] = exact[:used]
         self.rho[self.count :] = 0.0  # of lanes that nobody uses, so that they do not hold up their group
-        self.numbers[:, 0] = self.rho[0] if self.alone else self.rho.reshape(self.groups, self.W)
+        self.regularization[:] = self.rho[0] if self.alone else self.rho.reshape(self.groups, self.W)
+        self.results[:, :2], self.results[:, 2] = 0.0, 1.0
         self.iteration.run(None, used)
 
     def _outer(self, slot: int, status: str) -> str:

@@ -28,6 +28,7 @@ from rigidgrad.control.shooting import Forward
 from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.kernels import search as policy
 
 FIRST_PENALTY = 1e-2  # of the defects, as a share of the largest multiplier
 _ELSEWHERE = 1e-2  # a roll-out whose cost differs by more than this share of it is another motion
@@ -218,14 +219,14 @@ class Run:
                     return "converged" if least <= low else "stalled"  # at a maximum or a saddle there is no step either
                 if chosen is not None:
                     break
-                rho = max(low, 10.0 * rho)
+                rho = policy.raised(rho, low)
                 if step.status == "indefinite":
                     least = rho
                 else:
                     refused = True
                 if rho > high:
                     return "stalled"
-            rho = 0.0 if rho <= low else rho / 10.0
+            rho = policy.lowered(rho, low)
             self.took(chosen, step)
         return "iterations"
 
@@ -284,7 +285,7 @@ class Run:
         if self.closing > _ROUNDING * float(
             np.abs(self.x).sum()
         ):  # Nocedal and Wright 2006, (18.36); rounding alone would raise it without end
-            self.mu = max(self.mu, (self.slope + 0.5 * max(curve, 0.0)) / (0.5 * self.closing))
+            self.mu = policy.penalty(self.mu, self.closing, self.slope, curve)
         return -(self.slope + 0.5 * curve) + self.mu * self.closing
 
     def search(self, step: Step) -> int | None:
@@ -293,9 +294,8 @@ class Run:
         tried = self.trajectories(a * step.dx, a * step.du)
         merit, fine = self.judge(tried, self.alphas)
         found, best = None, math.inf
-        if fine.any():
-            found = int(np.argmax(fine)) if self.options.choose == "largest" else int(np.argmin(np.where(fine, merit, np.inf)))
-            best, chosen = float(merit[found]), tuple(t[found] for t in tried)
+        if (first := int(policy.choose(fine.tolist(), merit.tolist(), self.options.choose == "best"))) >= 0:
+            found, best, chosen = first, float(merit[first]), tuple(t[first] for t in tried)
         for i in range(len(a) if found is None else found + 1):
             left = tried[3][i] - (1.0 - self.alphas[i]) * self.d
             if not self.mu * np.abs(left).sum() > _WORTH * self.alphas[i] * abs(self.slope - self.mu * self.closing):
@@ -329,8 +329,8 @@ class Run:
         low, high = self.options.accept
         with np.errstate(all="ignore"):
             merit = tried[2] + self.mu * np.abs(tried[3]).sum(axis=(1, 2))
-            z = (merit - self.J - self.mu * np.abs(self.d).sum()) / (alphas * (self.slope - self.mu * self.closing))
-            return merit, (z >= low) & (z <= high)  # not where anything is NaN
+            fall, expected = self.J + self.mu * np.abs(self.d).sum() - merit, alphas * (self.mu * self.closing - self.slope)
+            return merit, policy.acceptable(fall, expected, low, high)
 
     def timed(self, phase: str, function: Any, *arguments: Any) -> Any:
         start = time.perf_counter()

@@ -23,10 +23,11 @@ from rigidgrad.control.augmented import Outer
 from rigidgrad.control.options import check_number, check_range, check_whole
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward
-from rigidgrad.control.search import ARMIJO, PATIENCE, STALLED, TELLING, Search
+from rigidgrad.control.search import PATIENCE, STALLED, TELLING, Search
 from rigidgrad.control.shooting import Forward
 from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.errors import InputError
+from rigidgrad.kernels import search as policy
 from rigidgrad.runtime.threads import default_crew, thread_count
 
 
@@ -263,7 +264,7 @@ class Run:
                     if newton:  # the bent dynamics may make H_uu indefinite; without them it never is
                         newton = False
                         continue
-                    least = rho = max(low, 10.0 * rho)
+                    least = rho = policy.raised(rho, low)
                     if rho > high:
                         return self.backward.trouble()
                     if time.perf_counter() > deadline:
@@ -274,13 +275,13 @@ class Run:
                 measured = rho <= min(least, low)
                 if measured:
                     self.expected = expected
-                if chosen is not None or expected <= max(tolerance * abs(self.J), self.negligible):
+                if chosen is not None or expected <= policy.nothing(tolerance, self.J, self.negligible):
                     break
                 if newton:
                     newton = False
                     continue
                 self.backward.hand_over(np.zeros((self.problem.steps + 1, self.problem.system.ndx)))
-                rho = max(low, 10.0 * rho)
+                rho = policy.raised(rho, low)
                 if rho > high:
                     return "converged" if self.nothing_left(STALLED * tolerance) else "stalled"
                 if time.perf_counter() > deadline:
@@ -296,10 +297,10 @@ class Run:
             self.steps_taken.append(float(self.alphas[chosen]))
             if self.forward.open:
                 self.defects.append(float(np.abs(self.forward.gap).max()))
-            small = max(tolerance * abs(self.J), self.negligible)
+            small = policy.nothing(tolerance, self.J, self.negligible)
             # a step that regularisation holds back tells nothing
             light, closed = rho <= low, self.sigma * float(np.abs(self.forward.gap).sum()) <= 10 * small
-            rho = 0.0 if light else rho / 10.0
+            rho = policy.lowered(rho, low)
             if light and closed:
                 if expected <= small and ((measured and o.M_b == 1) or self.nothing_left(tolerance)):
                     return "converged"
@@ -349,14 +350,14 @@ class Run:
         slope, curve = f.model_along_step()
         before = float(np.abs(f.gap).sum())
         if before > 0.0:
-            self.sigma = max(self.sigma, (slope + 0.5 * max(curve, 0.0)) / (0.5 * before))
+            self.sigma = policy.penalty(self.sigma, before, slope, curve)
         with np.errstate(all="ignore"):
             sums = np.abs(f.defects()).sum(axis=2)  # (alphas, defects)
             after = sums.sum(axis=1)
             falls = self.J - J + self.sigma * (before - after)
-            fine = (falls > ARMIJO * self.alphas * (self.sigma * before - slope)) & (sums.max(axis=1) < self.options.defect)
-        expected = self.sigma * before - slope - 0.5 * curve
-        chosen = self.choice.among(np.nonzero(fine)[0].tolist(), (J + self.sigma * after).tolist())
+            merits, closing = J + self.sigma * after, self.sigma * before
+        expected = closing - slope - 0.5 * curve
+        chosen = self.choice.pick_by_merit(falls.tolist(), merits.tolist(), sums.max(axis=1).tolist(), slope, closing, self.options.defect)
         return chosen, self.J if chosen is None else float(J[chosen]), expected
 
     # --- from plan to plan -------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from rigidgrad.program.fuse import fuse
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording, host_lanes
-from rigidgrad.runtime.riccati import Layout
+from rigidgrad.runtime.riccati import Layout, Sizes
 from rigidgrad.runtime.sweep import Sweep, SweepJob
 from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
 
@@ -153,7 +153,7 @@ class Programs:
         return self._once(self._roll_out, gaps, problems)
 
     def _roll_out(self, gaps: bool, problems: int) -> Sweep:
-        s, o = self.system, self.layout if problems == 1 else self.side_by_side("float64", problems)
+        s, o = self.system, self.layout if problems == 1 else self.side_by_side
         shapes: dict[str, tuple[int, ...]] = {"x": (s.nx,), "cost": (2,), "alpha": ()}
         shared: dict[str, tuple[int, ...]] = {
             "x_ref": (s.nx,),
@@ -267,9 +267,11 @@ class Programs:
         longer = replace(o, dtype=dtype, width=min(host_lanes(dtype), _LONGEST_VECTOR))
         return longer if (longer.columns, longer.state_columns) == (o.columns, o.state_columns) else replace(o, dtype=dtype)
 
-    def side_by_side(self, dtype: str, problems: int) -> Layout:
-        """A problem in each lane."""
-        return replace(self.layout, dtype=dtype, width=1, problems=problems)
+    @property
+    def side_by_side(self) -> Sizes:
+        """The same for a problem in each lane."""
+        o = self.layout
+        return Sizes(o.n, o.m, o.form, o.diagonal, o.bounded)
 
     def _is_diagonal(self, term: Term) -> bool:
         if isinstance(term, Effort):
@@ -284,7 +286,7 @@ class Programs:
         o = self.layout_in(dtype)
         return self._compiled(f"expansion {o}", {"h": ()}, _expanded_shapes(o), partial(self._expand_knot, o), dtype, threads)
 
-    def _expand_knot(self, o: Layout, a: dict[str, Any]) -> tuple:
+    def _expand_knot(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple:
         s, columns = self.given(a["p"]), [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
 
         def spread(row: Sequence[Scalar]) -> tuple:
@@ -314,7 +316,7 @@ class Programs:
         o = self.layout_in(dtype)
         return self._compiled(f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype)
 
-    def _expand_last(self, o: Layout, a: dict[str, Any]) -> tuple:
+    def _expand_last(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple:
         q = self.expand(a["x"], None, a["p"])
         rows = []
         for row in (*q.lxx, q.lx):
@@ -324,17 +326,17 @@ class Programs:
             rows.append(tuple(spread))
         return (tuple(rows),)
 
-    def expansions_side_by_side(self, o: Layout) -> tuple[Sweep, Sweep]:
+    def expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
         """Of the running knots and of the last one, a problem in each lane."""
-        return self._once(self._expansions_side_by_side, o)
+        return self._once(self._expansions_side_by_side, dtype, problems)
 
-    def _expansions_side_by_side(self, o: Layout) -> tuple[Sweep, Sweep]:
-        last = {"x": (self.system.nx,), "p": (self.parameters,)}
+    def _expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
+        o, last = self.side_by_side, {"x": (self.system.nx,), "p": (self.parameters,)}
         inputs = last | {"u": (self.system.nu,), "h": ()}
         running, final = partial(self._expand_knot, o), partial(self._expand_last, o)
         return (
-            self._sweep(f"expansion {o}", inputs, _expanded_shapes(o), running, (), o.dtype, o.problems),
-            self._sweep(f"final_expansion {o}", last, _final_shapes(o), final, (), o.dtype, o.problems),
+            self._sweep(f"expansion {o}", inputs, _expanded_shapes(o), running, (), dtype, problems),
+            self._sweep(f"final_expansion {o}", last, _final_shapes(o), final, (), dtype, problems),
         )
 
     @cached_property
@@ -541,11 +543,11 @@ def _width(problems: int) -> int:
     return 0 if problems == 1 else problems
 
 
-def _expanded_shapes(o: Layout) -> Shapes:
+def _expanded_shapes(o: Layout | Sizes) -> Shapes:
     return {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
 
 
-def _final_shapes(o: Layout) -> Shapes:
+def _final_shapes(o: Layout | Sizes) -> Shapes:
     return {"V": (o.n + 1, o.state_columns)}
 
 

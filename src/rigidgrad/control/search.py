@@ -1,10 +1,13 @@
-"""Which of the step sizes is taken, and by which numbers a descent of parallel DDP ends."""
+"""Which of the step sizes is taken, and by which numbers a descent of parallel DDP ends: the policy of `kernels.search` with a solver's options."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from rigidgrad.kernels import search as policy
 
 if TYPE_CHECKING:
     from rigidgrad.control.pddp import PDDP
@@ -17,7 +20,7 @@ PATIENCE = 20  # steps in a row that hardly lower the cost, after which a descen
 
 
 class Search:
-    """Which of the step sizes is taken: plain numbers, since a handful of them is quicker so than in arrays."""
+    """Which of the step sizes is taken, of one problem by plain numbers, which are quicker than arrays for a handful, or of many."""
 
     def __init__(self, options: PDDP):
         self.alphas: list[float] = options.step_sizes.tolist()
@@ -29,35 +32,37 @@ class Search:
 
     def expected(self, slope: Any, curve: Any) -> Any:
         """The fall of the cost that a whole step promises, of one problem or of each of many."""
-        alpha = self.alphas[self.whole]
-        return -(alpha * slope + alpha * alpha * 0.5 * curve)
+        return policy.expected_fall(self.alphas[self.whole], slope, curve)
 
     def pick(self, J: float, costs: list[float], slope: float, curve: float) -> int | None:
-        """By the costs of the first few step sizes, where it is J now (4.2). NaN is never acceptable."""
-        fine = []
-        for k, cost in enumerate(costs):
-            alpha = self.alphas[k]
-            expected = -(alpha * slope + alpha * alpha * 0.5 * curve)
-            if expected != 0.0 and self.low < (J - cost) / expected < self.high:
-                fine.append(k)
-        return self.among(fine, costs)
+        """By the costs of the first few step sizes, where it is J now (4.2)."""
+        chosen = self._chosen(J, costs, slope, curve)
+        return None if chosen < 0 else int(chosen)
 
     def pick_each(self, J: np.ndarray, costs: np.ndarray, slope: np.ndarray, curve: np.ndarray) -> np.ndarray:
         """The same for many problems, costs (problems, step sizes); -1 where none will do."""
-        alpha = np.array(self.alphas[: costs.shape[1]])
-        expected = -(alpha * slope[:, None] + alpha * alpha * 0.5 * curve[:, None])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = (J[:, None] - costs) / expected
-            fine = (self.low < ratio) & (ratio < self.high)
-        first, best = fine.argmax(axis=1), np.where(fine, costs, np.inf).argmin(axis=1)
-        return np.where(fine.any(axis=1), np.where(self._wants_best(fine), best, first), -1)
+        with np.errstate(invalid="ignore"):
+            return self._chosen(J, costs.T, slope, curve).astype(int)
 
-    def _wants_best(self, fine: np.ndarray) -> np.ndarray | bool:
-        return self.choose == "best" or (self.choose == "balanced" and fine[:, self.whole])
+    def pick_by_merit(
+        self, falls: list[float], merits: list[float], worst: list[float], slope: float, closing: float, limit: float
+    ) -> int | None:
+        """Where there are defects, of the falls of the merit function and the largest defects that are left; `closing` is σ times the sum of those there are."""
+        rows = zip(falls, self.alphas, worst, strict=True)
+        chosen = self.among([policy.acceptable_with_defects(fall, a, slope, closing, w, ARMIJO, limit) for fall, a, w in rows], merits)
+        return None if chosen < 0 else int(chosen)
 
-    def among(self, fine: list[int], costs: list[float]) -> int | None:
-        if not fine:
-            return None
-        if self.choose == "best" or (self.choose == "balanced" and self.whole in fine):
-            return min(fine, key=costs.__getitem__)
-        return fine[0]
+    def _chosen(self, J: Any, costs: Any, slope: Any, curve: Any) -> Any:
+        low, high = self.low, self.high
+        if isinstance(costs, np.ndarray):
+            alphas = np.array(self.alphas[: len(costs)])[:, None]
+            fine = policy.acceptable(J - costs, policy.expected_fall(alphas, slope, curve), low, high)
+        else:
+            pairs = zip(costs, self.alphas, strict=False)
+            fine = [policy.acceptable(J - cost, policy.expected_fall(alpha, slope, curve), low, high) for cost, alpha in pairs]
+        return self.among(fine, costs)
+
+    def among(self, fine: Sequence[Any], merits: Sequence[Any]) -> Any:
+        """The number of the step size that is taken of those that are fine, or -1."""
+        best = fine[self.whole] if self.choose == "balanced" and self.whole < len(fine) else self.choose == "best"
+        return policy.choose(fine, merits, best)

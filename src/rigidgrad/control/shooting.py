@@ -93,7 +93,9 @@ class Forward:
 
     def _bind_consensus(self) -> Swept:
         steps = self.problem.steps
-        shared = {"F": self.backward.expanded[0], "gains": self.backward.gains, "gap": self.gap, "h": self.h}
+        F = self.backward.expanded[0]
+        self._F = F if F.dtype == np.float64 else F.astype(np.float64)
+        shared = {"F": self._F, "gains": self.backward.gains, "gap": self.gap, "h": self.h}
         inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
         alpha = np.ones((1, steps, 1, self.W))
         return self.problem.programs.consensus.bind(inputs | {"dx": self.dx[:, :-1], "alpha": alpha}, {"dx": self.dx[:, 1:]})
@@ -106,6 +108,8 @@ class Forward:
     def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> np.ndarray:
         """Simulates; costs with penalties, (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
         if self.open:
+            if self._F is not self.backward.expanded[0]:  # derivatives in single precision
+                self._F[:] = self.backward.expanded[0]
             self._consensus.run()
         if self.blocks > 1:
             self._place_starts()

@@ -134,7 +134,7 @@ class Walker:
             airborne, lifts = self._airborne(k, since)
             off = self._airborne(k, middle)[0]
             early = landed[k]
-            if early is not None:  # early: this swing is over; late: its next knots go on with it
+            if early is not None:  # this swing is over; or it is late, and the next knots go on with it
                 airborne, off = self._corrected(early, airborne, off)
             contacts[:, k] = ~off
             part = slices[2 + k]
@@ -142,7 +142,7 @@ class Walker:
             p[:, part["target"]] = now[k]
             if airborne.any():
                 p[airborne, part["target"]] = self._swing(k, now[k], x, trunk, since, airborne, lifts)
-            if early is False and airborne[0]:  # nothing there yet: down by so much in each step
+            if early is False:  # nothing there yet: down by so much in each step
                 p[: _LATE + 1, part["target"].start + 2] = now[k][2] - _DOWN * np.arange(1, _LATE + 2)
             if not airborne[0]:
                 self._lifted.pop(k, None)

@@ -16,20 +16,21 @@ Rounds = dict[Variable, int]
 
 
 def interpret(kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Outputs (states, size) of inputs (states, size)."""
+    """Outputs (states, size) of inputs (states, size); what is carried is both."""
     first = next(iter(inputs.values()))
     states, dtype = first.shape[0], first.dtype
     memory: dict[str, np.ndarray] = {}
     for array in kernel.arrays.values():
         match array.role:
-            case "input":
-                memory[array.name] = np.ascontiguousarray(inputs[array.name].T)
+            case "input" | "carried":
+                memory[array.name] = inputs[array.name].T.copy()
             case "constant":
                 memory[array.name] = np.repeat(np.array(array.values, dtype)[:, None], states, axis=1)
             case _:
                 memory[array.name] = np.zeros((array.size, states), dtype)
-    _run(kernel.body, memory, {})
-    return {a.name: memory[a.name].T.copy() for a in kernel.of("output")}
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of a state that has ended, NaN is as good as any number
+        _run(kernel.body, memory, {})
+    return {a.name: memory[a.name].T.copy() for a in (*kernel.of("output"), *kernel.of("carried"))}
 
 
 def results_of(source: Kernel | Program, sample: Mapping[str, Any]) -> list[list[float]]:
@@ -57,7 +58,7 @@ def _run(body: Sequence[Statement], memory: dict[str, np.ndarray], rounds: Round
             case Loop(variable, count, inner, _, reverse, done):
                 turns = range(value(count, rounds))
                 for i in reversed(turns) if reverse else turns:
-                    if done and (memory[done.array.name] > 0).all():
+                    if done and (memory[done.array.name][value(done.offset, rounds)] > 0).all():
                         break
                     _run(inner, memory, rounds | {variable: i})
             case Choose(index, bodies):

@@ -24,7 +24,7 @@ from typing import Literal
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
 
-Role = Literal["input", "output", "scratch", "constant"]
+Role = Literal["input", "output", "carried", "scratch", "constant"]
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,10 @@ class Kernel:
         """Zero where nothing is written."""
         return self._array(Array(name, shape, "output"))
 
+    def carried(self, name: str, *shape: int) -> Array:
+        """What a kernel that runs along knots gets from the knot before, changes, and hands on."""
+        return self._array(Array(name, shape, "carried"))
+
     def scratch(self, name: str, *shape: int) -> Array:
         """Zero where nothing was ever written; elsewhere a state may find what another one left."""
         return self._array(Array(name, shape, "scratch"))
@@ -268,9 +272,12 @@ class Kernel:
             yield i
 
     @contextmanager
-    def along(self, count: Index | int, *, reverse: bool = False) -> Iterator[Index]:
-        """Rounds one after the other, from the first to the last or back."""
-        with self._loop(count, ordered=True, reverse=reverse) as i:
+    def along(self, count: Index | int, *, reverse: bool = False, unless: View | None = None) -> Iterator[Index]:
+        """Rounds one after the other, from the first to the last or back.
+
+        None begins once the number `unless` is positive for all states that run together. Where it is, a further round that others need must change nothing that is read later.
+        """
+        with self._loop(count, ordered=True, reverse=reverse, done=unless) as i:
             yield i
 
     @contextmanager
@@ -330,13 +337,13 @@ class Kernel:
         self.call(_program(("before", "x", "failed"), 1, first), {"before": before, "x": number, "failed": failed}, {"y0": failed})
 
     @contextmanager
-    def _loop(self, count: Index | int, *, ordered: bool, reverse: bool) -> Iterator[Index]:
+    def _loop(self, count: Index | int, *, ordered: bool, reverse: bool, done: View | None = None) -> Iterator[Index]:
         self._variables += 1
         variable = Variable(f"i{self._variables}")
         self._open.append([])
         yield Index(((variable, 1),))
         body = self._open.pop()
-        self._add(Loop(variable, as_index(count), tuple(body), ordered, reverse))
+        self._add(Loop(variable, as_index(count), tuple(body), ordered, reverse, done))
 
     @contextmanager
     def choose(self, index: Index) -> Iterator[Choice]:

@@ -62,7 +62,7 @@ def written_once(body: Sequence[Statement]) -> set[Array]:
                         visit(inner, 2)
 
     visit(body, 1)
-    return {array for array, count in writers.items() if count == 1}
+    return {array for array, count in writers.items() if count == 1 and array.role != "carried"}
 
 
 def pattern(kernel: Kernel | Program) -> dict[str, list[bool]]:
@@ -75,7 +75,7 @@ def pattern(kernel: Kernel | Program) -> dict[str, list[bool]]:
 
 
 def _pattern(kernel: Kernel) -> dict[str, list[bool]]:
-    known = {a.name: np.full(a.size, a.role == "input") for a in kernel.arrays.values()}
+    known = {a.name: np.full(a.size, a.role in ("input", "carried")) for a in kernel.arrays.values()}
     for a in kernel.of("constant"):
         known[a.name] = np.array(a.values) != 0.0
     marks: dict[int, dict[str, np.ndarray]] = {}  # of each Program

@@ -9,6 +9,18 @@ from rigidgrad.program.program import Node, Output, Program
 
 def fuse(program: Program) -> Program:
     """a·b ± c as one operation wherever the product has no other use."""
+    nodes, results, _ = _fused(program)
+    return Program.from_graph(program.inputs, program.outputs, nodes, results)
+
+
+def fused_kinds(program: Program) -> Counter[str]:
+    """Operations by kind that `fuse` would leave."""
+    nodes, _, absorbed = _fused(program)
+    return Counter(node[0] for i, node in enumerate(nodes) if i not in absorbed)
+
+
+def _fused(program: Program) -> tuple[list[Node], list[Output], set[int]]:
+    """The nodes and results, and which products are no longer needed."""
     nodes, uses = program.nodes, program.uses
     fused: list[Node] = list(nodes)
     absorbed: set[int] = set()
@@ -27,7 +39,7 @@ def fuse(program: Program) -> Program:
         elif single_product(a):
             absorbed.add(a)
             fused[i] = ("fma" if node[0] == "add" else "fms", *nodes[a][1:], b)
-    return Program.from_graph(program.inputs, program.outputs, fused, _unsigned(fused, uses, program.results))
+    return fused, _unsigned(fused, uses, program.results), absorbed
 
 
 # the operation that gives the negative; for a difference the operands change places

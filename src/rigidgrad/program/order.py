@@ -1,8 +1,7 @@
 """An order of a Program's operations that keeps few values alive, so that registers suffice for more of them.
 
 The recorded order goes subtree by subtree and is good within a limb. Limbs that do not depend on each other are put one after the other, and operations that
-free a register come somewhat earlier; whether that pays is judged by simulating a register file that always gives up the value needed last (Belady's rule): what counts
-is how many values have to be stored and fetched again.
+free a register come somewhat earlier; whether that pays is judged by how many values have to be stored and fetched again (`program/registers.py`).
 """
 
 from __future__ import annotations
@@ -10,16 +9,19 @@ from __future__ import annotations
 import heapq
 
 from rigidgrad.program.program import LEAVES, Program, operands
+from rigidgrad.program.registers import transfers
 
 # below this many operations, work on several limbs at once hides more delay than the fewer transfers save
 _LARGE = 1000
+# above this many, the recorded order stays: another one saved 0.5 to 2% of the transfers of humanoids, and took a second to find
+_LONG = 20_000
 # places by which an operation comes earlier for each register that it frees; more saves more transfers, but leaves less to do at once
 _AHEAD = 10
 
 
 def best_order(program: Program, registers: int) -> Program:
     """The program in the order, of those tried, that moves the fewest values to memory and back."""
-    if program.counts().instructions < _LARGE:
+    if not _LARGE <= program.instructions <= _LONG:
         return program
     best, least = program, memory_traffic(program, registers)
     for order in (grouped, freeing):
@@ -97,47 +99,5 @@ def freeing(program: Program) -> list[int]:
 
 
 def memory_traffic(program: Program, registers: int) -> int:
-    """Stores and fetches of a register file that gives up the value needed last; constants are operands in memory, results are not kept."""
-    uses: list[list[int]] = [[] for _ in program.nodes]
-    for i, node in enumerate(program.nodes):
-        for j in operands(node):
-            uses[j].append(i)
-    for u in uses:
-        u.reverse()  # the next use is the last entry
-    held: set[int] = set()
-    queue: list[tuple[int, int]] = []  # (-next use, value), stale entries included
-    stored = [node[0] == "input" for node in program.nodes]
-    traffic = 0
-
-    def hold(value: int) -> int:
-        cost = 0
-        while len(held) >= registers:
-            when, victim = heapq.heappop(queue)
-            if victim not in held or not uses[victim] or uses[victim][-1] != -when:
-                continue
-            held.discard(victim)
-            if not stored[victim]:
-                stored[victim] = True
-                cost += 1
-        held.add(value)
-        heapq.heappush(queue, (-uses[value][-1], value))
-        return cost
-
-    for i, node in enumerate(program.nodes):
-        if node[0] in LEAVES:
-            continue
-        needed = [j for j in dict.fromkeys(operands(node)) if program.nodes[j][0] != "const"]
-        for j in needed:
-            if j not in held:
-                traffic += 1
-                traffic += hold(j)
-        for j in operands(node):
-            uses[j].pop()
-        for j in needed:
-            if uses[j]:
-                heapq.heappush(queue, (-uses[j][-1], j))
-            else:
-                held.discard(j)
-        if uses[i]:
-            traffic += hold(i)
-    return traffic
+    """Stores and fetches of a register file that gives up the value needed last."""
+    return transfers(program, registers).traffic

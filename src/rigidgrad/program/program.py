@@ -72,20 +72,31 @@ class Program:
     @classmethod
     def from_graph(cls, inputs: dict[str, Shape], outputs: dict[str, Shape], nodes: Sequence[Node], results: Sequence[Output]) -> Program:
         """Keeps what the results need, in the order given."""
-        alive: set[int] = set()
-        pending = [r[1] for r in results if isinstance(r, tuple)]
-        while pending:
-            i = pending.pop()
-            if i not in alive:
-                alive.add(i)
-                pending.extend(operands(nodes[i]))
-        return cls._renumbered(inputs, outputs, nodes, results, sorted(alive))
+        alive = bytearray(len(nodes))
+        for r in results:
+            if isinstance(r, tuple):
+                alive[r[1]] = 1
+        for i in range(len(nodes) - 1, -1, -1):
+            if alive[i] and nodes[i][0] not in LEAVES:
+                for j in nodes[i][1:]:
+                    alive[j] = 1
+        return cls._renumbered(inputs, outputs, nodes, results, [i for i, needed in enumerate(alive) if needed])
 
     @classmethod
     def _renumbered(cls, inputs, outputs, nodes, results, order) -> Program:
-        place = {old: new for new, old in enumerate(order)}
-        kept = tuple(nodes[i] if nodes[i][0] in LEAVES else (nodes[i][0], *(place[j] for j in nodes[i][1:])) for i in order)
-        return cls(inputs, outputs, kept, tuple((r[0], place[r[1]]) if isinstance(r, tuple) else r for r in results))
+        place = [0] * len(nodes)
+        for new, old in enumerate(order):
+            place[old] = new
+        kept = []
+        for i in order:
+            node = nodes[i]
+            if node[0] in LEAVES:
+                kept.append(node)
+            elif len(node) == 3:  # written out: most of all nodes
+                kept.append((node[0], place[node[1]], place[node[2]]))
+            else:
+                kept.append((node[0], *[place[j] for j in node[1:]]))
+        return cls(inputs, outputs, tuple(kept), tuple((r[0], place[r[1]]) if isinstance(r, tuple) else r for r in results))
 
     def reordered(self, order: Sequence[int]) -> Program:
         """The same program with its nodes in another valid order."""
@@ -96,26 +107,33 @@ class Program:
         """How often each node is used, by nodes and results."""
         count = [0] * len(self.nodes)
         for node in self.nodes:
-            for i in operands(node):
-                count[i] += 1
+            if node[0] not in LEAVES:
+                for i in node[1:]:
+                    count[i] += 1
         for r in self.results:
             if isinstance(r, tuple):
                 count[r[1]] += 1
         return count
+
+    @property
+    def instructions(self) -> int:
+        """Operations, whatever their kind."""
+        return sum(node[0] not in LEAVES for node in self.nodes)
 
     def counts(self) -> Counts:
         kinds = Counter(node[0] for node in self.nodes)
         depth = [0] * len(self.nodes)
         for i, node in enumerate(self.nodes):
             if node[0] not in LEAVES:
-                depth[i] = 1 + max((depth[j] for j in operands(node)), default=0)
+                depth[i] = 1 + max([depth[j] for j in node[1:]])
         return Counts(dict(kinds), max(depth, default=0), self._most_alive())
 
     def _most_alive(self) -> int:
         last = {}
         for i, node in enumerate(self.nodes):
-            for j in operands(node):
-                last[j] = i
+            if node[0] not in LEAVES:
+                for j in node[1:]:
+                    last[j] = i
         alive = most = 0
         ends = Counter(last.values())
         for i, node in enumerate(self.nodes):

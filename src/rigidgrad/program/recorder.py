@@ -67,12 +67,11 @@ class Value:
             if (own := self._constant()) is not None:
                 return own + float(other)
             other = graph.constant(other)
-        a, b = self, other
-        if a.index == b.index:
-            return 0.0 if a.sign != b.sign else a * 2.0
-        if a.index > b.index:
-            a, b = b, a
-        return Value(graph, a.sign, graph.node("add" if a.sign == b.sign else "sub", a.index, b.index))
+        i, j = self.index, other.index
+        if i == j:
+            return 0.0 if self.sign != other.sign else self * 2.0
+        kind = "add" if self.sign == other.sign else "sub"
+        return Value(graph, self.sign, graph.node(kind, i, j)) if i < j else Value(graph, other.sign, graph.node(kind, j, i))
 
     __radd__ = __add__
 
@@ -96,12 +95,12 @@ class Value:
             if kind == "mul" and graph.nodes[operands[0]][0] == "const":  # c·(d·x) = (c d)·x
                 return Value(graph, self.sign, operands[1]) * (other * graph.nodes[operands[0]][1])
             other = graph.constant(other)
-        a, b = self, other
-        if a.index > b.index:
-            a, b = b, a
-        if graph.nodes[b.index][0] == "const":  # the constant, if any, first
-            a, b = b, a
-        return Value(graph, a.sign * b.sign, graph.node("mul", a.index, b.index))
+        i, j = self.index, other.index
+        if i > j:
+            i, j = j, i
+        if graph.nodes[j][0] == "const":  # the constant, if any, first
+            i, j = j, i
+        return Value(graph, self.sign * other.sign, graph.node("mul", i, j))
 
     __rmul__ = __mul__
 
@@ -170,8 +169,39 @@ class Value:
         return self.sign * node[1] if node[0] == "const" else None
 
 
-class Condition:
-    """a < b, not yet decided."""
+class Truth:
+    """What is not yet decided; `&` and `|` join two of them."""
+
+    __slots__ = ()
+
+    def select(self, x: Any, y: Any) -> Any:
+        raise NotImplementedError
+
+    def __and__(self, other: Truth) -> Truth:
+        return Joined(self, other, both=True)
+
+    def __or__(self, other: Truth) -> Truth:
+        return Joined(self, other, both=False)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a recorded comparison has no value yet: use rigidgrad.scalars.select(condition, a, b) instead of if")
+
+
+class Joined(Truth):
+    """Both of two, or one of them at least."""
+
+    __slots__ = ("both", "first", "second")
+
+    def __init__(self, first: Truth, second: Truth, both: bool):
+        self.first, self.second, self.both = first, second, both
+
+    def select(self, x: Any, y: Any) -> Any:
+        rest = self.second.select(x, y)
+        return self.first.select(rest, y) if self.both else self.first.select(x, rest)
+
+
+class Condition(Truth):
+    """a < b."""
 
     __slots__ = ("a", "b", "value")
 
@@ -183,9 +213,6 @@ class Condition:
         if not isinstance(x, Value) and not isinstance(y, Value) and x == y:
             return x
         return self.value._apply("select", *(Value(self.value.graph, 1, self.value._plain(v)) for v in (self.a, self.b, x, y)))
-
-    def __bool__(self) -> bool:
-        raise TypeError("a recorded comparison has no value yet: use rigidgrad.scalars.select(condition, a, b) instead of if")
 
 
 def record(

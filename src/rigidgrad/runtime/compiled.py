@@ -17,7 +17,7 @@ from rigidgrad.errors import InputError
 from rigidgrad.runtime import arrays, native
 from rigidgrad.runtime.lanes import OPTIMISATION, Job, LaneKernel, Recording, lane_kernel
 from rigidgrad.runtime.threads import Crew, default_crew, thread_count
-from rigidgrad.targets import llvm_stream
+from rigidgrad.targets import llvm, llvm_stream
 
 Shape = tuple[int, ...]
 Kind = str | tuple[int, ...]  # of kernel: "single", "batch", or one that streams to arrays that begin there in their cache lines
@@ -93,7 +93,8 @@ class Compiled:
     @property
     def assembly(self) -> str:
         """The code of this CPU, as batches run it."""
-        return native.assembly(self._job.ir(), opt=OPTIMISATION)
+        ir = self._job.ir()
+        return native.assembly(ir, opt=OPTIMISATION, join=not llvm.in_blocks(ir))
 
     def _kernel(self, dtype: str, kind: Kind) -> LaneKernel:
         return self._prepared(dtype, kind)[1]

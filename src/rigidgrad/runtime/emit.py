@@ -29,6 +29,7 @@ class Request(NamedTuple):
     misched: bool
     form: str
     passes: bool = False  # over the IR, before code is emitted
+    join: bool = True  # blocks that follow each other
 
 
 def machine(llvm: Any, triple: str, cpu: str, features: str, opt: int) -> Any:
@@ -50,14 +51,17 @@ def emit(llvm: Any, request: Request) -> bytes:
         if request.passes:
             _optimise(llvm, module, generator)
         try:
-            if not request.misched:
-                llvm.set_option("rigidgrad", "-enable-misched=false")
+            _set_options(llvm, misched=request.misched, join=request.join)
             if request.form == "assembly":
                 return bytes(generator.emit_assembly(module).encode())
             return bytes(generator.emit_object(module))
         finally:
-            if not request.misched:
-                llvm.set_option("rigidgrad", "-enable-misched=true")
+            _set_options(llvm, misched=True, join=True)  # as LLVM has them by itself
+
+
+def _set_options(llvm: Any, *, misched: bool, join: bool) -> None:
+    for option, value in (("enable-misched", misched), ("disable-cgp", not join)):
+        llvm.set_option("rigidgrad", f"-{option}={'true' if value else 'false'}")
 
 
 def _optimise(llvm: Any, module: Any, generator: Any) -> None:

@@ -99,7 +99,7 @@ def explain(job: Job) -> Explanation:
         counts=dict(structure.counts(ordered(chosen.source))),
         dtype=job.dtype,
         width=job.lanes,
-        compared=tuple(Compared(_name(c.formulation), _frames(model, c.gauge), dict(c.counts)) for c in chosen.compared),
+        compared=tuple(Compared(_name(c.formulation), _frames(model, c.gauge), dict(c.counted())) for c in chosen.compared),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -38,20 +38,21 @@ from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multipli
 from rigidgrad.kernels.unit_weights import tensor_kernel
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
-from rigidgrad.program.fuse import fuse
+from rigidgrad.program.fuse import fuse, fused_kinds
 from rigidgrad.program.program import Counts, Program
 from rigidgrad.program.recorder import record
+from rigidgrad.runtime import frames
 
 Formulation = Callable[..., Any]
 Source = TypeVar("Source")
 
 
 class Candidate(NamedTuple):
-    """A formulation that was recorded to be compared with others, and what it took."""
+    """A formulation that was compared with others; `counted` is what it takes, recorded if need be."""
 
     formulation: Formulation
     gauge: Gauge
-    counts: Counts
+    counted: Callable[[], Counts]
 
 
 class Chosen(NamedTuple, Generic[Source]):
@@ -229,8 +230,8 @@ def _cheapest(model: Model, name: str, bound: Callable[[Formulation | None], Ker
     if name == "aba" and pairs(supports(model)) >= _LOOPS_FROM:
         formulations = (aba,)  # the factor of M alone would be longer than all of it
     programs = [(_recorded(bound(formulation)), formulation) for formulation in formulations]
-    tried = [(p, Candidate(f or catalog.FUNCTIONS[name].evaluate, own_frames(model), p.counts())) for p, f in programs]
-    tried.sort(key=lambda x: x[1].counts.instructions)
+    tried = [(p, Candidate(f or catalog.FUNCTIONS[name].evaluate, own_frames(model), p.counts)) for p, f in programs]
+    tried.sort(key=lambda x: x[0].instructions)
     program, best = tried[0]
     return Chosen(best.formulation, best.gauge, program, tuple(candidate for _, candidate in tried))
 
@@ -266,38 +267,23 @@ def _recorded(kernel: Kernel) -> Program:
 
 
 def best_gauge(model: Model) -> Gauge:
-    """The frames in which the gradient of inverse dynamics takes the fewest operations, of those that `gauges` offers."""
+    """The frames in which the gradient of inverse dynamics takes the fewest operations, of those that are offered."""
     return ranked_gauges(model)[0].gauge
 
 
 def ranked_gauges(model: Model) -> tuple[Candidate, ...]:
-    """The gradient of inverse dynamics in the frames that `gauges` offers, that with the fewest operations first."""
+    """The gradient of inverse dynamics in several choices of frames, that with the fewest operations first."""
     if len(model.joints) < 2:
-        return (Candidate(subtree_rnea_derivatives, own_frames(model), Counts({}, 0, 0)),)
+        return (Candidate(subtree_rnea_derivatives, own_frames(model), partial(Counts, {}, 0, 0)),)
+
+    def bound(part: Model, gauge: Gauge) -> Kernel:
+        return catalog.bind(part, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge))
+
+    def operations(part: Model, gauge: Gauge) -> int:
+        kernel = bound(part, gauge)
+        return Counts(fused_kinds(record(kernel.inputs, kernel.outputs, kernel.evaluate)), 0, 0).instructions
 
     def candidate(gauge: Gauge) -> Candidate:
-        program = _recorded(catalog.bind(model, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge)))
-        return Candidate(subtree_rnea_derivatives, gauge, program.counts())
+        return Candidate(subtree_rnea_derivatives, gauge, lambda: _recorded(bound(model, gauge)).counts())
 
-    return tuple(sorted(map(candidate, gauges(model)), key=lambda c: c.counts.instructions))
-
-
-def gauges(model: Model) -> Iterator[Gauge]:
-    """Each body in its own frame; or the last two, three or four bodies of every limb in the frame of their first."""
-    yield own_frames(model)
-    limbs = []
-    for leaf in model.bodies:
-        if not model.children[leaf]:
-            limb = [leaf]
-            for body in model.ancestors[leaf][1:]:
-                if len(model.children[body]) > 1 or model.joints[body].nv > 1:
-                    break
-                limb.append(body)
-            limbs.append(limb[::-1])
-    longest = max(len(limb) for limb in limbs)
-    for shared in range(2, min(longest, 4) + 1):
-        gauge = list(model.bodies)
-        for limb in limbs:
-            for body in limb[-shared:]:
-                gauge[body] = limb[-shared:][0]
-        yield tuple(gauge)
+    return tuple(candidate(gauge) for gauge, _ in frames.ranked(model, operations))

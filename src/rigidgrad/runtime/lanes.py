@@ -123,9 +123,9 @@ def ordered(source: Program | Kernel) -> Program | Kernel:
 
 def render(job: Job | Recording, source: Program | Kernel) -> str:
     """The IR of what a job compiles."""
-    if isinstance(source, Program):
-        return llvm.render(source, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming)
     registers = native.host().registers
+    if isinstance(source, Program):
+        return llvm.render(source, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming, registers=registers)
     return llvm_kernel.render(source, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming, registers=registers)
 
 
@@ -222,7 +222,8 @@ class LaneKernel:
 
 def _compile(job: Job | Recording) -> cache.Entry:
     source = ordered(job.source())
-    code = native.compile_ir(render(job, source), opt=OPTIMISATION)
+    ir = render(job, source)
+    code = native.compile_ir(ir, opt=OPTIMISATION, join=not llvm.in_blocks(ir))
     meta = {
         "function": job.name,
         "robot": job.owner,

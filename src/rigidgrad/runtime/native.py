@@ -55,13 +55,13 @@ def version() -> str:
     return str(llvmlite.__version__)
 
 
-def compile_ir(ir: str, *, opt: int = 2, misched: bool = False, passes: bool = False) -> bytes:
+def compile_ir(ir: str, *, opt: int = 2, misched: bool = False, passes: bool = False, join: bool = True) -> bytes:
     """Object code for this CPU from text IR: verified, and emitted as it stands, unless `passes` over the IR are asked for.
 
-    What takes long is compiled in a process of its own, so that Ctrl-C stops it. `opt` is the code generator's level, 0 to 3. `misched` lets LLVM reorder instructions; without it they keep the order of the IR.
+    What takes long is compiled in a process of its own, so that Ctrl-C stops it. `opt` is the code generator's level, 0 to 3. `misched` lets LLVM reorder instructions; without it they keep the order of the IR. `join` lets it make one block of blocks that follow each other.
     """
     _emitted[0] += 1
-    return _emit(ir, opt, misched, "object", passes)
+    return _emit(ir, opt, misched, "object", passes, join)
 
 
 def compiled_count() -> int:
@@ -69,9 +69,9 @@ def compiled_count() -> int:
     return _emitted[0]
 
 
-def assembly(ir: str, *, opt: int = 2, misched: bool = False) -> str:
+def assembly(ir: str, *, opt: int = 2, misched: bool = False, join: bool = True) -> str:
     """The assembly text of what `compile_ir` would emit."""
-    return _emit(ir, opt, misched, "assembly").decode()
+    return _emit(ir, opt, misched, "assembly", join=join).decode()
 
 
 class Loaded:
@@ -117,9 +117,9 @@ def symbol(name: str) -> int:
     return int(found)
 
 
-def _emit(ir: str, opt: int, misched: bool, form: str, passes: bool = False) -> bytes:
+def _emit(ir: str, opt: int, misched: bool, form: str, passes: bool = False, join: bool = True) -> bytes:
     llvm, triple, cpu, features = _llvm(), _triple(), host().cpu, host().features
-    request = emit.Request(ir, triple, cpu, features, opt, misched, form, passes)
+    request = emit.Request(ir, triple, cpu, features, opt, misched, form, passes, join)
     try:
         code = emit.emit_apart(llvm, request) if len(ir) > _LONG else None
         if code is None:

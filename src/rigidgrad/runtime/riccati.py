@@ -1,20 +1,25 @@
-"""The compiled backward pass (`targets.llvm_riccati`), bound to fixed buffers."""
+"""The compiled backward pass, bound to fixed buffers: of one problem (`targets.llvm_riccati`), or of many side by side (`kernels.riccati`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from rigidgrad.errors import InputError
+from rigidgrad.kernels.riccati import Sizes, knot
 from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.groups import Groups
 from rigidgrad.runtime.shared import Shared
+from rigidgrad.runtime.sweep import Sweep, SweepJob, Swept
 from rigidgrad.targets import llvm_riccati
 from rigidgrad.targets.llvm_riccati import RESULTS
 from rigidgrad.targets.riccati_layout import Layout
 
-__all__ = ["RESULTS", "Layout", "Riccati"]  # all that control needs to know of the code
+__all__ = ["RESULTS", "Layout", "Riccati", "Sizes", "bind_side_by_side"]  # all that control needs to know of the code
+
+_WIDE = frozenset({"gains", "results", "rho", "held", "lower", "upper", "u", "h"})  # float64, whatever the type of the pass
 
 
 class Riccati:
@@ -47,9 +52,9 @@ class Riccati:
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Native code reads and writes as many numbers as the layout says, of every block and of every knot that `ranges` names."""
         o, double = self.layout, "float64"
-        blocks = {"ranges": (2, "int64"), "numbers": (len(llvm_riccati.NUMBERS) * o.problems, double)}
-        blocks |= {"results": (len(RESULTS) * o.problems, double), "scratch": (o.scratch_size * o.problems, o.dtype)}
-        blocks |= dict.fromkeys(("end", "start"), (o.value_size * o.problems, o.dtype))
+        blocks = {"ranges": (2, "int64"), "numbers": (len(llvm_riccati.NUMBERS), double)}
+        blocks |= {"results": (len(RESULTS), double), "scratch": (o.scratch_size, o.dtype)}
+        blocks |= dict.fromkeys(("end", "start"), (o.value_size, o.dtype))
         knots = {
             "F": (o.rows * o.columns, o.dtype),
             "l": (o.columns, o.dtype),
@@ -63,7 +68,7 @@ class Riccati:
             raise InputError(f"buffers of this backward pass are missing: {', '.join(missing)}")
         count, last = len(arrays["ranges"]), int(arrays["ranges"].max(initial=0))
         wanted = {name: (count * size, dtype) for name, (size, dtype) in blocks.items()}
-        wanted |= {name: (last * size * o.problems, dtype) for name, (size, dtype) in knots.items()}
+        wanted |= {name: (last * size, dtype) for name, (size, dtype) in knots.items()}
         for name, (size, dtype) in wanted.items():
             if arrays[name].dtype != dtype or arrays[name].size < size:
                 have = f"{arrays[name].dtype}{arrays[name].shape}"
@@ -71,3 +76,38 @@ class Riccati:
 
 
 _shared: Shared[Riccati] = Shared()
+
+
+def bind_side_by_side(sizes: Sizes, arrays: Mapping[str, np.ndarray], dtype: str) -> Swept:
+    """The pass of many problems, a problem in each lane: arrays (groups, steps, …, lanes) by the names of `Sizes.of_knot`, `gains` and, with bounds, `held`; for all knots together `rho` (groups, lanes),
+    `results` (groups, 3, lanes), which is to be 0, 0, 1 before a pass, and `V` (groups, n + 1, n, lanes), the cost-to-go at the end before it and at the start after it.
+    """
+    groups, steps, *_, lanes = arrays["F"].shape
+    job = SweepJob(
+        f"riccati {sizes}",
+        f"{sizes.n} states, {sizes.m} controls",
+        "",
+        lambda: knot(sizes, dtype != "float64"),
+        frozenset(),
+        dtype,
+        lanes,
+        _WIDE,
+    )
+    sweep = _sweeps.get(job.key(), lambda: Sweep(job))
+
+    def placed(name: str, size: int) -> np.ndarray:
+        """From the last knot to the first."""
+        array = arrays[name]
+        if name in ("V", "results", "rho"):
+            return np.broadcast_to(array.reshape(groups, 1, size, lanes), (groups, steps, size, lanes))
+        flat = array.view()
+        flat.shape = (groups, steps, size, lanes)  # never a copy
+        return flat[:, ::-1]
+
+    sources, targets = (
+        {name: placed(name, math.prod(shape)) for name, shape in of.items()} for of in (sweep.inputs, sweep.carried | sweep.outputs)
+    )
+    return sweep.bind(sources, targets)
+
+
+_sweeps: Shared[Sweep] = Shared()

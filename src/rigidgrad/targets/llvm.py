@@ -15,12 +15,17 @@ from functools import cached_property, partial
 import numpy as np
 
 from rigidgrad.program.program import LEAVES, Program
+from rigidgrad.program.registers import Transfers, transfers
 from rigidgrad.targets import llvm_direct, llvm_math, llvm_rows, llvm_stream
 
 # bytes of a state's results between which fetching their cache lines ahead was found to pay
 _PREFETCH_FROM, _PREFETCH_TO = 512, 8192
 # operations after which an input or a constant is loaded again
 _RELOAD_AFTER = 40
+# operations from which on registers are given out here: LLVM takes most of its time for it where code is long; its shorter code is up to 3% faster
+_PLANNED_FROM = 12_000
+_SPARE = 8  # one register of so many is left to LLVM, for what is no value of the Program
+_BLOCK = 500  # operations of a block: LLVM searches a block for what memory operations may be joined
 _TABLE_VECTOR = 32  # bytes of vectors whose constants are operands in memory
 # part of a row's numbers that are no structural zeros, below which zeros are written first and these on their own
 _SPARSE = 0.6
@@ -56,11 +61,11 @@ class Lanes:
     def bytes(self) -> int:
         return 8 if self.dtype == "float64" else 4
 
-    @property
+    @cached_property
     def vector(self) -> str:
         return self.of(self.scalar)
 
-    @property
+    @cached_property
     def suffix(self) -> str:
         """Of an intrinsic's name."""
         kind = "f64" if self.dtype == "float64" else "f32"
@@ -147,8 +152,10 @@ class Lanes:
         return self.emit(f"bitcast {self.of(self.integer)} {a} to {self.vector}")
 
 
-def render(program: Program, dtype: str, width: int, *, packed: bool = False, streaming: Sequence[int] | None = None) -> str:
-    """The module's text. `packed` leaves structural zeros out of the outputs.
+def render(
+    program: Program, dtype: str, width: int, *, packed: bool = False, streaming: Sequence[int] | None = None, registers: int = 0
+) -> str:
+    """The module's text. `packed` leaves structural zeros out of the outputs. `registers` of the CPU for vectors, or 0: all is left to LLVM.
 
     With `streaming`, results go past the caches, into rows that follow each other; it has of each output how many bytes of a line are before it.
     """
@@ -156,15 +163,21 @@ def render(program: Program, dtype: str, width: int, *, packed: bool = False, st
     lanes = Lanes(dtype, width)
     inputs = [math.prod(s) for s in program.inputs.values()]
     if streaming is not None:
-        kernel = kernel_function(lanes, program, Buffers(lanes, outputs, "sp", llvm_stream.steps(lanes, outputs, streaming)))
+        results: Buffers | llvm_direct.Windows = Buffers(lanes, outputs, "sp", llvm_stream.steps(lanes, outputs, streaming))
         rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes()
     elif width > 1 and sum(len(layout.columns) for layout in outputs) < _FEW:
-        kernel = kernel_function(lanes, program, llvm_direct.Windows(lanes, outputs))
+        results = llvm_direct.Windows(lanes, outputs)
         rows = llvm_direct.rows(dtype, width, inputs, outputs)
     else:
-        kernel = kernel_function(lanes, program, Buffers(lanes, outputs, "p", written_ahead(lanes, outputs)))
+        results = Buffers(lanes, outputs, "p", written_ahead(lanes, outputs))
         rows = llvm_rows.rows(dtype, width, inputs, outputs)
+    kernel = kernel_function(lanes, program, results, registers=registers)
     return "\n".join([llvm_math.functions(lanes, program), kernel, rows, declarations(lanes)])
+
+
+def in_blocks(ir: str) -> bool:
+    """Whether code is so long that it was cut into blocks, which must not be joined again."""
+    return "\nblock1:\n" in ir
 
 
 @dataclass(frozen=True)
@@ -251,10 +264,13 @@ def kernel_function(
     results: Buffers | llvm_direct.Windows,
     shared: frozenset[str] = frozenset(),
     places: Mapping[str, Sequence[int]] | None = None,
+    registers: int = 0,
+    wide: frozenset[str] = frozenset(),
 ) -> str:
     """Straight-line code from the input vectors to where `results` takes them, each as soon as it is known.
 
-    Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `places`: where in memory the numbers of each input are, unless they follow each other.
+    Where it is long and the CPU's `registers` are known, values that do not fit into them go to memory and back as planned here. Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `places`: where in memory the numbers of each input are, unless they follow each other.
+    Those named `wide` are float64 there, whatever the type of the code.
     """
     names = list(program.inputs)
     stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
@@ -269,14 +285,15 @@ def kernel_function(
                 stores.setdefault(result[1], []).append((output, column, result[0]))
     value: list[str] = []
     pairs: dict[int, tuple[str, str]] = {}
-    work = sum(node[0] not in LEAVES for node in program.nodes)
+    work = program.instructions
     done = 0
     loaded: dict[int, tuple[str, int]] = {}  # input or constant -> its value, and when it was loaded
     angles = {i: group for group in llvm_math.angle_groups(program) for i in group}
+    plan = transfers(program, registers - registers // _SPARE) if registers and work >= _PLANNED_FROM else None
 
     def use(i: int) -> str:
         """The value of a node. An input or a constant is loaded again after a while, which is cheaper than keeping it in a register."""
-        if program.nodes[i][0] not in LEAVES:
+        if value[i]:
             return value[i]
         if i not in loaded or done - loaded[i][1] > _RELOAD_AFTER:
             loaded[i] = load(program.nodes[i]), done
@@ -291,6 +308,10 @@ def kernel_function(
         if name in shared and lanes.width > 1:
             place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %i{names.index(name)}, i64 {k}")
             return lanes.splat(lanes.emit(f"load {lanes.scalar}, ptr {place}, align {lanes.bytes}"))
+        if name in wide:
+            double = lanes.of("double")
+            place = lanes.emit(f"getelementptr {double}, ptr %i{names.index(name)}, i64 {k}")
+            return lanes.emit(f"fptrunc {double} {lanes.emit(f'load {double}, ptr {place}, align 8')} to {lanes.vector}")
         place = lanes.emit(f"getelementptr {lanes.vector}, ptr %i{names.index(name)}, i64 {k}")
         return lanes.emit(f"load {lanes.vector}, ptr {place}, align {results.align}")
 
@@ -300,10 +321,29 @@ def kernel_function(
             pairs.update(zip(angles[i], llvm_math.sincos(lanes, [use(k) for k in angles[i]]), strict=True))
         return pairs[i][kind == "cos"]
 
+    def move(plan: Transfers, i: int) -> None:
+        """What the plan says before an operation. Stores are volatile, or LLVM would keep the value."""
+        for j in plan.stores.get(i, ()):
+            lanes.do(f"store volatile {lanes.vector} {value[j]}, ptr %slot{plan.slots[j]}")
+        for j in plan.fetches.get(i, ()):
+            if j in plan.slots:
+                value[j] = lanes.emit(f"load {lanes.vector}, ptr %slot{plan.slots[j]}")
+            else:
+                value[j] = load(program.nodes[j])
+
+    if plan:
+        for k in range(plan.size):
+            lanes.do(f"%slot{k} = alloca {lanes.vector}")
     for i, node in enumerate(program.nodes):
         if node[0] not in LEAVES:
             done += 1
             results.advance(done, work)
+            if plan and done % _BLOCK == 0:
+                lanes.do(f"br label %block{done // _BLOCK}")
+                lanes.label(f"block{done // _BLOCK}")
+                loaded.clear()
+            if plan:
+                move(plan, i)
         if node[0] in LEAVES:
             value.append("")
         elif node[0] in ("sin", "cos"):

@@ -19,17 +19,11 @@ class Controls(MatrixCode):
 
     def __init__(self, layout: Layout, registers: int):
         super().__init__(layout.dtype, layout.width)
-        self.layout, self.registers, self.problems = layout, registers, layout.problems
-        if layout.problems > 1 and layout.width > 1:
-            raise RigidgradError(f"lanes hold problems or columns, not both: {layout}")
+        self.layout, self.registers = layout, registers
         o = layout
         self.state_vectors = o.state_columns // o.width
         self.vectors = o.columns // o.width
-        # of the rows of V's first half; what is right of them the second half has too, and a problem in each lane leaves it out
-        self.upper = self.state_vectors if o.problems == 1 else o.half
-        self.halves = [(0, o.half, self.upper)] + [(o.half, o.n - o.half, self.state_vectors)] * (o.half < o.n)
-        # those that hold K or κ; a problem in each lane has no others in its gains
-        self.gain_vectors = [*range(self.state_vectors), *range(self.state_vectors if o.problems == 1 else o.gradient, self.vectors)]
+        self.halves = [(0, o.half, self.state_vectors)] + [(o.half, o.n - o.half, self.state_vectors)] * (o.half < o.n)
 
     # --- memory ------------------------------------------------------------------------------------------------------------------
 
@@ -59,18 +53,18 @@ class Controls(MatrixCode):
 
     def real(self, pointer: str, k: int) -> str:
         """A float64 of memory in the code's own type."""
-        value = self.emit(f"load {self.double_type}, ptr {self.double_at(pointer, k)}, align 8")
-        return value if self.dtype == "float64" else self.emit(f"fptrunc {self.double_type} {value} to {self.scalar}")
+        value = self.emit(f"load double, ptr {self.double_at(pointer, k)}, align 8")
+        return value if self.dtype == "float64" else self.emit(f"fptrunc double {value} to {self.scalar}")
 
     def double(self, value: str) -> str:
-        return value if self.dtype == "float64" else self.emit(f"fpext {self.scalar} {value} to {self.double_type}")
+        return value if self.dtype == "float64" else self.emit(f"fpext {self.scalar} {value} to double")
 
     def result(self, k: int, value: str) -> None:
-        self.do(f"store {self.double_type} {value}, ptr {self.double_at('%results', k)}, align 8")
+        self.do(f"store double {value}, ptr {self.double_at('%results', k)}, align 8")
 
     def accumulate(self, k: int, operation: str, value: str) -> None:
-        before = self.emit(f"load {self.double_type}, ptr {self.double_at('%results', k)}, align 8")
-        self.result(k, self.emit(f"{operation} {self.double_type} {before}, {value}"))
+        before = self.emit(f"load double, ptr {self.double_at('%results', k)}, align 8")
+        self.result(k, self.emit(f"{operation} double {before}, {value}"))
 
     # --- the controls ------------------------------------------------------------------------------------------------------------
 
@@ -80,7 +74,7 @@ class Controls(MatrixCode):
         here = self.unique("before")
         self.do(f"br label %{here}")
         self.label(here)
-        self.do(f"br i1 {self.anywhere(self.rough_by_rho)}, label %{name}.rough, label %{name}")
+        self.do(f"br i1 {self.rough_by_rho}, label %{name}.rough, label %{name}")
         self.label(f"{name}.rough")
         self.regularize()
         self.do(f"br label %{name}.rough.done")
@@ -92,16 +86,12 @@ class Controls(MatrixCode):
         if o.bounded:
             self.bounded_elimination(rows)
         else:
-            self.fail_unless(self.eliminate(rows, [[self.load(rows, i, j) for j in range(self.vectors)] for i in range(o.m)]))
+            self.fail_unless(self.gauss_jordan([[self.load(rows, i, j) for j in range(self.vectors)] for i in range(o.m)]))
             self.rough = self.rough_by_rho
 
     def fail_unless(self, fine: str | None) -> None:
-        """A block fails; of several problems only some do, and the others go on."""
+        """A block fails."""
         if fine is None:
-            return
-        if self.problems > 1:
-            yes, no = self.double_number(1.0), self.double_number(0.0)
-            self.accumulate(2, "fmul", self.emit(f"select {self.truth} {fine}, {self.double_type} {yes}, {self.double_type} {no}"))
             return
         name = self.unique("fine")
         self.do(f"br i1 {fine}, label %{name}, label %block.done")
@@ -120,12 +110,8 @@ class Controls(MatrixCode):
                 self.put(self.scalar_op("fadd", self.get(S, k, k), by_h), S, k, k)
         self.product(o.m, o.rows, self.vectors, self.transposed(self.F, o.control(0)), S, self.onto(self.U), self.into(self.R))
 
-    def eliminate(self, matrix: Matrix, rows: list[list[str]]) -> str | None:
-        """Stores the gains; whether all pivots were positive. `rows` are the matrix's, but for the diagonal and the right-hand side of clamped controls."""
-        return self.gauss_jordan(rows) if self.problems == 1 else self.factorize(matrix, rows)
-
     def gauss_jordan(self, rows: list[list[str]]) -> str | None:
-        """On rows in registers."""
+        """Stores the gains; whether all pivots were positive. The rows are in registers."""
         o, fine = self.layout, None
         for i in range(o.m):
             v, lane = divmod(o.control(i), o.width)
@@ -142,51 +128,6 @@ class Controls(MatrixCode):
             for j in range(self.vectors):
                 self.store(self.negate(rows[i][j]), self.K, i, j)
         return fine
-
-    def factorize(self, matrix: Matrix, rows: list[list[str]]) -> str | None:
-        """H_uu = L D Lᵀ, which Y keeps as -L with 1/D on its diagonal; then a few columns at a time."""
-        o, fine = self.layout, None
-        C: dict[tuple[int, int], str] = {}  # L D
-        minus: dict[tuple[int, int], str] = {}  # -L
-        for j in range(o.m):
-            for i in range(j, o.m):
-                C[i, j] = rows[i][o.control(j)]
-                for k in range(j):
-                    C[i, j] = self.scalar_fma(C[i, k], minus[j, k], C[i, j])
-            positive = self.compared("ogt", C[j, j], self.number(0.0))
-            fine = positive if fine is None else self.logical("and", fine, positive)
-            inverse = self.scalar_op("fdiv", self.number(1.0), C[j, j])
-            self.put(inverse, self.Y, j, j)
-            for i in range(j + 1, o.m):
-                minus[i, j] = self.scalar_op("fmul", C[i, j], self.emit(f"fneg {self.scalar} {inverse}"))
-                self.put(minus[i, j], self.Y, i, j)
-        some = max(1, (self.registers - 2) // o.m)
-        if o.n >= some:
-            with self.loop(o.n // some) as counter:
-                moved = self.emit(f"mul i64 {counter}, {some}")
-                source, target = (
-                    Matrix(self.emit(f"getelementptr {self.scalar}, ptr {m.pointer}, i64 {moved}"), m.stride) for m in (matrix, self.K)
-                )
-                self.substitute([[self.load(source, i, j) for j in range(some)] for i in range(o.m)], target, range(some))
-        rest = range(o.n // some * some, o.n)
-        if rest:
-            self.substitute([[self.load(matrix, i, j) for j in rest] for i in range(o.m)], self.K, rest)
-        self.substitute([[rows[i][o.gradient]] for i in range(o.m)], self.K, range(o.gradient, o.gradient + 1))
-        return fine
-
-    def substitute(self, right: list[list[str]], target: Matrix, columns: range) -> None:
-        """-(L D Lᵀ)⁻¹ times some columns."""
-        m = self.layout.m
-        x = [[self.negate(value) for value in row] for row in right]
-        for i in range(m):
-            for k in range(i):
-                x[i] = [self.fma(self.get(self.Y, i, k), a, b) for a, b in zip(x[k], x[i], strict=True)]
-        for i in reversed(range(m)):
-            x[i] = [self.binary("fmul", self.get(self.Y, i, i), a) for a in x[i]]
-            for k in range(i + 1, m):
-                x[i] = [self.fma(self.get(self.Y, k, i), a, b) for a, b in zip(x[k], x[i], strict=True)]
-            for j, value in zip(columns, x[i], strict=True):
-                self.store(value, target, i, j)
 
     def bounded_elimination(self, rows: Matrix) -> None:
         o, name = self.layout, self.unique("box")
@@ -216,8 +157,8 @@ class Controls(MatrixCode):
             row[v] = self.with_lane(row[v], lane, right)
             work.append(row)
             held.append((up, down, clamped, bound))
-        self.fail_unless(self.eliminate(rows, work))
-        changed = any_clamped = "false" if self.problems == 1 else "zeroinitializer"
+        self.fail_unless(self.gauss_jordan(work))
+        changed = any_clamped = "false"
         kappa = [self.get(self.K, i, o.gradient) for i in range(o.m)]
         for i, (up, down, clamped, _) in enumerate(held):
             slope = self.get(rows, i, o.gradient)
@@ -227,26 +168,26 @@ class Controls(MatrixCode):
             # where the slope is negative the cost falls with a larger control
             stays_up = self.logical("and", up, self.compared("olt", slope, zero))
             stays_down = self.logical("and", down, self.compared("ogt", slope, zero))
-            t = self.truth
+            t = "i1"
             free_up = self.emit(f"select {t} {clamped}, {t} {stays_up}, {t} {over}")
             free_down = self.emit(f"select {t} {clamped}, {t} {stays_down}, {t} {under}")
             for before, after in ((up, free_up), (down, free_down)):
                 changed = self.logical("or", changed, self.logical("xor", before, after))
-            d = self.double_type
-            state = self.emit(f"select {t} {free_down}, {d} {self.double_number(-1.0)}, {d} {self.double_number(0.0)}")
-            state = self.emit(f"select {t} {free_up}, {d} {self.double_number(1.0)}, {d} {state}")
+            d = "double"
+            state = self.emit(f"select {t} {free_down}, {d} {-1.0}, {d} {0.0}")
+            state = self.emit(f"select {t} {free_up}, {d} {1.0}, {d} {state}")
             self.do(f"store {d} {state}, ptr {self.double_at('%active', i)}, align 8")
             any_clamped = self.logical("or", any_clamped, clamped)
         self.do(f"br label %{name}.again")
         self.label(f"{name}.again")
         self.do(f"%{name}.n = add i64 %{name}.i, 1")
         few = self.emit(f"icmp slt i64 %{name}.n, {_SWITCHES}")
-        self.do(f"br i1 {self.emit(f'and i1 {self.anywhere(changed)}, {few}')}, label %{name}, label %{name}.done")
+        self.do(f"br i1 {self.emit(f'and i1 {changed}, {few}')}, label %{name}, label %{name}.done")
         self.label(f"{name}.done")
         # a clamped control neither feeds back nor, should the set not have settled, leaves its bounds
         for i, (_, _, clamped, bound) in enumerate(held):
-            for j in self.gain_vectors:
-                kept = self.emit(f"select {self.truth} {clamped}, {self.vector} {self.zero}, {self.vector} {self.load(self.K, i, j)}")
+            for j in range(self.vectors):
+                kept = self.emit(f"select i1 {clamped}, {self.vector} {self.zero}, {self.vector} {self.load(self.K, i, j)}")
                 self.store(kept, self.K, i, j)
             kept = self.choose(clamped, bound, kappa[i])
             for predicate, limit in (("olt", high[i]), ("ogt", low[i])):

@@ -58,9 +58,21 @@ def render(
         code = _Code(lanes, kernel, "p", lambda inner: written_ahead(inner, outputs))
         walk = llvm_rows.Walk(dtype, width, inputs, outputs, scratch)
         rows = walk.scalar() if width == 1 else walk.lanes()
-    code.tile_size = tile_size(registers)
-    any_lane = f"declare i1 @llvm.vector.reduce.or.v{width}i1({lanes.of('i1')})" if width > 1 else ""
-    return "\n".join([llvm_math.functions(lanes, *programs(kernel)), code.text(), rows, declarations(lanes), any_lane])
+    code.registers = registers
+    return _module(lanes, kernel, code.text(), rows)
+
+
+def render_knot(kernel: Kernel, dtype: str, width: int, wide: frozenset[str], registers: int) -> str:
+    """The function `kernel(libm, inputs, carried, outputs, work)` of arrays in lane order, for `llvm_sweep`. Arrays named `wide` are float64 in memory, whatever the type of the code."""
+    lanes = Lanes(dtype, width)
+    code = _Code(lanes, kernel, "", lambda inner: [], wide=wide if dtype != "float64" else frozenset())
+    code.registers = registers
+    return _module(lanes, kernel, code.text())
+
+
+def _module(lanes: Lanes, kernel: Kernel, *parts: str) -> str:
+    any_lane = f"declare i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.of('i1')})" if lanes.width > 1 else ""
+    return "\n".join([llvm_math.functions(lanes, *programs(kernel)), *parts, declarations(lanes), any_lane])
 
 
 class _Placed(Buffers):
@@ -74,9 +86,10 @@ class _Placed(Buffers):
         further: list[str],
         steps: list[Callable[[], None]],
         in_place: bool,
+        wide: Sequence[bool],
     ):
         super().__init__(lanes, outputs, steps=steps)
-        self.places, self.in_place = places, in_place
+        self.places, self.in_place, self.wide = places, in_place, wide
         self.late: list[tuple[str, int, int]] = []
         self.parameters = [f"ptr %to{k}" for k in range(len(outputs))] + [f"ptr {x}" for x in further]
 
@@ -87,6 +100,11 @@ class _Placed(Buffers):
             self.write(value, output, column)
 
     def write(self, value: str, output: int, column: int) -> None:
+        if self.wide[output]:
+            double = self.lanes.of("double")
+            place = self.lanes.emit(f"getelementptr {double}, ptr %to{output}, i64 {self.places[output][column]}")
+            self.lanes.do(f"store {double} {self.lanes.emit(f'fpext {self.lanes.vector} {value} to {double}')}, ptr {place}, align 8")
+            return
         place = self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr %to{output}, i64 {self.places[output][column]}")
         self.lanes.do(f"store {self.lanes.vector} {value}, ptr {place}, align {self.align}")
 
@@ -107,15 +125,16 @@ class _Code:
     bases: dict[Array, str] = field(default_factory=dict)
     parts: dict[tuple, str] = field(default_factory=dict)
     labels: int = 0
-    tile_size: tuple[int, int] = (3, 4)
+    registers: int = 16
     tile_functions: dict[Tiles, str] = field(default_factory=dict)
     busiest: Call | None = None
     alone: set[Array] = field(default_factory=set)
+    wide: frozenset[str] = frozenset()
 
     def text(self) -> str:
         lanes, kernel = self.lanes, self.kernel
         offset = 0
-        for role, letter in (("input", "i"), ("output", "o")):
+        for role, letter in (("input", "i"), ("carried", "c"), ("output", "o")):
             self.bases |= {a: f"%{letter}{k}" for k, a in enumerate(kernel.of(role))}  # type: ignore[arg-type]
         constants = []
         for k, a in enumerate(kernel.of("constant")):
@@ -126,10 +145,10 @@ class _Code:
             self.bases[a] = lanes.emit(f"getelementptr {lanes.vector}, ptr %work, i64 {offset}")
             offset += a.size
         self.busiest = max(_calls(kernel.body), key=lambda call: len(call.program.nodes), default=None)
-        self.alone = written_once(kernel.body)
+        # of what is not prepared by the rows around it, only scratch memory begins with zeros
+        self.alone = {a for a in written_once(kernel.body) if self.pointers or a.role == "scratch"}
         self.statements(kernel.body)
-        results = [f"%o{k}" for k in range(len(kernel.outputs))]
-        buffers = [f"ptr noalias {x}" for x in (*(f"%i{k}" for k in range(len(kernel.inputs))), *results)]
+        buffers = [f"ptr noalias {self.bases[a]}" for role in ("input", "carried", "output") for a in kernel.of(role)]
         arguments = ["ptr %libm", *buffers, *(f"ptr {x}" for x in self.further()), "ptr noalias %work"]
         body = "\n".join(lanes.lines)
         tables = [
@@ -165,7 +184,8 @@ class _Code:
         shared = frozenset(name for name, view in call.inputs.items() if view.array.role == "constant")
         in_place = not {v.array for v in call.inputs.values()}.isdisjoint(v.array for v in call.outputs.values())
         same = tuple(program.inputs.items()), tuple(program.outputs.items()), program.nodes, program.results
-        key = (same, places, zeros, shared, busiest, in_place)
+        wide = tuple(view.array.name in self.wide for view in (*call.inputs.values(), *call.outputs.values()))
+        key = (same, places, zeros, shared, busiest, in_place, wide)
         if key not in self.parts:
             name = self.parts[key] = f"part{len(self.parts)}"
             inner = self.lanes.another(name)
@@ -176,9 +196,10 @@ class _Code:
                 start = columns.stop
             n = len(program.inputs)
             further, ahead = (self.further(), self.meanwhile(inner)) if busiest else ([], [])
-            placed = _Placed(inner, layouts, places[n:], further, ahead, in_place)
+            placed = _Placed(inner, layouts, places[n:], further, ahead, in_place, wide[n:])
             inputs = dict(zip(program.inputs, places[:n], strict=True))
-            self.functions.append(kernel_function(inner, program, placed, shared, inputs))
+            wide_inputs = frozenset(name for name, is_wide in zip(program.inputs, wide, strict=False) if is_wide)
+            self.functions.append(kernel_function(inner, program, placed, shared, inputs, self.registers, wide_inputs))
         pointers = [self.pointer(view) for view in (*call.inputs.values(), *call.outputs.values())]
         if busiest:
             pointers += self.further()
@@ -199,7 +220,7 @@ class _Code:
         """for i in 0 … count - 1: body(i), unless all lanes are done."""
         if str(count) == "0":
             return
-        if str(count) == "1":
+        if str(count) == "1" and done_by is None:
             body("0")
             return
         lanes, name = self.lanes, self.label("loop")
@@ -241,16 +262,18 @@ class _Code:
     # --- products ------------------------------------------------------------------------------------------------------------------
 
     def product(self, product: Product) -> None:
+        if mixed := self.wide & {v.array.name for v in (product.target, product.left, product.right)}:
+            raise ValueError(f"a product takes no arrays of another type: let a Program copy {', '.join(sorted(mixed))}")
         rows, columns = product.target.shape
         if product.symmetric:
-            groups = tiles(rows, min(self.tile_size))
+            groups = tiles(rows, min(tile_size(self.registers)))
             for a, down in enumerate(groups):
                 for across in groups[:a]:
                     self.call_tiles(product, down, across)
                 self.call_tiles(product, down, down, triangle=True)
             return
-        for down in tiles(rows, self.tile_size[0]):
-            for across in tiles(columns, self.tile_size[1]):
+        for down in tiles(rows, tile_size(self.registers)[0]):
+            for across in tiles(columns, tile_size(self.registers)[1]):
                 self.call_tiles(product, down, across)
 
     def call_tiles(self, product: Product, down: Group, across: Group, triangle: bool = False) -> None:
@@ -281,6 +304,8 @@ class _Code:
 
     def kind(self, array: Array) -> str:
         """What a number of an array is in memory: constants are the same in all lanes."""
+        if array.name in self.wide:
+            return self.lanes.of("double")
         return self.lanes.scalar if array.role == "constant" else self.lanes.vector
 
     def pointer(self, view: View) -> str:

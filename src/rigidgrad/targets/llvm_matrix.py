@@ -1,10 +1,7 @@
-"""Small dense matrices as LLVM IR: fixed sizes, rows of whole vectors, columns in SIMD lanes; or a problem in each lane.
+"""Small dense matrices as LLVM IR: fixed sizes, rows of whole vectors, columns in SIMD lanes.
 
 A product is written as sums of rows, out[i] += a(i, k) · b[k], with a(i, k) a number from anywhere in memory: transposing a costs nothing. A few rows at
 a time stay in registers. Small products are unrolled; large ones loop over their rows.
-
-With several `problems`, a number is itself a vector, of one number of each problem, and a vector of columns has one of them (`width` is 1): the same code does the same for
-each problem, and a condition holds for some of them. Products then always loop over their rows.
 """
 
 from __future__ import annotations
@@ -41,51 +38,16 @@ class MatrixCode(Lanes):
     """Lines of IR about matrices."""
 
     registers: int = 16  # vector registers of the CPU
-    problems: int = 1
     _labels: int = 0
 
     # --- types -------------------------------------------------------------------------------------------------------------------
 
-    def each(self, kind: str) -> str:
-        """A type, one of it for each problem."""
-        return kind if self.problems == 1 else f"<{self.problems} x {kind}>"
-
-    @property
-    def scalar(self) -> str:
-        return self.each(super().scalar)
-
     @property
     def scalar_suffix(self) -> str:
-        kind = "f64" if self.dtype == "float64" else "f32"
-        return kind if self.problems == 1 else f"v{self.problems}{kind}"
-
-    @property
-    def truth(self) -> str:
-        return self.each("i1")
-
-    @property
-    def double_type(self) -> str:
-        return self.each("double")
-
-    @property
-    def suffix(self) -> str:
-        return super().suffix if self.problems == 1 else self.scalar_suffix
-
-    def number(self, x: float) -> str:
-        one, text = super().scalar, super().number(x)
-        return text if self.problems == 1 else "<" + ", ".join([f"{one} {text}"] * self.problems) + ">"
-
-    def double_number(self, x: float) -> str:
-        return repr(x) if self.problems == 1 else "<" + ", ".join([f"double {x!r}"] * self.problems) + ">"
+        return "f64" if self.dtype == "float64" else "f32"
 
     def double_at(self, pointer: str, k: int) -> str:
-        return self.emit(f"getelementptr {self.double_type}, ptr {pointer}, i64 {k}")
-
-    def anywhere(self, condition: str) -> str:
-        """Whether a condition holds for any of the problems."""
-        if self.problems == 1:
-            return condition
-        return self.emit(f"call i1 @llvm.vector.reduce.or.v{self.problems}i1({self.truth} {condition})")
+        return self.emit(f"getelementptr double, ptr {pointer}, i64 {k}")
 
     def unique(self, name: str) -> str:
         self._labels += 1
@@ -145,13 +107,13 @@ class MatrixCode(Lanes):
         return self.emit(f"call {s} @llvm.fma.{self.scalar_suffix}({s} {a}, {s} {b}, {s} {c})")
 
     def choose(self, condition: str, a: str, b: str) -> str:
-        return self.emit(f"select {self.truth} {condition}, {self.scalar} {a}, {self.scalar} {b}")
+        return self.emit(f"select i1 {condition}, {self.scalar} {a}, {self.scalar} {b}")
 
     def compared(self, predicate: str, a: str, b: str) -> str:
         return self.emit(f"fcmp {predicate} {self.scalar} {a}, {b}")
 
     def logical(self, operation: str, a: str, b: str) -> str:
-        return self.emit(f"{operation} {self.truth} {a}, {b}")
+        return self.emit(f"{operation} i1 {a}, {b}")
 
     # --- control flow ------------------------------------------------------------------------------------------------------------
 
@@ -199,11 +161,6 @@ class MatrixCode(Lanes):
         place = self.at(m, k, column + i.offset)
         return place if i.counted is None else self.emit(f"getelementptr {self.scalar}, ptr {place}, i64 {i.counted}")
 
-    def tiles(self, vectors: int) -> list[range]:
-        """Vectors of a row, so many at a time as there are registers for where there can be many."""
-        parts = 1 if self.problems == 1 else -(-vectors // (self.registers - 5))
-        return [range(vectors * k // parts, vectors * (k + 1) // parts) for k in range(parts)]
-
     def copy(self, source: Matrix, target: Matrix, rows: int, vectors: int) -> None:
         with self.loop(rows) as row:
             for j in range(vectors):
@@ -226,23 +183,22 @@ class MatrixCode(Lanes):
         """
         if not rows:
             return
-        # where a number is a vector, one row at a time, always in a loop: short code that stays in the CPU's cache of instructions
-        block = min(rows, max(1, (self.registers - 6) // vectors)) if self.problems == 1 else 1
+        block = min(rows, max(1, (self.registers - 6) // vectors))
 
         def some(start: Row, count: int) -> None:
-            for columns in self.tiles(vectors):
-                sums = [[begin(start + r, j) for j in columns] for r in range(count)]
-                for k in range(inner):
-                    terms = [self.load(b, k, j) for j in columns]
-                    for r in range(count):
-                        factor = self.splat(self.emit(f"load {self.scalar}, ptr {a(start + r, k)}, align {self.bytes}"))
-                        sums[r] = [self.fma(factor, t, s) for t, s in zip(terms, sums[r], strict=True)]
+            columns = range(vectors)
+            sums = [[begin(start + r, j) for j in columns] for r in range(count)]
+            for k in range(inner):
+                terms = [self.load(b, k, j) for j in columns]
                 for r in range(count):
-                    for j, s in zip(columns, sums[r], strict=True):
-                        finish(start + r, j, s)
+                    factor = self.splat(self.emit(f"load {self.scalar}, ptr {a(start + r, k)}, align {self.bytes}"))
+                    sums[r] = [self.fma(factor, t, s) for t, s in zip(terms, sums[r], strict=True)]
+            for r in range(count):
+                for j, s in zip(columns, sums[r], strict=True):
+                    finish(start + r, j, s)
 
         whole = rows // block
-        if whole == 1 or (self.problems == 1 and (unrolled or rows * inner * vectors <= _UNROLLED)):
+        if whole == 1 or unrolled or rows * inner * vectors <= _UNROLLED:
             for i in range(whole):
                 some(Row(i * block), block)
         else:

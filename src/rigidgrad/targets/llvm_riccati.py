@@ -1,4 +1,4 @@
-"""The backward pass of differential dynamic programming as LLVM IR, for one system's sizes: SIMD inside one problem, or a problem in each lane (Plancher 2022, 2.7-2.9, 4.4, 4.5).
+"""The backward pass of differential dynamic programming as LLVM IR, for one system's sizes: SIMD inside one problem (Plancher 2022, 2.7-2.9, 4.4, 4.5).
 
 The module's function `riccati(context, begin, end)` runs blocks of knots, each from its last knot to its first, from the cost-to-go at its end. With
 F = [A, B] it forms H = L + Fᵀ V F and g = l + Fᵀ v, eliminates the controls (Gauss-Jordan; H_uu is positive definite or the block fails), and passes on V and v.
@@ -32,8 +32,6 @@ def render(layout: Layout, registers: int) -> str:
         f"declare {vector} @llvm.fma.{code.suffix}({vector}, {vector}, {vector})",
         f"declare {scalar} @llvm.fma.{code.scalar_suffix}({scalar}, {scalar}, {scalar})",
     }
-    if layout.problems > 1:
-        declarations.add(f"declare i1 @llvm.vector.reduce.or.v{layout.problems}i1({code.truth})")
     return "\n".join(
         ["define void @riccati(ptr %context, i64 %from, i64 %to) nounwind {", "entry:", *code.lines, "}", "", *sorted(declarations), ""]
     )
@@ -57,17 +55,17 @@ class _Riccati(Controls):
         for name, at in (("first", 0), ("last", 1)):
             place = self.emit(f"getelementptr i64, ptr %ranges, i64 {at}")
             self.do(f"%{name} = load i64, ptr {place}, align 8")
-        self.slice("numbers", "%b", len(NUMBERS), self.double_type)
+        self.slice("numbers", "%b", len(NUMBERS), "double")
         self.rho, self.h = self.real("%numbers", 0), self.real("%numbers", 1)
         self.rough_by_rho = self.compared("ogt", self.rho, self.number(0.0))
         self.slice("scratch", "%b", o.scratch_size)
         self.slice("end", "%b", o.value_size)
         self.slice("start", "%b", o.value_size)
-        self.slice("results", "%b", len(RESULTS), self.double_type)
+        self.slice("results", "%b", len(RESULTS), "double")
         self.allocate()
         self.copy(Matrix("%end", o.state_columns), self.V, o.n + 1, self.state_vectors)
-        for k, x in enumerate((0.0, 0.0, 0.0 if self.problems == 1 else 1.0)):
-            self.result(k, self.double_number(x))
+        for k, x in enumerate((0.0, 0.0, 0.0)):
+            self.result(k, repr(x))
         self.do("br label %block.ready")
         self.label("block.ready")
         self.do("br label %knot")
@@ -80,19 +78,18 @@ class _Riccati(Controls):
         self.slice("F", "%k", o.rows * o.columns)
         self.slice("l", "%k", o.columns)
         self.slice("L", "%k", o.columns * (1 if o.diagonal else o.n + o.m))
-        self.slice("gains", "%k", o.m * o.gain_columns, self.double_type)
+        self.slice("gains", "%k", o.m * o.columns, "double")
         if o.gaps:
-            self.slice("defects", "%k", o.n, self.double_type)
+            self.slice("defects", "%k", o.n, "double")
         if o.bounded:
             for name in ("lower", "upper", "u", "active"):
-                self.slice(name, "%k", o.m, self.double_type)
+                self.slice(name, "%k", o.m, "double")
         self.knot()
         self.do("br label %knot.done")
         self.label("knot.done")
         self.do("br label %knot")
         self.label("block.end")
-        if self.problems == 1:
-            self.result(2, "1.0")
+        self.result(2, "1.0")
         self.copy(self.V, Matrix("%start", o.state_columns), o.n + 1, self.state_vectors)
         self.do("br label %block.done")
         self.label("block.done")
@@ -134,8 +131,6 @@ class _Riccati(Controls):
         o = self.layout
         if not o.diagonal:
             return self.load(Matrix("%L", o.columns), row, j)
-        if self.problems > 1:  # it is added in the end
-            return self.zero
         i = row.offset
         column = o.state(i) if i < o.n else o.control(i - o.n)
         if column // self.width != j:
@@ -183,7 +178,7 @@ class _Riccati(Controls):
         self.product(
             nv,
             nv,
-            self.upper if implicit else self.state_vectors,
+            self.state_vectors,
             self.transposed(W, 0),
             G,
             lambda i, j: placed(self.V, i, j),
@@ -216,7 +211,7 @@ class _Riccati(Controls):
     def hamiltonian(self, T: Matrix, inner: int, carried: Callable[[int, Row, int], str]) -> None:
         """H's rows: L + carried + Σ_k F[k, i] T[k]; of the state only its own columns. `carried` gets the first row of its part."""
         o = self.layout
-        parts = [(0, o.half, self.upper, self.H, 0)]
+        parts = [(0, o.half, self.state_vectors, self.H, 0)]
         if o.half < o.n:
             parts.append((o.half, o.half, self.state_vectors, Matrix(self.at(self.H, o.half), o.columns), o.state(o.half)))
         parts.append((o.n, o.m, self.vectors, self.U, o.control(0)))
@@ -237,24 +232,18 @@ class _Riccati(Controls):
                 self.into(out),
                 unrolled=o.diagonal,
             )
-        if o.diagonal and self.problems > 1:
-            for i in range(o.n + o.m):
-                rows, row, column = (self.H, i, o.state(i)) if i < o.n else (self.U, i - o.n, o.control(i - o.n))
-                cost = self.get(Matrix("%L", o.columns), 0, column)
-                self.put(self.scalar_op("fadd", self.get(rows, row, column), cost), rows, row, column)
 
     def gradient(self, begin: list[str], weights: list[str]) -> None:
         """g = l + begin + Σ_k w_k F[k]; g_u also goes into the last column of the control's rows."""
         o = self.layout
-        for columns in self.tiles(self.vectors):
-            sums = []
-            for j in columns:
-                cost = self.load(Matrix("%l", o.columns), 0, j)
-                sums.append(cost if begin[j] == self.zero else self.binary("fadd", cost, begin[j]))
-            for k, w in enumerate(weights):
-                sums = [self.fma(w, self.load(self.F, k, j), x) for j, x in zip(columns, sums, strict=True)]
-            for j, x in zip(columns, sums, strict=True):
-                self.store(x, self.H, o.n, j)
+        sums = []
+        for j in range(self.vectors):
+            cost = self.load(Matrix("%l", o.columns), 0, j)
+            sums.append(cost if begin[j] == self.zero else self.binary("fadd", cost, begin[j]))
+        for k, w in enumerate(weights):
+            sums = [self.fma(w, self.load(self.F, k, j), x) for j, x in enumerate(sums)]
+        for j, x in enumerate(sums):
+            self.store(x, self.H, o.n, j)
         self.g_u = [self.get(self.H, o.n, o.control(i)) for i in range(o.m)]
         for i, x in enumerate(self.g_u):
             self.put(x, self.U, i, o.gradient)
@@ -264,10 +253,10 @@ class _Riccati(Controls):
     def cost_to_go(self) -> None:
         """V = H_xx + H_xu K and v = g_x + H_xu κ, to which Kᵀ Y is added where Y = H_uu [K, κ] + [H_ux, g_u] is not zero."""
         o = self.layout
-        gains = Matrix("%gains", o.gain_columns)
+        gains = Matrix("%gains", o.columns)
         for i in range(o.m):
-            for place, j in enumerate(self.gain_vectors):
-                self.store_double(self.load(self.K, i, j), gains, i, place)
+            for j in range(self.vectors):
+                self.store_double(self.load(self.K, i, j), gains, i, j)
         for first, count, vectors in self.halves:
             base, H = Matrix(self.at(self.V, first), o.state_columns), Matrix(self.at(self.H, first), o.columns)
             column = o.state(first)
@@ -291,7 +280,7 @@ class _Riccati(Controls):
             self.store(x, self.V, o.n, j)
         self.accumulate(0, "fadd", self.double(slope))
         self.accumulate(1, "fsub", self.double(slope))
-        with self.when(self.anywhere(self.rough)):
+        with self.when(self.rough):
             self.correct(kappa)
         self.mirror()
 
@@ -304,7 +293,7 @@ class _Riccati(Controls):
             lambda i, k: self.at(self.U, i, o.control(k)),
             self.K,
             self.onto(self.U),
-            self.where_rough(self.Y),
+            self.into(self.Y),
         )
         for first, count, vectors in self.halves:
             base, column = Matrix(self.at(self.V, first), o.state_columns), o.state(first)
@@ -328,41 +317,31 @@ class _Riccati(Controls):
             self.store(x, self.V, o.n, j)
         self.accumulate(1, "fadd", self.double(curve))  # κᵀH_uu κ = κᵀ(y - g_u); the second part is there already
 
-    def where_rough(self, m: Matrix) -> Callable[[Row, int, str], None]:
-        """Into a matrix; zero for those of several problems that need no correction, so that they do not feel the others."""
-        if self.problems == 1:
-            return self.into(m)
-        return lambda i, j, x: self.store(self.choose(self.rough, x, self.zero), m, i, j)
-
     def mirror(self) -> None:
-        """Rounding leaves V slightly unsymmetric, which grows from knot to knot: the mean of both sides is taken, or the one that there is."""
+        """Rounding leaves V slightly unsymmetric, which grows from knot to knot: the mean of both sides is taken."""
         o, half = self.layout, self.number(0.5)
 
-        def mean(a: str, b: str, of_both: bool = True) -> None:
+        def mean(a: str, b: str) -> None:
             x, y = (self.emit(f"load {self.scalar}, ptr {p}, align {self.bytes}") for p in (a, b))
-            middle = self.scalar_op("fmul", half, self.scalar_op("fadd", x, y)) if of_both else x
+            middle = self.scalar_op("fmul", half, self.scalar_op("fadd", x, y))
             for p in (a, b):
                 self.do(f"store {self.scalar} {middle}, ptr {p}, align {self.bytes}")
 
         if o.n <= _SMALL:
             for i in range(o.n):
                 for k in range(i):
-                    whole = self.problems == 1 or (i < o.half) == (k < o.half)
-                    mean(self.at(self.V, i, o.state(k)), self.at(self.V, k, o.state(i)), whole)
+                    mean(self.at(self.V, i, o.state(k)), self.at(self.V, k, o.state(i)))
             return
         starts = [0] if o.half == o.n else [0, o.half]
         for first in starts:
             for second in starts:
-                whole = self.problems == 1 or first == second
-                if not whole and first == 0:
-                    continue
                 with self.loop(o.half) as row, self.loop(o.half) as column:
                     one = self.across(Matrix(self.at(self.V, Row(first, row)), 0), 0, o.state(second), Row(0, column))
                     other = self.across(Matrix(self.at(self.V, Row(second, column)), 0), 0, o.state(first), Row(0, row))
-                    mean(one, other, whole)
+                    mean(one, other)
 
     def store_double(self, value: str, m: Matrix, row: int, j: int) -> None:
-        place = self.emit(f"getelementptr {self.double_type}, ptr {m.pointer}, i64 {row * m.stride + j * self.width}")
-        kind = self.of(self.double_type)
+        place = self.emit(f"getelementptr double, ptr {m.pointer}, i64 {row * m.stride + j * self.width}")
+        kind = self.of("double")
         wide = value if self.dtype == "float64" else self.emit(f"fpext {self.vector} {value} to {kind}")
         self.do(f"store {kind} {wide}, ptr {place}, align 8")

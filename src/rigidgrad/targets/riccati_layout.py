@@ -17,9 +17,6 @@ class Layout:
     diagonal: bool = False  # L is a row, the diagonal
     bounded: bool = False
     gaps: bool = False
-    problems: int = (
-        1  # with more, `width` is 1 and every number of every array is a vector of one number of each; a block belongs to all of them
-    )
 
     def whole(self, count: int) -> int:
         return -(-count // self.width) * self.width
@@ -55,13 +52,13 @@ class Layout:
 
     @property
     def gain_columns(self) -> int:
-        """Of a row of the gains: those of H; of a problem in each lane only the state and κ."""
-        return self.columns if self.problems == 1 else self.n + 1
+        """Of a row of the gains: those of H."""
+        return self.columns
 
     @property
     def correction(self) -> int:
         """The column of the gains that holds κ."""
-        return self.gradient if self.problems == 1 else self.n
+        return self.gradient
 
     @property
     def value_size(self) -> int:

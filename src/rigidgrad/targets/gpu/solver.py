@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
+from rigidgrad.kernels import search as policy
 from rigidgrad.program.program import Program
 from rigidgrad.targets.gpu import block_code, thread
 from rigidgrad.targets.gpu.kernel import Kernel, prelude
@@ -176,13 +177,23 @@ class SolverKernels:
         for words in (STATUS, CONTROL, OPTIONS, CHOICES):
             defined |= {word.upper(): i for i, word in enumerate(words)}
         lines = [f"#define {k} {v}" for k, v in defined.items()] + [f"#define SINGULAR ((real){_SINGULAR[dtype]!r})"]
-        return [prelude(language, dtype), "\n".join(lines), _code("solver")]
+        return [prelude(language, dtype), "\n".join(lines), *_policy(), _code("solver")]
 
 
 def _state_function(name: str, program: Program, in_global: Collection[str] = ()) -> str:
     """`{name}_state`, of one thread."""
     f = ThreadFunction(name, program)
     return thread.render_state(f, name, *argument_names(f.inputs, f.outputs), in_global=in_global)
+
+
+def _policy() -> list[str]:
+    """The policy of `kernels.search` as functions of numbers."""
+    found = []
+    for name, program in policy.programs().items():
+        found.append(_state_function(f"policy_{name}", program))
+        declared, passed = (", ".join(f"{by}{x}" for x in program.inputs) for by in ("real ", "&"))
+        found.append(f"BOTH real policy_{name}({declared}) {{ real y; policy_{name}_state({passed}, &y); return y; }}")
+    return found
 
 
 def _code(name: str) -> str:

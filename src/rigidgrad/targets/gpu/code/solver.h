@@ -47,10 +47,7 @@ DEVICE int takes_part(GLOBAL const real *control, GLOBAL const real *fine, int b
 DEVICE int choose(LOCAL const real *s, int count, int best) {
   int chosen = -1;
   for (int a = 0; a < count; ++a)
-    if (ld(s, 2 * a + 1) != 0 && (chosen < 0 || (best && ld(s, 2 * a) < ld(s, 2 * chosen)))) chosen = a;
+    if (policy_takes_over(ld(s, 2 * a + 1), ld(s, 2 * a), (real)chosen, ld(s, chosen < 0 ? 0 : 2 * chosen), (real)best) != 0) chosen = a;
   return chosen;
 }
 
-/* the regularisation after a step that was refused, and after one that was taken */
-DEVICE real raised(real rho, real low) { return (real)10 * rho < low ? low : (real)10 * rho; }
-DEVICE real lowered(real rho, real low) { return rho <= low ? (real)0 : rho / (real)10; }

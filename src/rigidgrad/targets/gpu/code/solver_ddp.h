@@ -283,24 +283,20 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
         if (c[AGAIN] == 0) c[ITERATIONS_DONE] += 1;
         c[AGAIN] = 1;
         if (!ready || !FINITE(slope) || !FINITE(curve)) {
-          rho = raised(rho, low);
+          rho = policy_raised(rho, low);
           if (rho > high) now = TROUBLE;
           if (c[LAST_TRY] != 0) now = STALLED;
         } else {
           real sigma = c[SIGMA];
           c[FRESH] = 0;
           handed = 1;
-          if (open > 0) {
-            const real needed = (slope + (real)0.5 * (curve > 0 ? curve : (real)0)) / ((real)0.5 * open);
-            sigma = needed > sigma ? needed : sigma;
-          }
+          if (open > 0) sigma = policy_penalty(sigma, open, slope, curve);
           for (int a = 0; a < count; ++a) {
             const real alpha = alphas[a], fall = before - ld(sums, 3 * a) + sigma * (open - ld(sums, 3 * a + 1));
-            const real z = fall / -(alpha * slope + (real)0.5 * alpha * alpha * curve);
-            const int good = places ? fall > options[ARMIJO] * alpha * (sigma * open - slope) && ld(sums, 3 * a + 2) < options[DEFECT]
-                                          : z > options[ACCEPT_LOW] && z < options[ACCEPT_HIGH];
             st(tried, 2 * a, ld(sums, 3 * a) + sigma * ld(sums, 3 * a + 1));
-            st(tried, 2 * a + 1, (real)good);
+            st(tried, 2 * a + 1,
+               places ? policy_acceptable_with_defects(fall, alpha, slope, sigma * open, ld(sums, 3 * a + 2), options[ARMIJO], options[DEFECT])
+                      : policy_acceptable(fall, policy_expected_fall(alpha, slope, curve), options[ACCEPT_LOW], options[ACCEPT_HIGH]));
           }
           const real expected = sigma * open - slope - (real)0.5 * curve;
           const int how = (int)options[CHOOSE];
@@ -309,11 +305,10 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
             chosen = choose(tried, few, how == BEST || (how == BALANCED && whole < few && ld(tried, 2 * whole + 1) != 0));
             if (chosen >= 0 || few == count) break;
           }
-          real small = c[TOLERANCE] * magnitude(before);
-          small = small < c[NEGLIGIBLE] ? c[NEGLIGIBLE] : small;
+          real small = policy_nothing(c[TOLERANCE], before, c[NEGLIGIBLE]);
           c[SIGMA] = sigma;
           if (chosen < 0 && expected > small) {
-            rho = raised(rho, low);
+            rho = policy_raised(rho, low);
             if (rho > high) now = STALLED;
             if (c[LAST_TRY] != 0) now = expected > options[DOUBTFUL] * magnitude(before) ? STALLED : CONVERGED;
           } else if (chosen < 0) { /* so small a step may be due to the regularisation: once more without */
@@ -322,14 +317,13 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
             c[LAST_TRY] = 1;
           } else {
             const real J = ld(sums, 3 * chosen), fall = before - J;
-            small = c[TOLERANCE] * magnitude(J);
-            small = small < c[NEGLIGIBLE] ? c[NEGLIGIBLE] : small;
+            small = policy_nothing(c[TOLERANCE], J, c[NEGLIGIBLE]);
             const int telling = rho <= low && (expected <= small || (c[LOOSE] != 0 && magnitude(fall) <= small && alphas[chosen] >= options[TELLING]));
             c[COST] = J;
             c[AGAIN] = c[LAST_TRY] = 0;
             c[ALPHA] = alphas[chosen];
             c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 2);
-            rho = lowered(rho, low);
+            rho = policy_lowered(rho, low);
             if (telling && sigma * ld(sums, 3 * chosen + 1) <= (real)10 * small)
               now = CONVERGED;
             else if (c[ITERATIONS_DONE] >= options[MOST])

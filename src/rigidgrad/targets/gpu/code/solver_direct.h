@@ -153,17 +153,14 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
         }
         c[AGAIN] = 1;
         if (!ready || !FINITE(slope) || !FINITE(curve) || !FINITE(left)) {
-          rho = raised(rho, low);
+          rho = policy_raised(rho, low);
           c[LEAST] = rho;
           if (rho > high) now = STALLED;
         } else {
           const real closing = open - left, rounding = options[ROUNDING] * size; /* defects are differences of states */
           real mu = c[SIGMA];
           if (mu == 0) mu = options[FIRST_PENALTY] * multiplier;
-          if (closing > rounding) {
-            const real needed = (slope + (real)0.5 * (curve > 0 ? curve : (real)0)) / ((real)0.5 * closing);
-            mu = needed > mu ? needed : mu;
-          }
+          if (closing > rounding) mu = policy_penalty(mu, closing, slope, curve);
           c[SIGMA] = mu;
           const real expected = mu * closing - slope - (real)0.5 * curve;
           real scale = magnitude(before), least = options[NOTHING] * magnitude(c[FIRST_COST]);
@@ -177,14 +174,14 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
           } else {
             for (int a = 0; a < count; ++a) {
               const real merit = ld(sums, 3 * a) + mu * ld(sums, 3 * a + 1);
-              const real z = (merit - before - mu * open) / (alphas[a] * (slope - mu * closing));
               st(tried, 2 * a, merit);
-              st(tried, 2 * a + 1, (real)(z >= options[ACCEPT_LOW] && z <= options[ACCEPT_HIGH]));
+              st(tried, 2 * a + 1,
+                 policy_acceptable(before + mu * open - merit, alphas[a] * (mu * closing - slope), options[ACCEPT_LOW], options[ACCEPT_HIGH]));
             }
             /* with constraints the last step is taken too: without it, renewed multipliers would find the same violations again and again */
             if (expected > 0 && (!small || options[CONSTRAINED] != 0)) chosen = choose(tried, count, (int)options[CHOOSE] == BEST);
             if (chosen < 0 && !small) {
-              rho = raised(rho, low);
+              rho = policy_raised(rho, low);
               c[REFUSED] = 1;
               if (rho > high) now = STALLED;
             } else if (chosen >= 0) {
@@ -192,7 +189,7 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
               c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 1);
               c[ALPHA] = alphas[chosen];
               c[AGAIN] = 0;
-              rho = lowered(rho, low);
+              rho = policy_lowered(rho, low);
               if (c[ITERATIONS_DONE] >= options[MOST]) now = ITERATIONS;
             }
             if (small) now = CONVERGED;

@@ -1,0 +1,91 @@
+"""The policy of a descent, over scalars: which step sizes will do, which of them is taken, how the regularisation follows, and when a fall is none.
+
+Written once for floats (one problem), NumPy arrays (many at once) and recorded numbers: `programs` has what devices call, where a truth is 1 or 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any
+
+from rigidgrad.program import recorder
+from rigidgrad.program.program import Program, Shape
+from rigidgrad.scalars import Scalar, select
+
+Truth = Any  # a bool, an array of them, or a recorded one
+
+
+def expected_fall(alpha: Scalar, slope: Scalar, curve: Scalar) -> Scalar:
+    """Of the cost with a step of α, by the quadratic model along the step: -(α s + ½ α² c)."""
+    return -(alpha * slope + 0.5 * (alpha * alpha) * curve)
+
+
+def acceptable(fall: Scalar, expected: Scalar, low: Scalar, high: Scalar) -> Truth:
+    """Whether low < fall / expected < high (Plancher 2022, 4.2). NaN is never acceptable, nor is anything where nothing is expected."""
+    both, square = fall * expected, expected * expected
+    return (low * square < both) & (both < high * square)
+
+
+def acceptable_with_defects(
+    fall: Scalar, alpha: Scalar, slope: Scalar, closing: Scalar, worst: Scalar, armijo: Scalar, limit: Scalar
+) -> Truth:
+    """Whether the merit function falls by enough of what its slope promises, `closing` being σ Σ|d|, and no defect is beyond the limit (2.11, 2.12)."""
+    return (armijo * alpha * (closing - slope) < fall) & (worst < limit)
+
+
+def penalty(sigma: Scalar, closing: Scalar, slope: Scalar, curve: Scalar) -> Scalar:
+    """σ, or more where a step that closes defects by that sum would not go downhill otherwise (Nocedal and Wright, 18.36)."""
+    needed = (slope + 0.5 * select(curve > 0.0, curve, 0.0)) / (0.5 * closing)
+    return select(sigma < needed, needed, sigma)
+
+
+def takes_over(fine: Truth, merit: Scalar, chosen: Scalar, least: Scalar, best: Truth) -> Truth:
+    """Whether a step size is taken instead of the one `chosen` so far (-1: none), whose merit is `least`: the first that is fine, or the best."""
+    return fine & ((chosen < 0.0) | (best & (merit < least)))
+
+
+def choose(fine: Sequence[Truth], merits: Sequence[Scalar], best: Truth) -> Scalar:
+    """The number of the first step size that is fine, or of the best; -1 where there is none."""
+    chosen, least = -1.0, math.inf
+    for k, merit in enumerate(merits):
+        now = takes_over(fine[k], merit, chosen, least, best)
+        if now is True:  # as `select` does, but sooner
+            chosen, least = float(k), merit
+        elif now is not False:
+            chosen, least = select(now, float(k), chosen), select(now, merit, least)
+    return chosen
+
+
+def raised(rho: Scalar, low: Scalar) -> Scalar:
+    """The regularisation after a step that was refused."""
+    return select(10.0 * rho < low, low, 10.0 * rho)
+
+
+def lowered(rho: Scalar, low: Scalar) -> Scalar:
+    """And after one that was taken."""
+    return select(low < rho, rho / 10.0, 0.0)
+
+
+def nothing(tolerance: Scalar, J: Scalar, negligible: Scalar) -> Scalar:
+    """A fall of the cost that counts for nothing."""
+    part = tolerance * select(J < 0.0, -J, J)
+    return select(part < negligible, negligible, part)
+
+
+def programs() -> dict[str, Program]:
+    """All of them by name, with numbers for arguments."""
+    functions: tuple[Callable, ...] = (expected_fall, acceptable, acceptable_with_defects, penalty, takes_over, raised, lowered, nothing)
+    return {f.__name__: _program(f) for f in functions}
+
+
+def _program(function: Callable) -> Program:
+    parameters = signature(function).parameters
+    inputs: dict[str, Shape] = dict.fromkeys(parameters, ())
+
+    def evaluate(v: dict[str, Scalar]) -> tuple:
+        found = function(**{name: x > 0.0 if parameters[name].annotation == "Truth" else x for name, x in v.items()})
+        return (found.select(1.0, 0.0) if isinstance(found, recorder.Truth) else found,)
+
+    return recorder.record(inputs, {"y": ()}, evaluate)
