@@ -45,6 +45,11 @@ class Stance:
         T = self.robot.forward_kinematics(x[: self.robot.nq])
         return np.array([T[f.frame][:3, 3] + T[f.frame][:3, :3] @ np.array(f.offset) for f in self.feet])
 
+    def rotations_of(self, x: np.ndarray) -> np.ndarray:
+        """How the frames of the feet are turned in the world, (feet, 3, 3)."""
+        T = self.robot.forward_kinematics(x[: self.robot.nq])
+        return np.array([T[f.frame][:3, :3] for f in self.feet])
+
 
 def heading(quaternion: Any) -> float:
     """The angle about the vertical of a rotation (x, y, z, w)."""
@@ -56,3 +61,10 @@ def turn(angle: float) -> np.ndarray:
     """A rotation about the vertical."""
     c, s = math.cos(angle), math.sin(angle)
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+
+
+def turned(quaternion: np.ndarray, angle: float) -> np.ndarray:
+    """A rotation (x, y, z, w), turned about the vertical besides."""
+    x, y, z, w = quaternion
+    c, s = math.cos(0.5 * angle), math.sin(0.5 * angle)
+    return np.array([c * x - s * y, c * y + s * x, c * z + s * w, c * w - s * z])

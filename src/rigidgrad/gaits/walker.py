@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,31 +15,16 @@ from rigidgrad.control.phases import Phase
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import FallenError, InputError, unknown_name
+from rigidgrad.gaits.footholds import foothold, swing_curve
 from rigidgrad.gaits.rhythm import QUADRUPEDS, Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, heading, turn
+from rigidgrad.gaits.weights import Weights
 from rigidgrad.model.contacts import Contact
 from rigidgrad.robot import Robot
 
 _TILTED = 0.6  # the cosine of how far a trunk may lean
 _LATE = 2  # steps that a foot which finds no ground goes on looking for it
 _DOWN = 0.01  # metres that it goes down meanwhile, in each
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Per second of the horizon, in SI units. `position` and `orientation` of the trunk, `velocity` and `rate` of it, `posture` and `speed` of the joints, `effort` of the controls, `foot` of
-    swinging feet, `cone` of friction, `force` of contact forces."""
-
-    position: tuple[float, float, float] = (0.0, 0.0, 3000.0)
-    orientation: tuple[float, float, float] = (500.0, 500.0, 300.0)
-    velocity: tuple[float, float, float] = (200.0, 200.0, 50.0)
-    rate: float = 10.0
-    posture: float = 10.0
-    speed: float = 0.1
-    effort: float = 1e-3
-    foot: float = 2e4
-    cone: float = 100.0
-    force: float = 1e-4
 
 
 class Walker:
@@ -112,10 +96,7 @@ class Walker:
     def problem(self) -> Problem:
         """Of `steps` knots `dt` apart, with all feet and all costs; `steer` writes their numbers."""
         w, h = self.weights, self.dt
-        joints = self.robot.nv - 6
-        state = np.concatenate(
-            [w.position, w.orientation, np.full(joints, w.posture), w.velocity, np.full(3, w.rate), np.full(joints, w.speed)]
-        )
+        state = w.state(self.robot.nv)
         held = [Contact(f.frame, f.kind, f.offset, f.friction, f.normal, gains=(0.0, 0.5 / h)) for f in self.feet]
         places = self.stance.feet_of(self.stance.x)
         costs: list[Any] = [State(self.stance.x, weight=h * state, final=h * state), Effort(h * w.effort)]
@@ -273,10 +254,7 @@ class Walker:
                 if k in self._lifted and self._lifted[k][0] < began:
                     origin = self._landing(k, x, trunk, since, self._lifted[k][0] + swing)
             landing = self._landing(k, x, trunk, since, began + swing)
-            s = np.clip((t[own] - began) / swing, 0.0, 1.0)
-            way = s - np.sin(2.0 * np.pi * s) / (2.0 * np.pi)  # at rest at both ends
-            rows[own] = origin + way[:, None] * (landing - origin)
-            rows[own, 2] += self.step_height * np.sin(np.pi * s) ** 2
+            rows[own] = swing_curve(origin, landing, (t[own] - began) / swing, self.step_height)
         return rows
 
     def _landing(self, k: int, x: np.ndarray, trunk: np.ndarray, since: np.ndarray, t: float) -> np.ndarray:
@@ -288,17 +266,10 @@ class Walker:
         world = turn(yaw)
         wanted = world @ np.array([self._moving[0], self._moving[1], 0.0])
         half = 0.5 * self.rhythm.stance
-        turned = turn(yaw + half * self._moving[2]) @ self.stance.places[k]
-        q = x[3:7]
-        now = _rotate(q, x[self.robot.nq : self.robot.nq + 3])
-        excess = now - wanted
+        excess = _rotate(x[3:7], x[self.robot.nq : self.robot.nq + 3]) - wanted
         height = max(self.stance.height, 1e-3)
-        place = (
-            np.array([at[0], at[1], 0.0])
-            + (beyond + half) * wanted
-            + turned
-            + math.sqrt(height / 9.81) * 0.5 * np.array([excess[0], excess[1], 0.0])
-        )
+        middle = at[:3] + (beyond + half) * wanted + 0.5 * math.sqrt(height / 9.81) * excess
+        place = foothold(self.stance.places[k], middle, yaw + half * self._moving[2])
         place[2] = float(self._ground(place[0], place[1]))
         return place
 

@@ -1,0 +1,48 @@
+"""What gaits charge for, per second of the motion and in SI units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of a walker. `position` and `orientation` of the trunk, `velocity` and `rate` of it, `posture` and `speed` of the joints, `effort` of the controls, `foot` of
+    swinging feet, `cone` of friction, `force` of contact forces."""
+
+    position: tuple[float, float, float] = (0.0, 0.0, 3000.0)
+    orientation: tuple[float, float, float] = (500.0, 500.0, 300.0)
+    velocity: tuple[float, float, float] = (200.0, 200.0, 50.0)
+    rate: float = 10.0
+    posture: float = 10.0
+    speed: float = 0.1
+    effort: float = 1e-3
+    foot: float = 2e4
+    cone: float = 100.0
+    force: float = 1e-4
+
+    def state(self, nv: int) -> np.ndarray:
+        """Of a state's numbers, (2 nv,)."""
+        joints = nv - 6
+        trunk, moving = [*self.position, *self.orientation], [*self.velocity, *[self.rate] * 3]
+        return np.array([*trunk, *[self.posture] * joints, *moving, *[self.speed] * joints], dtype=float)
+
+
+@dataclass(frozen=True)
+class MotionWeights(Weights):
+    """Of a motion that is planned: those of a walker, and `landing` of feet where they touch the ground, not per second; `last`: seconds that the state at the end counts for."""
+
+    position: tuple[float, float, float] = (1e4, 1e4, 1e4)
+    orientation: tuple[float, float, float] = (5e3, 5e3, 5e3)
+    velocity: tuple[float, float, float] = (100.0, 100.0, 100.0)
+    rate: float = 100.0
+    posture: float = 10.0
+    speed: float = 1.0
+    effort: float = 1e-2
+    foot: float = 1e6
+    cone: float = 10.0
+    force: float = 1e-4
+    landing: float = 1e7
+    last: float = 10.0
