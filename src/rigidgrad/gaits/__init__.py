@@ -2,6 +2,7 @@
 
 from rigidgrad.gaits.rhythm import Rhythm
 from rigidgrad.gaits.stance import Stance
+from rigidgrad.gaits.standing import standing
 from rigidgrad.gaits.walker import Walker, Weights
 
-__all__ = ["Rhythm", "Stance", "Walker", "Weights"]
+__all__ = ["Rhythm", "Stance", "Walker", "Weights", "standing"]

@@ -18,11 +18,11 @@ from rigidgrad.model.model import WORLD, Model
 class Ground:
     """A plane through the origin that feet touch.
 
-    `feet`: {frame: radius in metres}, a sphere around the origin of each frame; `friction`: of sliding; `slope`: radians by which the plane rises along +x; `boxes`: steps and kerbs, each
+    `feet`: {frame: radius in metres}, a sphere around the origin of each frame, or {frame: (radius, offset)} around a point (3,) in the frame's axes; `friction`: of sliding; `slope`: radians by which the plane rises along +x; `boxes`: steps and kerbs, each
     (centre, half lengths), in metres, standing upright in the world. Links other than feet touch the ground with a small sphere around their body's origin if `bodies` is True, so that a robot that falls lies down.
     """
 
-    feet: Mapping[str, float]
+    feet: Mapping[str, Any]
     friction: float = 0.8
     slope: float = 0.0
     boxes: Sequence[tuple[Any, Any]] = field(default=())
@@ -30,14 +30,24 @@ class Ground:
 
     def __post_init__(self) -> None:
         if not isinstance(self.feet, Mapping) or not self.feet:
-            raise InputError('feet of a ground are {frame: radius}, such as {"lf_foot": 0.02}')
-        for frame, radius in self.feet.items():
+            raise InputError('feet of a ground are {frame: radius}, such as {"lf_foot": 0.02}, or {frame: (radius, offset)}')
+        for frame in self.feet:
+            radius, _ = self.foot(frame)
             if not (isinstance(radius, int | float) and 0 < radius < 10):
                 raise InputError(f"the radius of foot {frame!r} is a positive number of metres, not {radius!r}")
         if not (isinstance(self.friction, int | float) and 0 <= self.friction < math.inf):
             raise InputError(f"friction of a ground is a finite number from 0 on, not {self.friction!r}")
         if not (isinstance(self.slope, int | float) and abs(self.slope) < 1.0):
             raise InputError(f"slope of a ground is an angle in radians, between -1 and 1, not {self.slope!r}")
+
+    def foot(self, frame: str) -> tuple[float, np.ndarray]:
+        """The radius of a foot, and where in its frame (3,) the sphere's centre is."""
+        given = self.feet[frame]
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            return given, np.zeros(3)
+        if len(given) != 2:
+            raise InputError(f"foot {frame!r} is a radius, or a pair (radius, offset), not {given!r}")
+        return given[0], numbers(f"the offset of foot {frame!r}", given[1], (3,))
 
     @property
     def normal(self) -> np.ndarray:
@@ -59,14 +69,15 @@ class Ground:
             spec.worldbody.add_geom(
                 name=f"box:{k}", type=kinds.mjGEOM_BOX, pos=pos, size=lengths, friction=rubbing, contype=2, conaffinity=1
             )
-        for name, radius in self.feet.items():
+        for name in self.feet:
             frame = model.frame(name)
+            radius, offset = self.foot(name)
             if frame.body == WORLD:
                 raise InputError(f"frame {name!r} is fixed to the world: it is no foot")
             bodies[frame.body].add_geom(
                 name=f"foot:{name}",
                 type=kinds.mjGEOM_SPHERE,
-                pos=frame.placement.p,
+                pos=(frame.placement.matrix() @ np.append(offset, 1.0))[:3],
                 size=(radius, 0, 0),
                 friction=rubbing,
                 contype=1,
@@ -80,3 +91,22 @@ class Ground:
                     body.add_geom(
                         name=f"body:{i}", type=kinds.mjGEOM_SPHERE, size=(0.03, 0, 0), friction=rubbing, contype=1, conaffinity=2, mass=0.0
                     )
+
+    def set_friction(self, model: Any) -> None:
+        """Writes the friction into a MuJoCo model that stands on this ground."""
+        for k in range(model.ngeom):
+            if model.geom(k).name == "ground" or model.geom(k).name.partition(":")[0] in ("box", "foot", "body"):
+                model.geom_friction[k, 0] = self.friction
+
+    def forces(self, model: Any, data: Any, library: Any) -> dict[str, np.ndarray]:
+        """What the ground exerts on each foot, in world axes."""
+        total = {name: np.zeros(3) for name in self.feet}
+        wrench = np.zeros(6)
+        for k in range(data.ncon):
+            touch = data.contact[k]
+            for side, sign in ((touch.geom1, -1.0), (touch.geom2, 1.0)):  # a contact's force is that of the first shape on the second
+                kind, _, name = model.geom(side).name.partition(":")
+                if kind == "foot" and name in total:
+                    library.mj_contactForce(model, data, k, wrench)
+                    total[name] += sign * (wrench[:3] @ np.array(touch.frame).reshape(3, 3))
+        return total
