@@ -74,7 +74,9 @@ class _Leg:
         sideways = [abs(a[1]) > 0.7 for a in self.axes]
         first = sideways.index(True) if any(sideways) else 0
         points = np.vstack([at[first:], end[:3]])
-        self.hip = np.array([at[first, 0], end[1], at[first, 2]])  # a leg's links may lie beside each other: where it hangs, its foot does not pull it sideways
+        self.hip = np.array(
+            [at[first, 0], end[1], at[first, 2]]
+        )  # a leg's links may lie beside each other: where it hangs, its foot does not pull it sideways
         self.length = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
         knee = max((n for n, yes in enumerate(sideways) if yes), default=len(chain) - 1)
         self.knee, self.at, self.joint = at[knee], self.axes[knee], model.joints[chain[knee]]

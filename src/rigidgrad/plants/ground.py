@@ -40,7 +40,7 @@ class Ground:
         if not (isinstance(self.slope, int | float) and abs(self.slope) < 1.0):
             raise InputError(f"slope of a ground is an angle in radians, between -1 and 1, not {self.slope!r}")
 
-    def foot(self, frame: str) -> tuple[float, np.ndarray]:
+    def foot(self, frame: str) -> tuple[Any, np.ndarray]:
         """The radius of a foot, and where in its frame (3,) the sphere's centre is."""
         given = self.feet[frame]
         if not isinstance(given, Sequence) or isinstance(given, str):
