@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ _STEERING = {
     "Turn right": ("E", (0, 0, -1)),
 }
 _STOP = ("Stop", "X")
+_SETTLED = 2.0  # seconds after which a browser's camera is taken along
 
 
 class WalkPage(LivePage):
@@ -43,8 +45,12 @@ class WalkPage(LivePage):
     def _build(self) -> None:
         view, gui = self.stage.server.scene, self.stage.server.gui
         self.stage.ground.infinite_grid = True
+        self.stage.ground.fade_distance = 10 * self.size
         self._slope = 0.0
-        self.center = view.add_icosphere("/center", radius=0.02 * self.size, color=_CENTER)
+        self._met: dict[int, float] = {}  # when each browser came
+        self.center, self.below = (
+            view.add_icosphere(f"/{name}", radius=share * self.size, color=_CENTER) for name, share in (("center", 0.02), ("below", 0.012))
+        )
         self._build_load((self.scene.trunk, (0.0, 0.0, 0.2 * self.scene.height)), 0.06 * self.size)
         self.stage.note(self.scene.hint)
         self.status = gui.add_markdown("")
@@ -120,13 +126,14 @@ class WalkPage(LivePage):
         poses = body_poses(model, q)
         longest = (
             0.5 * self.scene.height / (9.81 * sum(m for m, _, _ in model.inertias))
-        )  # metres per newton: half the height for all the weight
+        )  # metres per newton: the height for all the weight
         for k, foot in enumerate(self.scene.feet):
             self.stage.line(f"plan_{k}", frame_path(model, poses, foot.frame, foot.offset), PLAN, 4.0)
+            self.stage.show_line(f"plan_{k}", not now.fallen)
             self.stage.line(f"force_{k}", np.stack([now.feet[k], now.feet[k] + longest * now.forces[k]]), _FORCE, 6.0)
             self.stage.show_line(f"force_{k}", bool(np.any(now.forces[k])))
         below = np.array([*now.center[:2], self.session.ground.height(now.center[0])])
-        self.center.position = now.center
+        self.center.position, self.below.position = now.center, below
         self.stage.line("center", np.stack([now.center, below]), _CENTER, 3.0)
         for handle, value in zip(self.command, self.session.settings.command, strict=True):
             if abs(handle.value - value) > 1e-9:
@@ -140,10 +147,14 @@ class WalkPage(LivePage):
 
     def _look(self, at: np.ndarray) -> None:
         """Takes every camera along, as far away and at the same angle as its user has it."""
-        for client in self.stage.server.get_clients().values():
+        now, clients = time.perf_counter(), self.stage.server.get_clients()
+        self._met = {k: self._met.get(k, now) for k in clients}
+        for k, client in clients.items():
             camera = client.camera
-            if np.linalg.norm(camera.look_at - at) > 0.01 * self.size:
-                camera.position = at + camera.position - camera.look_at
+            # at first a browser tells of a camera that it is about to change
+            if now - self._met[k] > _SETTLED and np.linalg.norm(camera.look_at - at) > 0.01 * self.size:
+                with client.atomic():  # the camera and what it looks at move together
+                    camera.position = at + camera.position - camera.look_at
 
     def _status(self, now: Walked) -> str:
         v, w = self.session.velocity(), self.session.settings.command

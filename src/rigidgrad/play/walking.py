@@ -18,6 +18,7 @@ from rigidgrad.errors import InputError
 from rigidgrad.gaits import Walker, standing
 from rigidgrad.gaits.stance import heading, turn
 from rigidgrad.model.contacts import Contact
+from rigidgrad.model.mjcf import library
 from rigidgrad.plants import Ground, MuJoCo
 from rigidgrad.play.live import PLANT_STEP, Live, Seen
 from rigidgrad.robot import Robot, load
@@ -58,8 +59,8 @@ class WalkingScene:
     @property
     def space(self) -> np.ndarray:
         """What the camera shall see."""
-        reach = np.abs(self.walker().stance.places[:, :2]).max(axis=0) + 0.5 * self.height
-        return np.array([[*-reach, 0.0], [*reach, 1.2 * self.height]])
+        reach = np.abs(self.walker().stance.places[:, :2]).max(axis=0) + 0.3 * self.height
+        return np.array([[*-reach, 0.0], [*reach, self.height]])
 
     @property
     def system(self) -> RobotSystem:
@@ -85,6 +86,7 @@ class WalkingScene:
 
 def walking(robot: Any, feet: Sequence[str] | None = None) -> WalkingScene:
     """The scene of a robot with four legs: "hyq", or a path, URDF text or Robot with the names of the frames of its feet. Needs the [plants] extra."""
+    library()  # before anything is compiled for it
     if feet is None:
         offsets, radius = _HYQ, 0.026
     else:
@@ -98,7 +100,7 @@ def walking(robot: Any, feet: Sequence[str] | None = None) -> WalkingScene:
     start = standing(made, held, ground=radius)
     model, mass = made.model, sum(m for m, _, _ in made.model.inertias)
     trunk = next(name for name in model.frames if model.frame(name).body == 0)
-    speed = _FROUDE * math.sqrt(9.81 * start[2])
+    speed = float(f"{_FROUDE * math.sqrt(9.81 * start[2]):.1g}")
     return WalkingScene(
         robot=made,
         feet=held,
@@ -207,6 +209,8 @@ class Walk(Live):
         if not self.fallen:
             self.fallen = self._fall()
             self._held = self.plant.x
+            if self.fallen:
+                self.change(command=(0.0, 0.0, 0.0))
         if not self.fallen:
             return self._mpc.step(x, self.plant.time)
         now = self.plant.x if x is None else x
