@@ -450,6 +450,6 @@ def test_the_command_has_its_options():
     parsed = parser.parse_args(["play"])
     assert (parsed.robot, parsed.port, parsed.host, parsed.json) == ("iiwa14", 8080, "127.0.0.1", False)
     assert parsed.frame is None and parser.parse_args(["play", "--frame", "tool0"]).frame == "tool0"
-    parsed = parser.parse_args(["play", "hyq", "--port", "0", "--host", "203.0.113.7"])
+    parsed = parser.parse_args(["play", "cartpole", "--port", "0", "--host", "203.0.113.7"])
     with pytest.raises(RigidgradError):
         parsed.run(parsed)

@@ -46,7 +46,7 @@ class WalkPage(LivePage):
         view, gui = self.stage.server.scene, self.stage.server.gui
         self.stage.ground.infinite_grid = True
         self.stage.ground.fade_distance = 10 * self.size
-        self._slope = 0.0
+        self._slope, self._shown = 0.0, self.session.settings.command
         self._met: dict[int, float] = {}  # when each browser came
         self.center, self.below = (
             view.add_icosphere(f"/{name}", radius=share * self.size, color=_CENTER) for name, share in (("center", 0.02), ("below", 0.012))
@@ -135,15 +135,21 @@ class WalkPage(LivePage):
         below = np.array([*now.center[:2], self.session.ground.height(now.center[0])])
         self.center.position, self.below.position = now.center, below
         self.stage.line("center", np.stack([now.center, below]), _CENTER, 3.0)
-        for handle, value in zip(self.command, self.session.settings.command, strict=True):
-            if abs(handle.value - value) > 1e-9:
-                handle.value = value
+        self._show_command(self.session.settings.command)
         slope = self.session.ground.slope
         if slope != self._slope:
             self._slope = slope
             self.stage.ground.wxyz = (math.cos(0.5 * slope), 0.0, -math.sin(0.5 * slope), 0.0)
         if self.follow.value:
             self._look(now.x[:3] - [0.0, 0.0, 0.4 * self.scene.height])
+
+    def _show_command(self, command: tuple[float, float, float]) -> None:
+        """Moves the sliders to a command that did not come from them; one that is in the player's hand is not touched as long as the command stays."""
+        if command != self._shown:
+            self._shown = command
+            for handle, value in zip(self.command, command, strict=True):
+                if handle.value != value:
+                    handle.value = value
 
     def _look(self, at: np.ndarray) -> None:
         """Takes every camera along, as far away and at the same angle as its user has it."""
