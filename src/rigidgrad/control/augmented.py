@@ -10,7 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rigidgrad.control.problem import GAP, Problem
+from rigidgrad.control.constrained import GAP
+from rigidgrad.control.problem import Problem
 
 _FIRST_TOLERANCE, _TIGHTEN = 1e-2, 0.2
 _FIRST_WIDTH, _SHARPEN, _SHARPEN_AT_REST, _LEAST_WIDTH = 0.03, 0.4, 0.03, 1e-6  # of the corners, as a part of what they are measured by

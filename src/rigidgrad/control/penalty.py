@@ -20,7 +20,7 @@ import numpy as np
 from rigidgrad.control.costs import CustomValue
 
 if TYPE_CHECKING:
-    from rigidgrad.control.problem import Problem
+    from rigidgrad.control.trajectories import Trajectories
 
 RATIO = 10.0  # of the penalty's curvature to the costs'
 _GROWTH = 3  # a stride is this part of the knots before it: where a horizon begins, controls reach less with every knot nearer to the start
@@ -41,7 +41,7 @@ class Strides(NamedTuple):
     last: np.ndarray
 
 
-def scaled_penalties(problem: Problem, x: np.ndarray, u: np.ndarray, ratio: float = RATIO) -> np.ndarray:
+def scaled_penalties(problem: Trajectories, x: np.ndarray, u: np.ndarray, ratio: float = RATIO) -> np.ndarray:
     """Penalties (knots, constraints) for the costs around a trajectory x (N + 1, nx), u (N, nu); NaN for a constraint that no control changes."""
     programs, steps = problem.programs, problem.steps
     knots = _knots(steps)
@@ -62,7 +62,7 @@ def _knots(steps: int) -> np.ndarray:
     return np.array(found)
 
 
-def _strides(problem: Problem, x: np.ndarray, u: np.ndarray, first: np.ndarray, counts: np.ndarray) -> Strides:
+def _strides(problem: Trajectories, x: np.ndarray, u: np.ndarray, first: np.ndarray, counts: np.ndarray) -> Strides:
     """Expanded at the knots `first`, and repeated over the steps to the next one, whose numbers are `counts`."""
     programs, h = problem.programs, problem.h[first]
     o, columns = programs.layout, programs.columns
@@ -87,7 +87,7 @@ def _strides(problem: Problem, x: np.ndarray, u: np.ndarray, first: np.ndarray, 
     return Strides(A, B, H[:, :n, :n], H[:, n:, :n], H[:, n:, n:], flattest, last)
 
 
-def _flattest(problem: Problem, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+def _flattest(problem: Trajectories, x: np.ndarray, u: np.ndarray) -> np.ndarray:
     """The least curvature of the cost that counts for each control, (nu,): its size is half of its range, or else that of the largest control of the guess, since a small one says nothing."""
     low, high = problem.bounds
     with np.errstate(invalid="ignore"):

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.control.constrained import FAR, Constrained
 from rigidgrad.control.costs import Cost, CustomValue, Function
 from rigidgrad.control.guess import KINDS, Guess, goal_of, hold, line, reaching, stand
 from rigidgrad.control.integrators import check_method
 from rigidgrad.control.limits import Constraint
 from rigidgrad.control.numeric_input import plain, shape_of
 from rigidgrad.control.parameters import Varied, leaves, merged, row_of
-from rigidgrad.control.penalty import RATIO, scaled_penalties
 from rigidgrad.control.phases import (
     Impact,
     Part,
@@ -32,38 +32,10 @@ from rigidgrad.control.phases import (
 from rigidgrad.control.pickling import check_functions
 from rigidgrad.control.programs import shared_programs
 from rigidgrad.control.remaining import UNITS, Remaining
-from rigidgrad.control.solution import Solution, knot_times
+from rigidgrad.control.solution import Solution
 from rigidgrad.control.system import CustomSystem, RobotSystem, System, as_system
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.errors import InputError, unknown_name
-
-FIRST_PENALTY = 10.0
-_FAR = 1e12  # stands for an infinite bound
-GAP = 1e-6  # relative to the cost, what multipliers times distances to their bounds may be in the end
-_NOTHING = 1e-12  # a residual as good as none
-_SHARP = 1e-30  # the softness of a corner that is as good as sharp
-
-
-class Expansion(NamedTuple):
-    """A trajectory to second order, in the tangent space: N steps, n = ndx, m = nu. `next` is f(x_k, u_k); costs have N + 1 knots where they concern the state."""
-
-    next: np.ndarray  # (N, nx)
-    A: np.ndarray  # (N, n, n)
-    B: np.ndarray  # (N, n, m)
-    l: np.ndarray  # (N + 1,)
-    lx: np.ndarray  # (N + 1, n)
-    lu: np.ndarray  # (N, m)
-    lxx: np.ndarray  # (N + 1, n, n)
-    lux: np.ndarray  # (N, m, n)
-    luu: np.ndarray  # (N, m, m)
-
-
-class Stand(NamedTuple):
-    """How a trajectory stands to its constraints: the largest excess of each (constraints,), the multipliers that it calls for (knots, constraints), and Σ |multiplier| · distance to the bound."""
-
-    excess: np.ndarray
-    multiplier: np.ndarray
-    gap: float
 
 
 class Aim(NamedTuple):
@@ -85,7 +57,7 @@ class Aim(NamedTuple):
         return Remaining(*(math.sqrt(squares[unit]) if unit in squares else None for unit in UNITS))
 
 
-class Problem:
+class Problem(Constrained):
     """Minimise the costs over `steps` controls of `dt` seconds from `start`, within `limits`.
 
     `start` (nx,): for a robot [q, v]. Weights are per knot, not times dt. The first guess is `guess`: "hold" (the default), the start under gravity
@@ -105,7 +77,6 @@ class Problem:
 
     dt: float
     asked_dt: float | None  # that of phases without their own
-    corner: np.ndarray | float  # what roundings of penalties are measured by, (constraints,)
 
     def __init__(
         self,
@@ -154,7 +125,7 @@ class Problem:
         self.p = np.zeros((self.steps + 1, self.programs.parameters))
         self.workspaces: dict[Any, Any] = {}  # solvers' buffers
         self.asked_guess: Any = "hold"
-        self.learnt: tuple[np.ndarray, np.ndarray] | None = None  # multipliers and penalties that came with the guess
+        self.learnt = None
         if start is None:
             raise InputError(f"a problem needs a start: {self.system.nx} numbers")
         self.update(start=start, guess=guess)
@@ -181,16 +152,6 @@ class Problem:
         self.asked_dt = asked
         lengths, counts = np.unique(self.h[self.h > 0], return_counts=True)
         self.dt = float(lengths[counts.argmax()])
-
-    @property
-    def uniform(self) -> bool:
-        """Whether all steps last equally long."""
-        return bool((self.h == self.h[0]).all())
-
-    @property
-    def times(self) -> np.ndarray:
-        """Of all knots, in seconds from the start, (steps + 1,)."""
-        return knot_times(self.h)
 
     def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
         """Takes a new start, time step, first guess or parameters, and reads the numbers of costs and limits anew."""
@@ -357,7 +318,7 @@ class Problem:
         """Targets and bounds of the phases that have this constraint; the others have any target, and no bounds."""
         targets = self.p[:, columns["target"]]
         sides = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
-        sides[0][:], sides[1][:] = -_FAR, _FAR
+        sides[0][:], sides[1][:] = -FAR, FAR
         for k, (part, constraint) in enumerate((self.parts[k], constraint) for k, constraint in slot.items()):
             knots = part.steps + 1
             target = constraint.targets(self.system, knots)
@@ -372,7 +333,7 @@ class Problem:
                 targets[:] = target[0]
             targets[part.knots] = part.rows(target)
             for side, bound in zip(sides, bounds, strict=True):
-                side[part.knots] = np.clip(part.rows(bound), -_FAR, _FAR)
+                side[part.knots] = np.clip(part.rows(bound), -FAR, FAR)
 
     def _learnt(self, solution: Solution) -> tuple[np.ndarray, np.ndarray] | None:
         """Multipliers and penalties of a solution, if it is of a problem with the same constraints."""
@@ -493,10 +454,6 @@ class Problem:
             raise InputError(f"{where} has {len(part.costs)} costs, numbered from 0; there is no cost {number}")
         return part.costs[number]
 
-    def negligible(self) -> float:
-        """A cost as good as none: that of residuals of 1e-12."""
-        return 0.5 * _NOTHING**2 * sum(float(self.p[:, part["weight"]].sum()) for part in self.programs.slices[: len(self.costs)])
-
     def aims(self) -> tuple[Aim, ...]:
         """What the costs want of the last knot, where they have a weight there."""
         found: list[Aim] = []
@@ -507,163 +464,6 @@ class Problem:
                 name = next(n for n in (name, *(f"{name} ({k})" for k in range(2, len(self.costs) + 1))) if n not in known)
                 found.append(Aim(name, cost, tuple(self.p[-1, part["target"]].tolist()), tuple(weighted.tolist())))
         return tuple(found)
-
-    # --- constraints, as the augmented Lagrangian sees them ------------------------------------------------------------------------------
-
-    def forget_multipliers(self) -> None:
-        columns = self.programs.columns
-        self.p[:, columns["multiplier"]] = 0.0
-        self.p[:, columns["penalty"]] = FIRST_PENALTY
-        self.p[:, columns["softness"]] = _SHARP
-        self.corner = 1.0
-
-    @property
-    def multipliers(self) -> np.ndarray:
-        """λ (knots, constraints): positive at upper bounds, negative at lower ones."""
-        return self.p[:, self.programs.columns["multiplier"]]
-
-    @property
-    def penalties(self) -> np.ndarray:
-        """μ (knots, constraints)."""
-        return self.p[:, self.programs.columns["penalty"]]
-
-    def scale_penalty(self, x: np.ndarray, u: np.ndarray, ratio: float = RATIO) -> None:
-        """Penalties become as strong as the costs around a trajectory call for, times `ratio` (penalty.py); multipliers stay."""
-        scaled = scaled_penalties(self, x, u, ratio)
-        self.p[:, self.programs.columns["penalty"]] = np.where(np.isfinite(scaled), scaled, FIRST_PENALTY)
-
-    def begin_multipliers(self, x: np.ndarray, u: np.ndarray) -> bool:
-        """Sets multipliers and penalties for a solve from a first guess: those that came with it (True), or none and as the costs call for."""
-        self.forget_multipliers()
-        if self.learnt is None:
-            self.scale_penalty(x, u)
-        else:
-            self.p[:, self.programs.columns["multiplier"]], self.p[:, self.programs.columns["penalty"]] = self.learnt
-        self.measure_corners(x, u)
-        return self.learnt is not None
-
-    def measure_corners(self, x: np.ndarray, u: np.ndarray) -> None:
-        """What roundings are measured by: how far a constraint moves at the cost of the whole trajectory, half of its range, and how far away from its bounds the trajectory is."""
-        c, lower, upper = self._constraint_numbers(x, u)
-        reach = np.sqrt(2.0 * RATIO * abs(self.cost(x, u)) / self.penalties).max(axis=0, initial=0.0)
-        held = (lower > -_FAR) | (upper < _FAR)
-        away = np.where(held, np.minimum(np.abs(c - lower), np.abs(c - upper)), 0.0).max(axis=0, initial=0.0)
-        measure = np.where(away > 0.0, np.minimum(reach, away), reach)
-        self.corner = np.where(measure > 0.0, measure, 1.0)
-
-    def soften(self, width: float) -> None:
-        """Rounds the corners of the penalties over `width` times what they are measured by; equalities have none."""
-        columns = self.programs.columns
-        lower, upper = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
-        half = np.where((lower > -_FAR) & (upper < _FAR), np.minimum(0.5 * (upper - lower), self.corner), self.corner)
-        self.p[:, columns["softness"]] = (2.0 * width * half) ** 2 + _SHARP * np.square(self.corner)
-
-    def has_corners(self) -> bool:
-        """Whether any constraint is more than an equality."""
-        lower, upper = (self.p[:, self.programs.columns[name]] for name in ("lower", "upper"))
-        return bool((((lower > -_FAR) | (upper < _FAR)) & (lower < upper)).any())
-
-    def relative_gap(self, gap: float, cost: float) -> float:
-        """Multipliers times distances to their bounds, as a part of the cost, or of the smallest one that counts."""
-        return gap / max(abs(cost), self.negligible() / GAP, 1e-300)
-
-    def constraint_units(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """What a violation of 1e-4 and the like is measured in, (constraints,): a constraint's own unit, or, where its gradient is smaller than 1, the state or control that it stands for."""
-        gx, gu = self.programs.constraint_jacobians(x, np.concatenate([u, u[-1:]]), self.p)
-        gu[-1] = 0.0
-        size = np.sqrt((gx**2).sum(axis=2) + (gu**2).sum(axis=2)).max(axis=0, initial=0.0)
-        return np.where((size > 0.0) & (size < 1.0), size, 1.0)
-
-    def excess(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """How far each constraint is violated, signed, (knots, constraints); 0 where it holds."""
-        c, lower, upper = self._constraint_numbers(x, u)
-        return c - np.clip(c, lower, upper)
-
-    def violation(self, x: np.ndarray, u: np.ndarray) -> float:
-        """The largest excess."""
-        return float(np.max(np.abs(self.excess(x, u)), initial=0.0)) if self.constraints else 0.0
-
-    def stand(self, x: np.ndarray, u: np.ndarray) -> Stand:
-        """How a trajectory stands to its constraints."""
-        c, lower, upper = self._constraint_numbers(x, u)
-        columns = self.programs.columns
-        mu, softness = self.p[:, columns["penalty"]], self.p[:, columns["softness"]]
-        y = c + self.p[:, columns["multiplier"]] / mu
-        over, under = y - upper, lower - y
-        above = over > under
-        t = np.where(above, over, under)
-        q = np.sqrt(t * t + softness)
-        a = 0.5 * (q + np.abs(t))
-        r = np.where(t < 0.0, 0.25 * softness / a, a)
-        multiplier = mu * r * r / q
-        gap = float(np.vdot(multiplier, np.abs(np.where(above, upper - c, c - lower))))
-        excess = np.abs(c - np.clip(c, lower, upper)).max(axis=0, initial=0.0)
-        return Stand(excess, np.where(above, multiplier, -multiplier), gap)
-
-    def take_multipliers(self, multiplier: np.ndarray, grow: Any = 1.0, most: Any = np.inf) -> None:
-        """New multipliers; penalties grow by factors (constraints,), up to `most`."""
-        columns = self.programs.columns
-        self.p[:, columns["multiplier"]] = multiplier
-        self.p[:, columns["penalty"]] = np.minimum(self.p[:, columns["penalty"]] * grow, np.maximum(most, self.p[:, columns["penalty"]]))
-
-    def _constraint_numbers(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Values and bounds of all constraints; the last knot, which has no control, is free of those that use it."""
-        c = self.programs.constraint_values(x, np.concatenate([u, u[-1:]]), self.p)
-        lower, upper = (self.p[:, self.programs.columns[name]] for name in ("lower", "upper"))
-        last = self.programs.controlled
-        lower[-1, last], upper[-1, last] = -_FAR, _FAR
-        return c, lower, upper
-
-    def with_last_control(self) -> np.ndarray:
-        """Parameters of all knots for those that give the last one a control, too: it is free of constraints that use it."""
-        columns, last = self.programs.columns, self.programs.controlled
-        p = self.p.copy()
-        for name, value in (("lower", -_FAR), ("upper", _FAR), ("multiplier", 0.0), ("penalty", 1.0), ("softness", _SHARP)):
-            p[-1, columns[name][last]] = value
-        return p
-
-    # --- functions over whole trajectories -----------------------------------------------------------------------------------------------
-
-    def linearize(self, x: np.ndarray, u: np.ndarray) -> Expansion:
-        """The trajectory x (N + 1, nx), u (N, nu) to second order."""
-        after, A, B, running, lx, lu, lxx, lux, luu = self.programs.linearization(x[:-1], u, self.h, self.p[:-1])
-        last, last_lx, last_lxx = self.programs.final_linearization(x[-1:], self.p[-1:])
-        both = (np.concatenate(pair) for pair in ((running, last), (lx, last_lx), (lxx, last_lxx)))
-        total, gradient, hessian = both
-        return Expansion(after, A, B, total, gradient, lu, hessian, lux, luu)
-
-    def evaluate(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(f(x_k, u_k), costs with penalties of all knots) of trajectories (…, N + 1, nx), (…, N, nu)."""
-        batch = x.shape[:-2]
-        p = self.p if not batch else np.broadcast_to(self.p, (*batch, *self.p.shape))
-        after, running = self._at_all_knots(x, u, p)
-        last = self.programs.final_evaluation(x[..., -1, :], p[..., -1, :])
-        costs = running.sum(axis=-1)
-        costs[..., -1] = last.sum(axis=-1)
-        return after[..., :-1, :], costs
-
-    def cost(self, x: np.ndarray, u: np.ndarray) -> float:
-        """The cost of a trajectory, without penalties."""
-        running = self._at_all_knots(x, u, self.p)[1]
-        return float(running[:-1, 0].sum() + self.programs.final_evaluation(x[-1:], self.p[-1:])[0, 0])
-
-    def _at_all_knots(self, x: np.ndarray, u: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Next states and running costs; the last knot, with the control before it, only keeps arrays whole and is to be ignored."""
-        padded = np.concatenate([u, u[..., -1:, :]], axis=-2)
-        h = np.broadcast_to(np.append(self.h, self.h[-1]), x.shape[:-1])
-        return self.programs.evaluation(x, padded, h, p)
-
-    def minus(self, x: np.ndarray, origin: np.ndarray) -> np.ndarray:
-        """x ⊖ origin, states of any batch shape."""
-        if self.system.flat:
-            return x - origin
-        return self.programs.difference(x, origin)
-
-    def plus(self, x: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """x ⊕ dx."""
-        if self.system.flat:
-            return x + dx
-        return self.programs.displacement(x, dx)
 
 
 def _restore(
