@@ -21,7 +21,7 @@ from rigidgrad.play.session import PLANT_STEP, SOLVERS, Session, first_settings
 from rigidgrad.viewer.poses import body_poses
 
 with_page = pytest.mark.skipif(bool(missing("viser")), reason=missing("viser"))
-ASIDE = {"iiwa14": (-0.1, 0.2, 0.1), "cartpole": (0.4, 0.0, 0.0), "quadrotor": (0.3, -0.4, 0.2), "hyq": (0.1, 0.05, 0.1)}
+ASIDE = {"iiwa14": (-0.1, 0.2, 0.1), "cartpole": (0.4, 0.0, 0.0), "quadrotor": (0.3, -0.4, 0.2), "hyq_held": (0.1, 0.05, 0.1)}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_push_is_recovered_from(settled, name):
     assert session.advance(3.0).error < 0.01
 
 
-@pytest.mark.parametrize("name", ["iiwa14", "hyq"])
+@pytest.mark.parametrize("name", ["iiwa14", "hyq_held"])
 def test_the_observer_carries_a_payload_that_the_controller_does_not_know(settled, name):
     session = settled(name)
     session.carry(True)
@@ -88,7 +88,7 @@ def test_the_observer_carries_a_payload_that_the_controller_does_not_know(settle
     assert session.plant.payload is None
 
 
-@pytest.mark.parametrize(("name", "most"), [("iiwa14", 0.01), ("cartpole", 0.3), ("quadrotor", 0.1), ("hyq", 0.02)])
+@pytest.mark.parametrize(("name", "most"), [("iiwa14", 0.01), ("cartpole", 0.3), ("quadrotor", 0.1), ("hyq_held", 0.02)])
 def test_the_figure_eight_is_followed(settled, name, most):
     session = settled(name)
     session.figure_eight(True)
@@ -450,6 +450,6 @@ def test_the_command_has_its_options():
     parsed = parser.parse_args(["play"])
     assert (parsed.robot, parsed.port, parsed.host, parsed.json) == ("iiwa14", 8080, "127.0.0.1", False)
     assert parsed.frame is None and parser.parse_args(["play", "--frame", "tool0"]).frame == "tool0"
-    parsed = parser.parse_args(["play", "hyq", "--port", "0", "--host", "203.0.113.7"])
+    parsed = parser.parse_args(["play", "cartpole", "--port", "0", "--host", "203.0.113.7"])
     with pytest.raises(RigidgradError):
         parsed.run(parsed)

@@ -118,8 +118,7 @@ def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
     }
     if "violation" in solution.stats:
         facts["largest violation"] = f"{solution.stats['violation']:.2g}"
-    dt = solution.dt or 1.0
-    times = dt * np.arange(len(solution.x))
+    dt, times = solution.dt or 1.0, solution.times
     history = np.array(solution.stats.get("history", []), dtype=float)
     drawn = []
     if len(history) > 1 and np.all(history > 0):
@@ -130,8 +129,8 @@ def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
     drawn.append(_lines("Controls", times[:-1], solution.u, [f"u{k}" for k in range(solution.u.shape[1])]))
     html = table(facts) + drawing(drawn)
     if own is not None:
-        html = viewer.fragment(own, solution, dt=dt) + html
-    data = {"status": solution.status, "cost": solution.cost, "iterations": solution.iterations, "dt": dt}
+        html = viewer.fragment(own, solution, dt=None if solution.dt else dt) + html
+    data = {"status": solution.status, "cost": solution.cost, "iterations": solution.iterations, "dt": dt, "t": times}
     return html, data | {"x": solution.x, "u": solution.u, "history": history}
 
 

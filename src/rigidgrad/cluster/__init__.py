@@ -166,8 +166,8 @@ def solve(
     folder: str | Path,
     *,
     start: Any = None,
-    targets: Mapping[int, Any] | None = None,
-    weights: Mapping[int, Any] | None = None,
+    targets: Mapping[Any, Any] | None = None,
+    weights: Mapping[Any, Any] | None = None,
     solver: Any = None,
     keep: tuple[str, ...] = ("x", "u"),
     **options: Any,
@@ -181,16 +181,15 @@ def solve(
     if unknown:
         raise InputError(f"keep is some of 'x', 'u' and 'gains', not {unknown[0]!r}")
     rows = {} if start is None else {"start": start}
-    rows |= {f"target_{k}": values for k, values in (targets or {}).items()} | {
-        f"weight_{k}": values for k, values in (weights or {}).items()
-    }
+    rows |= {f"target_{_told(k)}": values for k, values in (targets or {}).items()}
+    rows |= {f"weight_{_told(k)}": values for k, values in (weights or {}).items()}
     if not rows:
         raise InputError("nothing differs from row to row: give start, targets or weights")
     parts = (
         problem.system.key(),
         problem.integrator,
         [t.identity() for t in (*problem.costs, *problem.constraints)],
-        problem.dt,
+        problem.dt if problem.uniform else problem.h.tobytes(),
         problem.p.tobytes(),
         solver,
         keep,
@@ -251,12 +250,23 @@ class _Solve:
         return table | {name: np.array([getattr(s, name) if s else np.full(shapes[name], math.nan) for s in found]) for name in self.keep}
 
     def _batch(self, rows: dict[str, np.ndarray]) -> list[Problem]:
-        numbered: dict[str, dict[int, np.ndarray]] = {"target": {}, "weight": {}}
+        numbered: dict[str, dict[Any, np.ndarray]] = {"target": {}, "weight": {}}
         for name, values in rows.items():
             kind, _, number = name.partition("_")
             if number:
-                numbered[kind][int(number)] = values
+                numbered[kind][cost_index(number)] = values
         return self.problem.batch(rows.get("start"), targets=numbered["target"] or None, weights=numbered["weight"] or None)
+
+
+def _told(index: Any) -> str:
+    """Which cost: 0, or 2_0 of phase 2."""
+    return "_".join(str(k) for k in index) if isinstance(index, tuple) else str(index)
+
+
+def cost_index(told: str) -> int | tuple[int, ...]:
+    """What `problem.batch` calls it."""
+    found = tuple(int(n) for n in told.split("_"))
+    return found[0] if len(found) == 1 else found
 
 
 # --- workers ------------------------------------------------------------------------------------------------------------------------------

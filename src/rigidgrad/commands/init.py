@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
     if free:
         lines["gravity"] = "none: nothing holds the free base, so the task is planned as if falling (see the file)"
     what = f"a point of {reach.frame}" if any(reach.offset) else reach.frame
-    lines["goes"] = f"{what} to {reach.target} m, in {task.steps * task.dt:g} s"
+    lines["goes"] = f"{what} to {reach.target} m, in {task.duration:g} s"
     lines["wrote"] = str(out)
     lines["next"] = f"rigidgrad solve {shlex.quote(str(out))} --report"
     show(arguments, data, facts(lines))

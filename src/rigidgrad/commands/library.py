@@ -13,7 +13,7 @@ from rigidgrad.commands.terminal import facts, seconds, show
 from rigidgrad.errors import InputError, UsageError
 from rigidgrad.files import read_arrays
 
-_VARIED = re.compile(r"start|(target|weight)_(\d+)")
+_VARIED = re.compile(r"start|(target|weight)_(\d+(?:_\d+)?)")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rows",
         type=Path,
         metavar="FILE",
-        help=".npz with arrays start, target_0, weight_0, … (0 is the task's first cost): solve for every row; --out is then a folder",
+        help=".npz with arrays start, target_0, weight_0, … (0 is the task's first cost, 2_0 the first one of phase 2): solve for every row; --out is then a folder",
     )
     parser.add_argument(
         "--cluster",
@@ -67,6 +67,8 @@ def solve_rows(arguments: argparse.Namespace, task: Any) -> int:
 
 def read_rows(path: Path) -> dict[str, Any]:
     """As `rg.cluster.solve` takes them."""
+    from rigidgrad import cluster
+
     try:
         arrays = read_arrays(path)
     except InputError as error:
@@ -77,7 +79,7 @@ def read_rows(path: Path) -> dict[str, Any]:
         if not match:
             raise UsageError(f"{path} has an array {name!r}; rows are called start, target_0, weight_0, …")
         if match[1]:
-            found[f"{match[1]}s"][int(match[2])] = values
+            found[f"{match[1]}s"][cluster.cost_index(match[2])] = values
         else:
             found["start"] = values
     return found

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         "files": files,
     }
     lines = {
-        "task": f"{task.robot.name}, {task.steps} steps of {seconds(task.dt)}",
+        "task": f"{task.robot.name}, {problem.told_steps}",
         "driven": problem.system.driven,
         **free_base(task),
         "status": f"{solution.status}: {solution.message}",
@@ -119,7 +119,7 @@ def free_base(task: Any) -> dict[str, str]:
     """What becomes of a base that nothing drives; empty where there is none."""
     from rigidgrad.tasks.first_motion import falling
 
-    if not falling(task.system):
+    if not falling(task.system) or any(phase.contacts for phase in task.phases):
         return {}
     falls = "it falls under gravity" if any(task.robot.model.gravity) else "it floats, without gravity, as it would while falling"
     return {"free base": f"nothing holds it, since there are no contacts: {falls}"}
@@ -135,7 +135,7 @@ def save(solution: Solution, path: Path) -> Path:
     import numpy as np
 
     dt = solution.dt or 1.0
-    arrays: dict[str, Any] = {"x": solution.x, "u": solution.u, "gains": solution.gains, "t": dt * np.arange(len(solution.x))}
+    arrays: dict[str, Any] = {"x": solution.x, "u": solution.u, "gains": solution.gains, "t": solution.times}
     arrays |= solution.surroundings.arrays()  # drawn by `view`
     try:
         with path.open("wb") as file:

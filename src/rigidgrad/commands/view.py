@@ -80,4 +80,4 @@ def read_motion(path: Path) -> Any:
         around = Surroundings.from_arrays(arrays)
     except (InputError, ValueError, TypeError, LookupError) as error:
         raise InputError(f"{str(path)!r} is no motion: {error}") from None
-    return SimpleNamespace(x=x, t=t, dt=step, surroundings=around) if name else x
+    return SimpleNamespace(x=x, t=t, times=t, dt=step, surroundings=around) if name else x

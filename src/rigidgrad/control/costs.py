@@ -5,13 +5,18 @@ The constructor of a cost says which keys it has in a task file.
 
 from rigidgrad.control.terms.activation import Activation, Barrier, Huber, SmoothAbsolute
 from rigidgrad.control.terms.center_of_mass import CenterOfMass
+from rigidgrad.control.terms.center_of_pressure import CenterOfPressure
+from rigidgrad.control.terms.centroidal_momentum import CentroidalMomentum
 from rigidgrad.control.terms.contact_force import ContactForce
 from rigidgrad.control.terms.cost import Cost
 from rigidgrad.control.terms.custom import Custom
 from rigidgrad.control.terms.custom_value import CustomValue
 from rigidgrad.control.terms.effort import Effort
+from rigidgrad.control.terms.frame_velocity import FrameVelocity
 from rigidgrad.control.terms.friction_cone import FrictionCone
 from rigidgrad.control.terms.function import Function
+from rigidgrad.control.terms.height import Height
+from rigidgrad.control.terms.joint_limits import JointLimits
 from rigidgrad.control.terms.reach import Reach
 from rigidgrad.control.terms.state import State
 from rigidgrad.control.terms.term import Term
@@ -20,14 +25,19 @@ __all__ = [
     "Activation",
     "Barrier",
     "CenterOfMass",
+    "CenterOfPressure",
+    "CentroidalMomentum",
     "ContactForce",
     "Cost",
     "Custom",
     "CustomValue",
     "Effort",
+    "FrameVelocity",
     "FrictionCone",
     "Function",
+    "Height",
     "Huber",
+    "JointLimits",
     "Reach",
     "SmoothAbsolute",
     "State",
@@ -35,4 +45,18 @@ __all__ = [
 ]
 
 # in the order in which they are listed to users; tasks have those that a file can describe
-COSTS: tuple[type[Cost], ...] = (Reach, State, Effort, CenterOfMass, FrictionCone, ContactForce, Custom, CustomValue)
+COSTS: tuple[type[Cost], ...] = (
+    Reach,
+    State,
+    Effort,
+    CenterOfMass,
+    CentroidalMomentum,
+    FrameVelocity,
+    Height,
+    JointLimits,
+    FrictionCone,
+    CenterOfPressure,
+    ContactForce,
+    Custom,
+    CustomValue,
+)

@@ -122,7 +122,12 @@ def check_blocks(problem: Problem, options: PDDP) -> None:
         if blocks > problem.steps:
             raise InputError(f"{blocks} blocks are more than the problem's {problem.steps} steps")
     if problem.guess_states is not None and (options.M_f > 1 or options.M_b > 1):
-        raise InputError("a guess of states needs blocks=1; leave the states out, or the blocks")
+        own = isinstance(problem.asked_guess, str) and problem.asked_guess == "hold"
+        raise InputError(
+            "the first guess of a problem with contacts is states that stand at the start, and blocks need controls alone: give guess=problem.guess, or leave the blocks out"
+            if own
+            else "a guess of states needs blocks=1; leave the states out, or the blocks"
+        )
 
 
 def guess_with_gaps(problem: Problem) -> tuple[np.ndarray, np.ndarray, float]:
@@ -333,7 +338,7 @@ class Run:
     def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
         """(the step size taken or None, the cost with it, the fall expected of a whole step)."""
         f, choice = self.forward, self.choice
-        if f.open:
+        if f.open and not f.closed:
             return self.search_merit(f.run(self.crew))
         tried = 0
         for upto in choice.turns:

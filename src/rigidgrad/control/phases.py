@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from rigidgrad.control.costs import Cost
 from rigidgrad.control.held import Held, Touch
 from rigidgrad.control.limits import Constraint, Limits, as_limits
 from rigidgrad.control.system import System
+from rigidgrad.control.terms.notation import CONTACTS
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Term
 from rigidgrad.errors import InputError
 from rigidgrad.model.contacts import constraints, listed
+from rigidgrad.schema import number, whole
 
 _MOST_STEPS = 10_000_000
 _LONGEST_STEP = 1e12  # seconds
@@ -29,17 +31,31 @@ AnyTerm = TypeVar("AnyTerm", bound=Term)
 class Phase:
     """Some steps of a motion.
 
-    `steps`: how many; `contacts`: what holds meanwhile, a list of `rg.Contact` and `rg.Loop`; `costs`: what acts on its knots, with weights per knot as everywhere. Weights, targets and
-    references with one row per knot have as many rows as the phase has steps; `final` belongs to the last knot of the problem, and so to its last phase. `limits` as of a problem; `dt`: seconds of a step, the problem's
+    `steps`: how many; `contacts`: what holds meanwhile, a list of `rg.Contact` and `rg.Loop`; `costs`: what acts on its knots, with weights per knot as everywhere. Numbers
+    per knot are as in a problem of these steps: weights (steps, …), targets and bounds (steps + 1, …), whose last row is the next phase's, and so only read in the last one; `final` belongs to the last knot of the problem, and so to its last phase. `limits` as of a problem; `dt`: seconds of a step, the problem's
     own unless given.
     """
 
-    def __init__(self, steps: int, contacts: Any = (), costs: Sequence[Cost] = (), limits: Any = None, dt: float | None = None):
+    costs: tuple[Cost, ...]
+    limits: Any
+
+    def __init__(
+        self,
+        steps: Annotated[int, whole(1, _MOST_STEPS), "how many"],
+        contacts: Annotated[Any, CONTACTS, "what holds meanwhile: names of frames, or tables of contacts"] = (),
+        costs: Sequence[Cost] = (),
+        limits: Any = None,
+        dt: Annotated[float | None, number(above=0), "seconds of a step; those of the task unless given"] = None,
+    ):
         self.steps = whole_steps(steps)
         self.contacts = listed(contacts)
         self.costs: tuple[Cost, ...] = listed_costs(costs)
         self.limits: Any = limits
         self.dt = None if dt is None else seconds(dt)
+
+    def with_terms(self, costs: Sequence[Cost], limits: Any) -> Phase:
+        """The same with other costs and limits."""
+        return Phase(self.steps, self.contacts, costs, limits, self.dt)
 
     def __repr__(self) -> str:
         return f"<Phase: {self.steps} steps, {_told(self.contacts)}>"
@@ -50,8 +66,17 @@ class Impact:
 
     steps = 1
     dt = 0.0
+    restitution: float
+    costs: tuple[Cost, ...]
+    limits: Any
 
-    def __init__(self, contacts: Any, costs: Sequence[Cost] = (), restitution: float = 0.0, limits: Any = None):
+    def __init__(
+        self,
+        contacts: Annotated[Any, CONTACTS, "what lands: names of frames, or tables of contacts"],
+        costs: Sequence[Cost] = (),
+        restitution: Annotated[float, number(least=0, most=1), "from 0 (plastic) to 1 (elastic)"] = 0.0,
+        limits: Any = None,
+    ):
         self.contacts = listed(contacts)
         if not self.contacts:
             raise InputError("an impact needs contacts: the feet that land")
@@ -60,6 +85,10 @@ class Impact:
         self.costs: tuple[Cost, ...] = listed_costs(costs)
         self.restitution = float(restitution)
         self.limits: Any = limits
+
+    def with_terms(self, costs: Sequence[Cost], limits: Any) -> Impact:
+        """The same with other costs and limits."""
+        return Impact(self.contacts, costs, self.restitution, limits)
 
     def __repr__(self) -> str:
         return f"<Impact: {_told(self.contacts)}>"

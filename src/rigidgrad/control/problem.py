@@ -32,7 +32,7 @@ from rigidgrad.control.phases import (
 from rigidgrad.control.pickling import check_functions
 from rigidgrad.control.programs import shared_programs
 from rigidgrad.control.remaining import UNITS, Remaining
-from rigidgrad.control.solution import Solution
+from rigidgrad.control.solution import Solution, knot_times
 from rigidgrad.control.system import CustomSystem, RobotSystem, System, as_system
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.errors import InputError, unknown_name
@@ -80,7 +80,8 @@ class Aim(NamedTuple):
         squares: dict[str, float] = {}
         for r, unit, counts in zip(left, self.cost.units(system), self.weighted, strict=True):
             if counts:
-                squares[unit] = squares.get(unit, 0.0) + float(r) ** 2
+                kind = unit if unit in UNITS else ""
+                squares[kind] = squares.get(kind, 0.0) + float(r) ** 2
         return Remaining(*(math.sqrt(squares[unit]) if unit in squares else None for unit in UNITS))
 
 
@@ -102,6 +103,8 @@ class Problem:
     `costs` and `limits` say then holds for the whole motion besides, and `dt` for phases without their own. With contacts, the first guess is to stand at the start: states that stay, and the least forces that hold them.
     """
 
+    dt: float
+    asked_dt: float | None  # that of phases without their own
     corner: np.ndarray | float  # what roundings of penalties are measured by, (constraints,)
 
     def __init__(
@@ -166,15 +169,16 @@ class Problem:
 
     def _read_steps(self, dt: Any) -> None:
         """`h` (steps,), seconds of each step, 0 of an impact; `dt` is that of all, or of most of them."""
-        asked = None if dt is None else seconds(dt)
         if not self.phases:
-            self.dt = seconds(dt)
+            self.dt = self.asked_dt = seconds(dt)
             self.h = np.full(self.steps, self.dt)
             return
+        asked = None if dt is None else seconds(dt)
         missing = next((k for k, phase in enumerate(self.phases) if phase.dt is None), None)
         if asked is None and missing is not None:
             raise InputError(f"phase {missing} has no dt, nor has the problem: give dt=, the seconds of a step")
         self.h = np.concatenate([np.full(p.steps, asked if p.dt is None else p.dt) for p in self.phases])
+        self.asked_dt = asked
         lengths, counts = np.unique(self.h[self.h > 0], return_counts=True)
         self.dt = float(lengths[counts.argmax()])
 
@@ -186,7 +190,7 @@ class Problem:
     @property
     def times(self) -> np.ndarray:
         """Of all knots, in seconds from the start, (steps + 1,)."""
-        return np.concatenate([[0.0], np.cumsum(self.h)])
+        return knot_times(self.h)
 
     def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
         """Takes a new start, time step, first guess or parameters, and reads the numbers of costs and limits anew."""
@@ -201,10 +205,12 @@ class Problem:
                 if not np.allclose(unit, self.start[: self.system.nq], rtol=0, atol=1e-6):
                     raise InputError("start has a quaternion or (cos, sin) whose length is not 1; pass its q through robot.normalize")
         if dt is not None:
-            before, was = self.h, self.uniform
+            if self.phases and all(phase.dt is not None for phase in self.phases):
+                raise InputError("every phase has a dt of its own: make another problem, or leave those out that shall change")
+            before, was = (self.h, self.dt, self.asked_dt), self.uniform
             self._read_steps(dt)
             if self.uniform != was:
-                self.h = before
+                self.h, self.dt, self.asked_dt = before
                 raise InputError("this dt makes steps differ that were alike, or the other way round: make another problem")
         self._read_terms()
         self.bounds = self._control_bounds()
@@ -282,12 +288,16 @@ class Problem:
         return states, np.clip(controls, *self.bounds)
 
     def __repr__(self) -> str:
-        return f"<Problem of {self.system.name!r}: {self._told_steps()}; {self.system.driven}>"
+        return f"<Problem of {self.system.name!r}: {self.told_steps}; {self.system.driven}>"
 
-    def _told_steps(self) -> str:
+    @property
+    def told_steps(self) -> str:
+        """How many steps there are, and how long they last, for people."""
         if self.uniform:
             return f"{self.steps} steps of {self.dt:g} s"
-        return f"{np.count_nonzero(self.h)} steps, {self.h.sum():g} s" + (f", {n} impacts" if (n := np.count_nonzero(self.h == 0)) else "")
+        return f"{np.count_nonzero(self.h)} steps, {self.h.sum():g} s" + (
+            f", {n} impact{'s' if n > 1 else ''}" if (n := np.count_nonzero(self.h == 0)) else ""
+        )
 
     def __str__(self) -> str:
         limits = ["Torque"] * self.programs.bounded + [c.label() for c in self.constraints]
@@ -302,7 +312,7 @@ class Problem:
             lines["phases"] = "; ".join(str(phase).strip("<>") for phase in self.phases)
         if isinstance(self.system, RobotSystem) and self.system.held is not None and self.system.held.redundant:
             lines["damped"] = "contacts are redundant: their forces are those that small, equal springs would share"
-        head = f"Problem of {self.system.name!r}: {self._told_steps()}, {self.integrator}"
+        head = f"Problem of {self.system.name!r}: {self.told_steps}, {self.integrator}"
         return "\n".join([head, *(f"  {key:<7} {text}" for key, text in lines.items())])
 
     def _read_inputs(self, parameters: Mapping[str, Any]) -> None:
@@ -353,6 +363,11 @@ class Problem:
             target = constraint.targets(self.system, knots)
             # the start is given; later phases begin with a state that limits hold for
             bounds = constraint.asked(self.system, knots) if part.first else constraint.bounds(self.system, knots, self.start)
+            named = constraint.named_knots(knots)
+            if not part.last and named is not None and (named == part.steps).any():
+                raise InputError(
+                    f"{constraint.label()}: at= names the knot after its phase, which is the first one of the next: give it to that, with at=0"
+                )
             if not k:
                 targets[:] = target[0]
             targets[part.knots] = part.rows(target)
@@ -382,7 +397,7 @@ class Problem:
             self.bare_system,
             self.start,
             None if self.phases else self.steps,
-            self.dt,
+            self.asked_dt,
             self.phases or None,
             self.integrator,
             self.parts[0].costs,
@@ -416,8 +431,8 @@ class Problem:
         self,
         start: Any = None,
         *,
-        targets: Mapping[int, Any] | None = None,
-        weights: Mapping[int, Any] | None = None,
+        targets: Mapping[Any, Any] | None = None,
+        weights: Mapping[Any, Any] | None = None,
         guess: Any = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> list[Problem]:
@@ -461,6 +476,7 @@ class Problem:
 
         self.parts = tuple(own(part) for part in self.parts)
         self.limits = self.parts[0].limits
+        self.phases = tuple(phase.with_terms(part.costs, part.limits) for phase, part in zip(self.phases, self.parts[1:], strict=True))
         self._take_places()
 
     def cost_at(self, index: Any) -> Cost:
@@ -654,7 +670,7 @@ def _restore(
     system: System,
     start: Any,
     steps: int | None,
-    dt: float,
+    dt: float | None,
     phases: Any,
     integrator: str,
     costs: Any,

@@ -60,6 +60,7 @@ class Backward:
         self.box = np.empty((steps, o.m)), np.empty((steps, o.m))  # the bounds that the pass itself keeps to
         self.h = np.empty(steps, self.dtype)
         self.state_columns = np.array([o.state(i) for i in range(n)])
+        self.own_columns = np.concatenate([self.state_columns, o.state_columns + np.arange(o.m)])  # those of states and controls
         self._kernel = Riccati.of(o)
         self._whole = self._bind(np.array([0, steps]))
         self._blocks = self._bind(self.starts) if blocks > 1 else self._whole
@@ -164,7 +165,7 @@ class Backward:
         o, L = self.layout, self.expanded[2][knots]
         if self.expanded[2].ndim == 3:
             return L
-        own = np.concatenate([self.state_columns, o.state_columns + np.arange(o.m)])
+        own = self.own_columns
         result = np.zeros((*L.shape[:-1], o.n + o.m, o.columns), self.dtype)
         result[..., np.arange(o.n + o.m), own] = L[..., own]
         return result

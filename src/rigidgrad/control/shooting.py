@@ -123,6 +123,11 @@ class Forward:
             J = J + self.C[:, np.arange(self.blocks - 1), lengths].sum(axis=1)
         return (J[:, 0] + J[:, 1]).ravel()[: len(self.alphas)]
 
+    @property
+    def closed(self) -> bool:
+        """Whether all gaps of a guess of states are closed: from then on it is single shooting."""
+        return self.gaps and not self.gap.any()
+
     def _place_starts(self) -> None:
         """Starts of all blocks but the first, from the consensus sweep (4.7)."""
         inner = self.starts[1:-1]
@@ -152,8 +157,7 @@ class Forward:
         if L.ndim == 2:
             curve = np.einsum("kj,kj,kj", step, L, step)
         else:
-            own = np.concatenate([b.state_columns, o.state_columns + np.arange(o.m)])
-            curve = np.einsum("ki,kij,kj", step[:, own], L, step, optimize=True)
+            curve = np.vdot(step[:, b.own_columns], np.matmul(L, step[:, :, None]))
         return slope, float(curve + dx[-1] @ final[:n] @ dx[-1])
 
     def take(self, which: int) -> None:

@@ -30,6 +30,13 @@ _VIOLATED = 1e-6  # what is worth a word
 _FAR_AWAY = 1e100  # states so large have costs that overflow
 
 
+def knot_times(h: np.ndarray) -> np.ndarray:
+    """Of knots that are h (steps,) seconds apart, (steps + 1,)."""
+    if (h == h[0]).all():
+        return h[0] * np.arange(len(h) + 1)
+    return np.concatenate([[0.0], np.cumsum(h)])
+
+
 def relative_fall(expected: float, cost: float, negligible: float, tolerance: float) -> float:
     """A fall of the cost that a step promises, as a share of the cost, or of the smallest one that counts; at most `tolerance` at an optimum."""
     if not (math.isfinite(expected) and math.isfinite(cost)):
@@ -48,13 +55,14 @@ class Solution:
     gains: np.ndarray
     iterations: int
     stats: dict[str, Any] = field(default_factory=dict)
-    dt: float | None = None  # seconds from knot to knot
+    dt: float | None = None  # seconds from knot to knot, of most steps
     system: Any = field(default=None, repr=False)  # what moves
     aims: tuple[Aim, ...] = field(default=(), repr=False)  # what the last knot's costs wanted
     # of the constraints (steps + 1, constraints): multipliers, positive at upper bounds and negative at lower ones, and the penalties where the solve ended
     multipliers: np.ndarray | None = field(default=None, repr=False)
     penalties: np.ndarray | None = field(default=None, repr=False)
     surroundings: Surroundings = field(default_factory=Surroundings, repr=False)  # obstacles and targets, for pictures
+    h: np.ndarray | None = field(default=None, repr=False)  # seconds of each step (steps,), 0 of an impact
 
     @classmethod
     def of(
@@ -71,8 +79,13 @@ class Solution:
             stand = problem.stand(x, u)
             multipliers, penalties = stand.multiplier, problem.penalties.copy()
             stats["complementarity"] = problem.relative_gap(stand.gap, cost)
-        told = problem.dt, problem.system, problem.aims(), multipliers, penalties, Surroundings.of(problem)
+        told = problem.dt, problem.system, problem.aims(), multipliers, penalties, Surroundings.of(problem), problem.h.copy()
         return cls(status, cost, x.copy(), u.copy(), gains, iterations, stats, *told)
+
+    @property
+    def times(self) -> np.ndarray:
+        """Of the knots, in seconds from the start, (steps + 1,)."""
+        return knot_times(np.full(len(self.u), self.dt or 1.0) if self.h is None else self.h)
 
     @property
     def remaining(self) -> dict[str, Remaining]:

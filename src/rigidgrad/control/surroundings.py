@@ -21,6 +21,13 @@ class Sphere(NamedTuple):
     center: np.ndarray
     radius: np.ndarray
 
+    def during(self, first: int, knots: int) -> Sphere:
+        """Its rows begin at a knot of a motion; before and after them it does not move."""
+        if not first or len(self.radius) == 1:
+            return self
+        row = np.clip(np.arange(knots) - first, 0, len(self.radius) - 1)
+        return Sphere(self.center[row], self.radius[row])
+
 
 class BodySphere(NamedTuple):
     """A ball around a point of a frame."""
@@ -49,11 +56,14 @@ class Surroundings:
 
     @classmethod
     def of(cls, problem: Problem) -> Surroundings:
-        limits = problem.limits
+        """Obstacles of a phase with one row per knot stay where they are first before it, and last after it."""
+        knots = problem.steps + 1
+        obstacles = [_sphere(o.center, o.radius).during(part.first, knots) for part in problem.parts for o in part.limits.obstacles]
+        spheres = {(s.frame, tuple(s.offset), float(np.max(s.radius))): None for part in problem.parts for s in part.limits.spheres}
         return cls(
-            tuple(_sphere(o.center, o.radius) for o in limits.obstacles),
-            tuple(BodySphere(s.frame, np.array(s.offset, dtype=float), float(np.max(s.radius))) for s in limits.spheres),
-            tuple(target_of(cost, cost.target) for cost in problem.costs if isinstance(cost, Reach)),
+            tuple(obstacles),
+            tuple(BodySphere(frame, np.array(offset, dtype=float), radius) for frame, offset, radius in spheres),
+            tuple(_target(problem, k, cost) for k, cost in enumerate(problem.costs) if isinstance(cost, Reach)),
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -100,6 +110,15 @@ class Surroundings:
             self.spheres,
             tuple(t._replace(point=t.point[:1], rotation=None if t.rotation is None else t.rotation[:1]) for t in self.targets),
         )
+
+
+def _target(problem: Problem, place: int, cost: Reach) -> Target:
+    """Of a place in the programs, which phases with alike costs share."""
+    if set(problem.cost_slots[place]) == {0}:
+        return target_of(cost, cost.target)
+    rows = problem.p[:, problem.programs.slices[place]["target"]]
+    rows = rows if np.ptp(rows, axis=0).any() else rows[:1]
+    return Target(cost.frame, np.array(cost.offset), rows[:, :3].copy(), rows[:, 3:].reshape(-1, 3, 3).copy() if cost.pose else None)
 
 
 def target_of(cost: Reach, value: Any) -> Target:

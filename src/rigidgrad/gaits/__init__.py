@@ -3,7 +3,8 @@
 from rigidgrad.gaits.motions import Gait, bound, jump, pace, stand, trot, walk
 from rigidgrad.gaits.rhythm import Rhythm
 from rigidgrad.gaits.stance import Stance
+from rigidgrad.gaits.standing import standing
 from rigidgrad.gaits.walker import Walker
 from rigidgrad.gaits.weights import MotionWeights, Weights
 
-__all__ = ["Gait", "MotionWeights", "Rhythm", "Stance", "Walker", "Weights", "bound", "jump", "pace", "stand", "trot", "walk"]
+__all__ = ["Gait", "MotionWeights", "Rhythm", "Stance", "Walker", "Weights", "bound", "jump", "pace", "stand", "standing", "trot", "walk"]

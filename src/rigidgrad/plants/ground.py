@@ -91,3 +91,22 @@ class Ground:
                     body.add_geom(
                         name=f"body:{i}", type=kinds.mjGEOM_SPHERE, size=(0.03, 0, 0), friction=rubbing, contype=1, conaffinity=2, mass=0.0
                     )
+
+    def set_friction(self, model: Any) -> None:
+        """Writes the friction into a MuJoCo model that stands on this ground."""
+        for k in range(model.ngeom):
+            if model.geom(k).name == "ground" or model.geom(k).name.partition(":")[0] in ("box", "foot", "body"):
+                model.geom_friction[k, 0] = self.friction
+
+    def forces(self, model: Any, data: Any, library: Any) -> dict[str, np.ndarray]:
+        """What the ground exerts on each foot, in world axes."""
+        total = {name: np.zeros(3) for name in self.feet}
+        wrench = np.zeros(6)
+        for k in range(data.ncon):
+            touch = data.contact[k]
+            for side, sign in ((touch.geom1, -1.0), (touch.geom2, 1.0)):  # a contact's force is that of the first shape on the second
+                kind, _, name = model.geom(side).name.partition(":")
+                if kind == "foot" and name in total:
+                    library.mj_contactForce(model, data, k, wrench)
+                    total[name] += sign * (wrench[:3] @ np.array(touch.frame).reshape(3, 3))
+        return total

@@ -5,6 +5,7 @@ MuJoCo's velocities are ours (`interop.mujoco`), but for linear ones of floating
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,6 +107,25 @@ class MuJoCo(Plant):
             if joint.kind.carried:
                 self._free.append(Free(joint.kind, joint.q, joint.v, place))
         self._ours, self._theirs = np.array(ours), np.array(theirs)
+
+    # --- the ground ----------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def foot_forces(self) -> dict[str, np.ndarray]:
+        """What the ground exerted on each foot (3,) in the last step, in world axes."""
+        with self._lock:
+            return self._need_ground("foot_forces").forces(self.model, self.data, self._mujoco)
+
+    def set_ground_friction(self, friction: float) -> None:
+        """The ground is as rough as this from now on."""
+        with self._lock:
+            self.ground = replace(self._need_ground("ground friction"), friction=friction)
+            self.ground.set_friction(self.model)
+
+    def _need_ground(self, what: str) -> Ground:
+        if self.ground is None:
+            raise InputError(f"{what} needs a ground: rg.plants.MuJoCo(…, ground=rg.plants.Ground(feet))")
+        return self.ground
 
     # --- between our states and MuJoCo's --------------------------------------------------------------------------------------------------
 

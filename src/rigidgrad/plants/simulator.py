@@ -136,6 +136,7 @@ class _Disturbed(RobotSystem):
         self.model, self.actuation = body.model, body.actuation
         self.nq, self.nv, self.nu = body.model.nq, body.model.nv, body.nu
         self.nx, self.ndx = self.nq + self.nv, 2 * self.nv
+        self.touching = None  # a plant of ours has no contacts
         self.lean = dataclasses.replace(body.lean, inertias=body.inertias(a["inertia"]))
         self._inputs, self._friction, self._implicit = a, body.friction, implicit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,11 @@ from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD
 from rigidgrad.model.tool_frame import tool_frame
+from rigidgrad.play.walking import walking
 from rigidgrad.robot import Robot, load
 from rigidgrad.viewer.poses import body_poses, frame_path, posture
 
-NAMES = ("iiwa14", "cartpole", "quadrotor", "hyq")
+NAMES = ("iiwa14", "cartpole", "quadrotor", "hyq_held")
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,15 @@ class Scene:
         return self.home + self.sway[0] * np.sin(phase) + self.sway[1] * np.sin(2 * phase)
 
 
-def scene(robot: Any = "iiwa14", frame: str | None = None) -> Scene:
-    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`)."""
-    known = {"iiwa14": _arm, "cartpole": _cartpole, "quadrotor": _quadrotor, "hyq": _legs}
+def scene(robot: Any = "iiwa14", frame: str | None = None, feet: Sequence[str] | None = None) -> Any:
+    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`). A robot with four `feet`, or "hyq", walks instead."""
+    if feet is not None or (isinstance(robot, str) and robot == "hyq" and frame is None):
+        if frame is not None:
+            raise InputError("a robot that walks follows no target: leave out the frame, or the feet")
+        return walking(robot, feet)
+    known = {"iiwa14": _arm, "cartpole": _cartpole, "quadrotor": _quadrotor, "hyq_held": _legs}
     if isinstance(robot, str) and robot in known and (frame is None or robot in ("cartpole", "quadrotor")):
-        made = known[robot](load(robot))
+        made = known[robot](load("hyq" if robot == "hyq_held" else robot))
         if frame not in (None, made.frame):
             raise InputError(f"what follows in the scene of {robot!r} is its {made.frame}; leave the frame out")
         return made
@@ -249,7 +254,7 @@ def _any(robot: Robot, frame: str | None) -> Scene:
         raise InputError(f"{robot.name!r} has no joints, so nothing to play with")
     if any(j.kind.flies for j in model.joints):
         raise InputError(
-            f"{robot.name!r} flies freely and no contacts are simulated; load it with a fixed base, or play with {', '.join(NAMES)}"
+            f"{robot.name!r} flies freely: name its four feet if it walks, load it with a fixed base, or play with {', '.join(NAMES)} or hyq"
         )
     q, frame = posture(model), tool_frame(model) if frame is None else frame
     if model.frame(frame).body == WORLD:

@@ -1,12 +1,8 @@
-"""The robot, its controller and what the player wants of them. One thread moves it; others only write wishes, and read what happened."""
+"""A robot that follows a target, its controller and what the player wants of them."""
 
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,16 +12,11 @@ from rigidgrad.control.direct import Direct
 from rigidgrad.control.mpc import MPC
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
-from rigidgrad.errors import RigidgradError
-from rigidgrad.plants import Faults, Simulator
+from rigidgrad.plants import Simulator
+from rigidgrad.play.live import PLANT_STEP, Live, Seen
 from rigidgrad.play.scenes import Scene, Weights
 
 SOLVERS = ("PDDP", "Direct, Riccati", "Direct, PCG")
-PLANT_STEP = 0.002  # seconds for which a control is held
-_SAMPLE = 0.05  # seconds from one point of the plots to the next
-_KEPT = 200  # points
-_FASTEST = 1e3  # rad/s or m/s: a robot that is faster has run away
-_BEHIND = 0.1  # seconds behind the clock after which time itself is slowed
 
 
 @dataclass(frozen=True)
@@ -53,59 +44,23 @@ def first_settings(scene: Scene) -> Settings:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A point of the plots: metres off the target, the cost, and of the solves since the last point the slowest, in seconds, and how many took longer than the period."""
+class Snapshot(Seen):
+    """What is to be shown: `error` is the distance to the target."""
 
-    t: float
-    error: float
-    cost: float
-    solve: float
-    late: int
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What is to be shown: time, state, target and its distance; the states of the newest plan, as far as they are finite; how many times real time it goes."""
-
-    t: float
-    x: np.ndarray
     target: np.ndarray
-    error: float
-    plan: np.ndarray
-    rate: float
-    counts: dict[str, int]
-    late: int  # of the samples kept
-    trouble: str
 
 
-class Session:
+class Session(Live):
     """A scene in motion. `advance` moves it in simulated time; `start` lets a thread do so by the clock, until `stop`."""
+
+    settings: Settings
 
     def __init__(self, scene: Scene):
         self.scene = scene
-        self.settings = first_settings(scene)
-        self._lock = threading.Lock()
-        self._wishes: deque[Callable[[], None]] = deque()
-        self._samples: deque[Sample] = deque(maxlen=_KEPT)
         self._point, self._eight_since = scene.home.copy(), math.nan
-        self.plant = Simulator(scene.system, scene.start, dt=PLANT_STEP)
-        self._made: Settings | None = None
-        self._slowest, self._late = 0.0, 0
-        self._rate, self._trouble = 1.0, ""
-        self._quit = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._control()
-        self._tick()  # compiles what is not compiled yet
-        self._tick()
-        self._begin_again()
-        self._publish()
+        super().__init__(scene.robot, first_settings(scene), Simulator(scene.system, scene.start, dt=PLANT_STEP))
 
     # --- wishes: any thread ----------------------------------------------------------------------------------------------------------
-
-    def change(self, **settings: Any) -> None:
-        """Takes other settings."""
-        with self._lock:
-            self.settings = replace(self.settings, **settings)
 
     def weigh(self, **weights: float) -> None:
         with self._lock:
@@ -122,39 +77,13 @@ class Session:
 
     def push(self, direction: Any) -> None:
         """A push of the scene's strength on the point that follows."""
-        force, seconds = self.scene.push
-        along = np.asarray(direction, dtype=float)
-        along = force * along / (np.linalg.norm(along) or 1.0)
-        self._wish(lambda: self.plant.push(along, seconds, self.scene.frame))
+        self._push(direction, *self.scene.push, self.scene.frame)
 
     def carry(self, loaded: bool) -> None:
         """Takes up the payload, which the controller does not know of, or lays it down."""
-        mass, place = self.scene.payload, self.scene.loaded
-        self._wish(lambda: self.plant.set_payload(mass, *place) if loaded else self.plant.remove_payload())
-
-    def reset(self) -> None:
-        """Everything from the start, but for settings."""
-        self._wish(self._begin_again)
-
-    def _wish(self, wish: Callable[[], None]) -> None:
-        with self._lock:
-            self._wishes.append(wish)
+        self._carry(loaded, self.scene.payload, *self.scene.loaded)
 
     # --- what happened: any thread ---------------------------------------------------------------------------------------------------
-
-    @property
-    def now(self) -> Snapshot:
-        return self._snapshot
-
-    @property
-    def problem(self) -> Problem:
-        """What the controller solves."""
-        return self._mpc.problem
-
-    @property
-    def samples(self) -> list[Sample]:
-        with self._lock:
-            return list(self._samples)
 
     @property
     def swaying(self) -> bool:
@@ -163,93 +92,15 @@ class Session:
 
     # --- time: one thread -------------------------------------------------------------------------------------------------------------
 
-    def advance(self, seconds: float) -> Snapshot:
-        """Moves on in simulated time, as fast as it goes. Not while a thread does so."""
-        for _ in range(round(seconds / PLANT_STEP)):
-            self._tick()
-        self._publish()
-        return self._snapshot
+    def _make(self, wanted: Settings) -> MPC:
+        s = self.scene
+        steps = max(round(wanted.horizon / s.knot), 2)
+        problem = Problem(s.system, start=self.plant.x, steps=steps, dt=s.knot, costs=s.costs(wanted.weights), limits=s.limits)
+        return MPC(problem, _solver(wanted), period=wanted.period, latency=wanted.latency, observer=wanted.observer, log=256)
 
-    def start(self, watched: Callable[[], bool] = lambda: True) -> None:
-        """Moves on by the clock, on a thread of its own, while somebody watches."""
-        self._thread = threading.Thread(target=self._run, args=(watched,), name="rigidgrad-play", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._quit.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self, watched: Callable[[], bool]) -> None:
-        clock, begun = time.perf_counter(), self.plant.time
-        shown = counted = clock
-        counted_from = begun
-        while not self._quit.is_set():
-            if not watched():
-                time.sleep(0.1)
-                clock, begun = time.perf_counter(), self.plant.time
-                continue
-            self._tick()
-            now = time.perf_counter()
-            ahead = clock + (self.plant.time - begun) - now
-            if ahead < -_BEHIND or self.plant.time < begun:  # too slow for the clock, or begun again
-                clock, begun = now, self.plant.time
-            if now - shown > 0.02:
-                shown = now
-                self._publish()
-            if now - counted > 1.0:
-                self._rate = max(self.plant.time - counted_from, 0.0) / (now - counted)
-                counted, counted_from = now, self.plant.time
-            if ahead > 0.001:
-                time.sleep(ahead)
-
-    def _tick(self) -> None:
-        """One step of the plant, after what was wished for. Whatever fails, the scene goes on."""
-        try:
-            self._heed()
-            before = self._mpc.log.solves
-            sample = self.plant.measure()
-            x = None if sample is None else sample.x
-            self._aim(x)
-            self.plant.advance(self._mpc.step(x, self.plant.time))
-            self._check_speed()
-            self._note(before)
-        except Exception as error:
-            self._trouble = f"begun again after: {error}"
-            self._begin_again()
-
-    def _check_speed(self) -> None:
-        """The plant itself only stops where numbers end."""
-        speed = float(np.abs(self.plant.x[self.scene.robot.nq :]).max())
-        if speed > _FASTEST:
-            raise RigidgradError(f"the robot ran away, a joint at {speed:.2g} rad/s or m/s; is the payload too heavy for what carries it?")
-
-    def _heed(self) -> None:
-        with self._lock:
-            wishes, wanted = list(self._wishes), self.settings
-            self._wishes.clear()
-        for wish in wishes:
-            wish()
-        if wanted.noise != self.plant.faults.noise_position:
-            self.plant.faults = Faults(noise_position=wanted.noise, noise_velocity=10 * wanted.noise)
-        if wanted.controller != self._made:
-            self._control()
-
-    def _control(self) -> None:
-        """Makes the controller that the settings ask for; where that cannot be, the last one stays."""
-        wanted, s = self.settings.controller, self.scene
-        try:
-            steps = max(round(wanted.horizon / s.knot), 2)
-            start = self.plant.x
-            problem = Problem(s.system, start=start, steps=steps, dt=s.knot, costs=s.costs(wanted.weights), limits=s.limits)
-            mpc = MPC(problem, _solver(wanted), period=wanted.period, latency=wanted.latency, observer=wanted.observer, log=256)
-        except RigidgradError as error:
-            if self._made is None:
-                raise
-            self._trouble = str(error)
-        else:
-            self._mpc, self._trouble = mpc, ""
-        self._made = wanted
+    def _decide(self, x: np.ndarray | None) -> np.ndarray:
+        self._aim(x)
+        return self._mpc.step(x, self.plant.time)
 
     def _aim(self, x: np.ndarray | None) -> None:
         """Tells the controller where the target is, and where it will be."""
@@ -266,49 +117,18 @@ class Session:
         return self.scene.eight(t - self._eight_since) if self.swaying else self._point
 
     def _begin_again(self) -> None:
-        self.plant.reset()
         self._set_target(self.scene.home.copy(), math.nan)
-        self._mpc.reset()
-        with self._lock:
-            self._samples.clear()
-        self._slowest, self._late = 0.0, 0
+        super()._begin_again()
 
-    # --- keeping account ----------------------------------------------------------------------------------------------------------------
-
-    def _note(self, solves_before: int) -> None:
-        log = self._mpc.log
-        if log.solves > solves_before:
-            spent = self._mpc.seconds["solve"] if self.settings.solver == "PDDP" else float(log.solve_seconds[-1])
-            self._slowest = max(self._slowest, spent)
-            self._late += spent > self._mpc.period
-        t = self.plant.time
-        last = self._samples[-1].t if self._samples else -math.inf
-        if t - last >= _SAMPLE - 1e-9:
-            cost = float(log.solve_cost[-1]) if log.solves else math.nan
-            if not math.isfinite(cost):  # of a solve that failed: the plan of before is still in use
-                cost = self._samples[-1].cost if self._samples else 0.0
-            with self._lock:
-                self._samples.append(Sample(t, self._error(), cost, self._slowest, self._late))
-            self._slowest, self._late = 0.0, 0
+    def _solve_seconds(self) -> float:
+        return super()._solve_seconds() if self.settings.solver == "PDDP" else float(self._mpc.log.solve_seconds[-1])
 
     def _error(self) -> float:
         away = self.scene.points(self.plant.x[: self.scene.robot.nq]) - self._target(self.plant.time)
         return float(np.linalg.norm(away[list(self.scene.axes)]))
 
-    def _publish(self) -> None:
-        mpc, x = self._mpc, self.plant.x
-        plan = mpc.plan.x.copy() if mpc.log.solves else x[None]
-        self._snapshot = Snapshot(
-            t=self.plant.time,
-            x=x,
-            target=np.array(self._target(self.plant.time)),
-            error=self._error(),
-            plan=plan[np.cumprod(np.isfinite(plan).all(axis=1)).astype(bool)],
-            rate=self._rate,
-            counts=dict(mpc.counts),
-            late=sum(s.late for s in self._samples),
-            trouble=self._trouble or mpc.trouble,
-        )
+    def _see(self, **seen: Any) -> Snapshot:
+        return Snapshot(target=np.array(self._target(self.plant.time)), **seen)
 
 
 def _solver(s: Settings) -> Any:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from rigidgrad.control import costs
 from rigidgrad.control.limits import Limits
+from rigidgrad.control.phases import Impact, Phase
 from rigidgrad.control.terms.notation import GOAL, POINT, POSTURE
 from rigidgrad.schema import (
     Key,
     Keys,
+    Kind,
+    Mismatch,
+    Where,
     array_of,
     file,
     flag,
@@ -19,6 +25,8 @@ from rigidgrad.schema import (
     number,
     numbers,
     only,
+    read_table,
+    read_value,
     required,
     table,
     table_of,
@@ -30,7 +38,7 @@ from rigidgrad.schema import (
 )
 
 _SECONDS = number(above=0, most=1e6)
-_STEPS = 100_000  # knots of a problem: each takes memory
+STEPS = 100_000  # knots of a problem: each takes memory
 _LANES = 1024  # blocks, step sizes and threads
 _EACH = number(least=0) | numbers(least=0)
 _SHARE = number(least=0, most=1)
@@ -44,6 +52,21 @@ def _type_name(made: type) -> str:
 COST_TYPES: dict[str, type[costs.Cost]] = {_type_name(cost): cost for cost in costs.COSTS if is_described_by_keys(cost)}
 COSTS: dict[str, Keys] = {name: keys_of(cost) for name, cost in COST_TYPES.items()}
 LIMITS: Keys = keys_of(Limits)
+_OF_ANY_PHASE: Keys = {
+    "costs": Key(array_of(variant("cost", COSTS)), [], about="what acts on its knots, as `[[costs]]`"),
+    "limits": Key(table(LIMITS), about="what it keeps to, as `[limits]`"),
+}
+PHASE: Keys = {**keys_of(Phase), **_OF_ANY_PHASE}
+IMPACT: Keys = {**keys_of(Impact), **_OF_ANY_PHASE}
+
+
+def _read_phase(where: Where, value: Any) -> dict[str, Any]:
+    """A phase; with `impact = true`, an impact."""
+    if not isinstance(value, Mapping):
+        raise Mismatch
+    impact = read_value(where / "impact", value.get("impact", False), flag)
+    return read_table(where, value, {"impact": Key(flag, False), **(IMPACT if impact else PHASE)}, "an impact" if impact else "a phase")
+
 
 _ANY_SOLVER: Keys = {
     "iterations": Key(whole(0)),
@@ -150,12 +173,13 @@ TASK: Keys = {
     "lock": Key(table_of(number() | numbers()), {}),
     "actuation": Key(word("joints", "all") | matrix() | array_of(text) | table_of(table_of(number() | numbers())), "joints"),
     "start": Key(POSTURE, "neutral"),
-    "steps": required(whole(1, _STEPS)),
+    "steps": Key(whole(1, STEPS)),
     "dt": Key(_SECONDS),
     "duration": Key(_SECONDS),
     "integrator": Key(word("euler", "semi_implicit_euler", "midpoint", "rk3", "rk4"), "semi_implicit_euler"),
     "guess": Key(word("hold", "line", "reach"), "hold"),
-    "costs": required(array_of(variant("cost", COSTS))),
+    "phases": Key(array_of(Kind("a table of a phase or an impact", _read_phase))),
+    "costs": Key(array_of(variant("cost", COSTS)), []),
     "limits": Key(table(LIMITS)),
     "solver": Key(variant("solver", SOLVERS, "pddp"), {"type": "pddp"}),
     "output": Key(table(OUTPUT), dict.fromkeys(OUTPUT)),

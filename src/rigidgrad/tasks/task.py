@@ -19,11 +19,13 @@ from rigidgrad.control.direct import Direct
 from rigidgrad.control.limits import Limits
 from rigidgrad.control.mpc import MPC
 from rigidgrad.control.pddp import PDDP
+from rigidgrad.control.phases import Impact, Phase, held_by
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.control.terms.notation import state_of
 from rigidgrad.errors import InputError, RigidgradError, printable
 from rigidgrad.files import Unreadable, file_name, read_regular
+from rigidgrad.model.contacts import Contact
 from rigidgrad.model.source import bundled
 from rigidgrad.robot import Robot, load
 from rigidgrad.schema import TaskError, Where, read_table, resolved, shown
@@ -32,6 +34,7 @@ from rigidgrad.tasks.paths import path_of
 from rigidgrad.tasks.words import in_words_of_tasks
 
 _MOST = 1 << 20  # bytes of a task file
+_NOT_YET = "`rigidgrad solve` plans them; controllers of gaits are Python, rg.gaits.Walker"
 _MOST_STEPS = 10_000_000  # of a controller or a plant: each takes memory
 # A dotted key of more parts than any task has: the time that tomllib takes for one grows with the square of its parts.
 _PART = r"""(?:[\w-]{1,200}+|"(?:[^"\\\n]|\\.){0,200}+"|'[^'\n]{0,200}+')"""
@@ -91,15 +94,16 @@ class Task:
             self.system = RobotSystem(self.robot, d["actuation"])
         with _blaming(self.where / "start"):
             self.start = state_of(d["start"], self.robot, None)
-        self.steps: int = d["steps"]
-        if (d["dt"] is None) == (d["duration"] is None):
-            raise self.where.error("give either 'dt', seconds of a step, or 'duration', seconds of all steps")
-        self.dt = float(d["dt"] or d["duration"] / self.steps)
-        if not d["costs"]:
+        self.steps, self.dt = self._read_steps()
+        if not d["costs"] and not any(phase["costs"] for phase in d["phases"] or ()):
             raise (self.where / "costs").error(f"a task needs costs: [[costs]] tables of type {', '.join(keys.COSTS)}")
-        self.costs = [self._cost(k, cost) for k, cost in enumerate(d["costs"])]
+        touching = [self._contacts(k, phase) for k, phase in enumerate(d["phases"] or ())]
+        self.held = self._held(touching)
+        everything = [contact for contacts in touching for contact in contacts]
+        self.costs = [self._cost(self.where / "costs" / k, cost, self.steps, everything) for k, cost in enumerate(d["costs"])]
         with _blaming(self.where / "limits"):
-            self.limits = self._limits(d["limits"])
+            self.limits = self._limits(d["limits"], self.steps, first=True)
+        self.phases = [self._phase(k, phase, contacts) for k, (phase, contacts) in enumerate(zip(d["phases"] or (), touching, strict=True))]
         with _blaming(self.where / "solver"):
             self.solver = self._solver(d["solver"])
         if self.mpc:
@@ -114,13 +118,20 @@ class Task:
             return Problem(
                 self.system,
                 self.start,
-                self.steps,
+                None if self.phases else self.steps,
                 self.dt,
+                phases=self.phases or None,
                 integrator=self.data["integrator"],
                 costs=self.costs,
                 limits=self.limits,
                 guess=self.data["guess"],
             )
+
+    @property
+    def duration(self) -> float:
+        """Seconds of all steps."""
+        each = [(p.steps, p.dt) for p in self.phases] or [(self.steps, None)]
+        return sum(steps * ((self.dt or 0.0) if dt is None else dt) for steps, dt in each)
 
     @property
     def mpc(self) -> dict[str, Any]:
@@ -204,26 +215,80 @@ class Task:
         """What a value of the file means for this robot and start."""
         return resolved(value, self.robot, self.start)
 
-    def _cost(self, index: int, said: dict[str, Any]) -> costs.Cost:
-        where, arguments = self.where / "costs" / index, {}
+    def _read_steps(self) -> tuple[int, float | None]:
+        """(steps, seconds of one): of phases their sum, and None where each has its own."""
+        d = self.data
+        if d["phases"] is None:
+            if d["steps"] is None:
+                raise self.where.error("'steps' is missing: give it, or [[phases]] with steps of their own")
+            if (d["dt"] is None) == (d["duration"] is None):
+                raise self.where.error("give either 'dt', seconds of a step, or 'duration', seconds of all steps")
+            return d["steps"], float(d["dt"] or d["duration"] / d["steps"])
+        for name, instead in (("steps", "each phase has its own"), ("duration", "give 'dt', seconds of a step"), ("mpc", _NOT_YET)):
+            if d[name] is not None:
+                raise (self.where / name).error(f"a task with phases has none: {instead}")
+        if not any(not phase["impact"] for phase in d["phases"]):
+            raise (self.where / "phases").error("there is no phase that takes time: give one `steps`")
+        for k, phase in enumerate(d["phases"]):
+            if not phase["impact"] and phase["dt"] is None and d["dt"] is None:
+                raise (self.where / "phases" / k).error("'dt' is missing: give it here, or to the whole task")
+        steps = sum(1 if phase["impact"] else phase["steps"] for phase in d["phases"])
+        if steps > keys.STEPS:
+            raise (self.where / "phases").error(f"these are {steps:,} steps; all phases together have at most {keys.STEPS:,}")
+        return steps, d["dt"]
+
+    def _contacts(self, index: int, said: dict[str, Any]) -> list[Contact]:
+        with _blaming(self.where / "phases" / index / "contacts"):
+            return list(self._resolved(list(said["contacts"])))
+
+    def _held(self, touching: list[list[Contact]]) -> RobotSystem:
+        """The system with the contacts of all phases, which checks what costs say about them."""
+        phases = []
+        for k, contacts in enumerate(touching):
+            with _blaming(self.where / "phases" / k / "contacts"):
+                said = self.data["phases"][k]
+                phases.append(Impact(contacts, restitution=said["restitution"]) if said["impact"] else Phase(said["steps"], contacts))
+                held_by(self.system, phases[-1:])
+        held = held_by(self.system, phases)
+        return self.system if held is None else self.system.holding(held)
+
+    def _phase(self, index: int, said: dict[str, Any], contacts: list[Contact]) -> Phase | Impact:
+        where, last = self.where / "phases" / index, index == len(self.data["phases"]) - 1
+        steps = 1 if said["impact"] else said["steps"]
+        own = [self._cost(where / "costs" / k, cost, steps, contacts, last) for k, cost in enumerate(said["costs"])]
+        with _blaming(where / "limits"):
+            limits = self._limits(said["limits"], steps, first=index == 0)
+        with _blaming(where):
+            if said["impact"]:
+                return Impact(contacts, own, said["restitution"], limits)
+            return Phase(steps, contacts, own, limits, said["dt"])
+
+    def _cost(self, where: Where, said: dict[str, Any], steps: int, contacts: list[Contact], last: bool = True) -> costs.Cost:
+        arguments = {}
         for name in keys.COSTS[said["type"]]:
             with _blaming(where / name):
                 arguments[name] = self._resolved(said[name])
+                if name == "contact":
+                    arguments[name] = _named(arguments[name], contacts)
         with _blaming(where):  # complains now, at its place, not when the problem is made
             cost = keys.COST_TYPES[said["type"]](**arguments)
-            cost.targets(self.system, self.steps + 1)
-            if not cost.weights(self.system, self.steps + 1).any():
+            cost.targets(self.held, steps + 1)
+            weights = cost.weights(self.held, steps + 1)
+            if not weights.any():
                 which = "'weight', 'final', or both" if "final" in said else "'weight'"
                 raise InputError(f"all its weights are zero: give it {which}")
+            if weights[-1].any() and not last:
+                raise InputError("'final' is for the last knot of the motion: give it to a cost of the last phase, or of the task")
         return cost
 
-    def _limits(self, said: dict[str, Any] | None) -> Limits | None:
+    def _limits(self, said: dict[str, Any] | None, steps: int, first: bool) -> Limits | None:
+        """`first`: they hold from the start on."""
         if said is None:
             return None
         limits = Limits(**self._resolved(said))
-        limits.control_bounds(self.system, self.steps)
+        limits.control_bounds(self.system, steps)
         for constraint in limits.constraints(self.system):
-            constraint.bounds(self.system, self.steps + 1, self.start)
+            constraint.bounds(self.system, steps + 1, self.start if first else None)
         return limits
 
     def _solver(self, said: dict[str, Any], **more: Any) -> PDDP | Direct:
@@ -245,6 +310,17 @@ class Task:
             )
         if self.mpc["within"] is not None and self.tracked is None:
             raise (where / "within").error("this is a distance between a point and its target: it needs a cost of type 'reach'")
+
+
+def _named(frame: str, contacts: list[Contact]) -> Contact:
+    """The contact of a frame."""
+    found = [c for c in contacts if c.frame == frame]
+    if not found:
+        names = dict.fromkeys(c.frame for c in contacts)
+        raise InputError(f"frame {frame!r} is in no contact here; contacts are of {', '.join(map(repr, names)) or 'no frame'}")
+    if len({c.constraint for c in found}) > 1:
+        raise InputError(f"frame {frame!r} is held in more than one way: give each phase this cost")
+    return found[0]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ _WORDS = {
     "rg.Direct": 'type = "direct" in [solver]',
     "rg.PDDP": 'type = "pddp" in [solver]',
     "(device=None)": "(without device)",
+    "place=(x, y, z)": "place = [x, y, z]",
 }
 _KEYWORD = re.compile(r"\b([a-z_]+)=('[^']*'|\"[^\"]*\"|True|False|[0-9.]+)")
 

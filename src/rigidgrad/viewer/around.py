@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +63,9 @@ def surroundings_of(solution: Any, problem: Any) -> Surroundings:
     return getattr(solution, "surroundings", None) or Surroundings()
 
 
-def around(model: Model, what: Surroundings, dt: float, size: float) -> Around:
-    """What is drawn of surroundings whose rows are `dt` seconds apart; `size` is that of the robot, in metres."""
-    balls = [Ball(WORLD, dt * np.arange(len(o.radius)), o.center, o.radius, OBSTACLE) for o in what.obstacles]
+def around(model: Model, what: Surroundings, times: Callable[[int], np.ndarray], size: float) -> Around:
+    """What is drawn of surroundings; `times` of so many rows say when they hold; `size` is that of the robot, in metres."""
+    balls = [Ball(WORLD, times(len(o.radius)), o.center, o.radius, OBSTACLE) for o in what.obstacles]
     for s in what.spheres:
         found = model.frame(s.frame)
         at = (found.placement.matrix() @ np.append(s.offset, 1.0))[None, :3]
@@ -72,7 +73,7 @@ def around(model: Model, what: Surroundings, dt: float, size: float) -> Around:
     lines: list[tuple[np.ndarray, Color]] = []
     for target in what.targets:
         n = len(target.point)
-        balls.append(Ball(WORLD, dt * np.arange(n), target.point, np.full(n, 0.012 * size), TARGET))
+        balls.append(Ball(WORLD, times(n), target.point, np.full(n, 0.012 * size), TARGET))
         if n > 1 and np.ptp(target.point, axis=0).any():
             lines.append((target.point, TARGET))
         if target.rotation is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +69,10 @@ def as_motion(model: Model, solution: Any, dt: float | None = None) -> Motion:
     if x.ndim != 2 or len(x) == 0 or x.shape[1] not in widths:
         raise InputError(f"a motion of {model.name!r} has shape (frames, {widths[0]}) or (frames, {widths[1]}); this has {x.shape}")
     q = x[:, : model.nq]
-    t, notes = _times(solution, len(q), dt)
+    t, notes = _times(solution, q, dt)
+    moved = np.ones(len(q), dtype=bool)
+    moved[:-1] = (t[1:] > t[:-1]) | (q[1:] != q[:-1]).any(axis=1)  # an impact takes no time and leaves positions
+    t, q = t[moved], q[moved]
     if getattr(solution, "t", None) is not None:
         measured = np.isfinite(q).all(axis=1)
         t, q = t[measured], q[measured]
@@ -77,11 +81,13 @@ def as_motion(model: Model, solution: Any, dt: float | None = None) -> Motion:
     return Motion(t, q, notes)
 
 
-def _times(solution: Any, count: int, dt: float | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    times = getattr(solution, "t", None)
+def _times(solution: Any, q: np.ndarray, dt: float | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    times, count = getattr(solution, "t", None), len(q)
+    if times is None and getattr(solution, "dt", None) is not None:
+        times = getattr(solution, "times", None)
     if dt is None and times is not None:
         t = np.array(times, dtype=float)
-        if t.shape != (count,) or not np.all(np.diff(t) > 0):
+        if t.shape != (count,) or not _rise(t, q):
             raise InputError("the times of a motion are one rising number a frame")
         return t, ()
     notes: tuple[str, ...] = ()
@@ -95,6 +101,14 @@ def _times(solution: Any, count: int, dt: float | None) -> tuple[np.ndarray, tup
     return float(step) * np.arange(count), notes
 
 
-def row_time(solution: Any, dt: float | None) -> float:
-    """Seconds from one row of the surroundings to the next."""
-    return float(dt or getattr(solution, "dt", None) or 1.0)
+def _rise(t: np.ndarray, q: np.ndarray) -> bool:
+    """Whether times rise from frame to frame, but for impacts, which take none and leave positions."""
+    steps, still = np.diff(t), (np.diff(q, axis=0) == 0).all(axis=1)
+    return bool(np.all((steps > 0) | ((steps == 0) & still))) and (len(t) == 1 or t[-1] > t[0])
+
+
+def row_times(solution: Any, dt: float | None) -> Callable[[int], np.ndarray]:
+    """When the rows of the surroundings hold, by their number: at the knots of a solution, or equally far apart."""
+    step = float(dt or getattr(solution, "dt", None) or 1.0)
+    knots = None if dt else getattr(solution, "times", None)
+    return lambda count: knots if knots is not None and len(knots) == count else step * np.arange(count)

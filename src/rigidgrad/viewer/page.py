@@ -19,7 +19,7 @@ from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.robot import Robot
 from rigidgrad.viewer.around import Ball, around, surroundings_of
 from rigidgrad.viewer.dials import dials
-from rigidgrad.viewer.motion import Motion, as_motion, row_time
+from rigidgrad.viewer.motion import Motion, as_motion, row_times
 from rigidgrad.viewer.poses import body_poses, posture
 from rigidgrad.viewer.shapes import Drawing, draw
 
@@ -108,7 +108,7 @@ def content(
     lines, spots = _paths(paths or {}), _points(points or {})
     what = surroundings_of(solution, problem)
     size = float(np.linalg.norm(high - low))
-    drawn = around(model, what, row_time(solution, dt), size)
+    drawn = around(model, what, row_times(solution, dt), size)
     more = drawn.points(size)
     for shown in (*(np.asarray(p).reshape(-1, 3) for p in (paths or {}).values()), *(np.reshape(s["at"], (1, 3)) for s in spots), more):
         if len(shown):

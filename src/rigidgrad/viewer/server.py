@@ -15,7 +15,7 @@ from rigidgrad.robot import Robot
 from rigidgrad.viewer.around import around, surroundings_of
 from rigidgrad.viewer.dials import Dial, dials, position
 from rigidgrad.viewer.inputs import listen, one_of, within
-from rigidgrad.viewer.motion import Motion, as_motion, row_time
+from rigidgrad.viewer.motion import Motion, as_motion, row_times
 from rigidgrad.viewer.poses import body_poses, frame_path, posture
 from rigidgrad.viewer.stage import Stage
 
@@ -52,7 +52,7 @@ def serve(
         poses = body_poses(model, start[None] if motion is None else motion.thinned().q)
         low, high = stage.drawing.bounds(poses)
         size = float(np.linalg.norm(high - low))
-        drawn = around(model, what, row_time(solution, dt), size)
+        drawn = around(model, what, row_times(solution, dt), size)
         seen = np.concatenate([low[None], high[None], drawn.points(size)])
         stage.look(seen.min(axis=0), seen.max(axis=0))
         for note in (*stage.drawing.notes, *(motion.notes if motion else ()), *drawn.notes):

@@ -109,7 +109,7 @@ class Stage:
         decade = 10.0 ** math.floor(math.log10(size / 3))
         cell = max(m * decade for m in (1, 2, 5) if m * decade <= size / 3)
         width = 2 * cell * math.ceil(5 * size / cell)
-        self.server.scene.add_grid(
+        self.ground = self.server.scene.add_grid(
             "/ground",
             width=width,
             height=width,

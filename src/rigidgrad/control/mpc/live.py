@@ -165,7 +165,7 @@ def with_payload(problem: Problem, payload: Any) -> Problem:
         problem.bare_system,
         problem.start,
         None if problem.phases else problem.steps,
-        problem.dt,
+        problem.asked_dt,
         phases=problem.phases or None,
         integrator=problem.integrator,
         costs=problem.parts[0].costs,

@@ -11,7 +11,7 @@ import numpy as np
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError
 from rigidgrad.scalars import Scalar, add, div, less, mul, select, sqrt, sub
-from rigidgrad.schema import Key, number, required, table
+from rigidgrad.schema import Key, number, table
 from rigidgrad.schema import numbers as several
 
 
@@ -87,16 +87,14 @@ class Barrier(Activation):
 
     def charge(self, k: int, r: Scalar) -> Charge:
         lower, upper = (float(b[k] if np.ndim(b) else b) for b in (self.lower, self.upper))
-        outside: Scalar = 0.0
-        beyond: Scalar = 0.0
-        one = 1.0 + 0.0 * r
+        one, none = 1.0 + 0.0 * r, 0.0 * r
+        outside, beyond = none, none
         if math.isfinite(upper):
             over = less(upper, r)
-            outside, beyond = select(over, sub(r, upper), 0.0 * r), select(over, one, 0.0 * r)
+            outside, beyond = select(over, sub(r, upper), none), select(over, one, none)
         if math.isfinite(lower):
             under = less(r, lower)
-            outside = select(under, sub(r, lower), outside if not isinstance(outside, float) else 0.0 * r)
-            beyond = select(under, one, beyond if not isinstance(beyond, float) else 0.0 * r)
+            outside, beyond = select(under, sub(r, lower), outside), select(under, one, beyond)
         return Charge(mul(0.5, mul(outside, outside)), outside, beyond)
 
     def __repr__(self) -> str:
@@ -116,19 +114,17 @@ def _bounds(side: str, value: Any, absent: float) -> np.ndarray:
     return np.asarray(found, dtype=float)
 
 
-def _written(asked: dict[str, Any]) -> Activation:
+def _written(asked: dict[str, Any], robot: Any, start: Any) -> Activation:
     """As a task file has it."""
     chosen = {name: value for name, value in asked.items() if value is not None}
     if set(chosen) == {"huber"}:
         return Huber(chosen["huber"])
     if set(chosen) == {"smooth_absolute"}:
         return SmoothAbsolute(chosen["smooth_absolute"])
+    if not chosen or not set(chosen) <= {"lower", "upper"}:
+        raise InputError("an activation has one of these: huber, smooth_absolute, or lower and upper")
     return Barrier(chosen.get("lower"), chosen.get("upper"))
 
 
-_SIDE = Key(number() | several())
-ACTIVATION = (
-    table({"huber": required(number(least=0))}).then(_written)
-    | table({"smooth_absolute": required(number(least=0))}).then(_written)
-    | table({"lower": _SIDE, "upper": _SIDE}).then(_written)
-)
+_WIDTH, _SIDE = Key(number(above=0)), Key(number() | several())
+ACTIVATION = table({"huber": _WIDTH, "smooth_absolute": _WIDTH, "lower": _SIDE, "upper": _SIDE}).of_robot(_written)

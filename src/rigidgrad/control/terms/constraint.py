@@ -23,6 +23,10 @@ class Constraint(Term):
     def asked(self, system: System, knots: int) -> Bounds:
         """Bounds (knots, size) as the user wrote them, ±inf where there is none."""
 
+    def named_knots(self, knots: int) -> np.ndarray | None:
+        """The knots that the user named; None for all."""
+        return None
+
     def bounds(self, system: System, knots: int, start: np.ndarray | None = None) -> Bounds:
         """(lower, upper), each (knots, size), ±inf on the knot that it does not hold on. With a start (nx,), that is checked as well."""
         lower, upper = (np.array(b) for b in self.asked(system, knots))

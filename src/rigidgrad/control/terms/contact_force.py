@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
-from rigidgrad.control.terms.activation import Activation
-from rigidgrad.control.terms.cost import Weight
+from rigidgrad.control.terms.cost import Activated, Weight
+from rigidgrad.control.terms.notation import FRAME
 from rigidgrad.control.terms.touching import ForceCost
+from rigidgrad.schema import numbers as several
 
 
 class ContactForce(ForceCost):
     """The force of a contact, in world axes, less a target: 0 unless given, 3 numbers, or 6 of a surface (a moment follows), or one set per knot. Small weights share loads between feet."""
 
-    def __init__(self, contact: Any, weight: Weight = 0.0, target: Any = 0.0, activation: Activation | None = None):
+    def __init__(
+        self,
+        contact: Annotated[Any, FRAME, "the frame of a contact"],
+        weight: Weight = 0.0,
+        target: Annotated[Any, several(), "newtons in world axes, and of a surface newton metres after them"] = 0.0,
+        activation: Activated = None,
+    ):
         super().__init__(weight, activation=activation)
         self._take(contact)
         self.target = target

@@ -9,7 +9,7 @@ import numpy as np
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
-from rigidgrad.control.terms.activation import ACTIVATION, Activation
+from rigidgrad.control.terms.activation import ACTIVATION, Activation, Barrier
 from rigidgrad.control.terms.notation import WEIGHT
 from rigidgrad.control.terms.term import Jacobians, Term
 from rigidgrad.errors import InputError
@@ -65,6 +65,11 @@ class Cost(Term):
     def _spread(self, weight: Any) -> Any:
         """A weight in a notation of this cost alone, as numbers that broadcast to the residual's."""
         return weight
+
+    def remaining(self, system: System, x: Vector, target: Vector) -> Vector:
+        """Of a Barrier, what lies outside of it."""
+        r = super().remaining(system, x, target)
+        return tuple(self.activation.charge(k, a).slope for k, a in enumerate(r)) if isinstance(self.activation, Barrier) else r
 
     def value(self, system: System, x: Vector, u: Vector, target: Vector, weight: Vector) -> Scalar:
         r = self.residual(system, x, u, target)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.options import check_whole
 from rigidgrad.control.system import RobotSystem, System
-from rigidgrad.control.terms.activation import Activation, Barrier
-from rigidgrad.control.terms.cost import Weight
+from rigidgrad.control.terms.activation import Barrier
+from rigidgrad.control.terms.cost import Activated, Weight
+from rigidgrad.control.terms.notation import FRAME
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.control.terms.touching import ForceCost
 from rigidgrad.scalars import add, div, mul, sqrt, sub, total
+from rigidgrad.schema import only, whole
 
 _ROUND = 1e-6  # newtons over which the tip of the cone is rounded
+_FACETS = whole(3, 1000) | only("round").then(lambda _: None)
 
 
 class FrictionCone(ForceCost):
@@ -27,7 +30,15 @@ class FrictionCone(ForceCost):
     what lies outside (`Barrier`); `rg.Inequality(FrictionCone(contact), upper=0)` is the constraint. μ and the normal are the contact's.
     """
 
-    def __init__(self, contact: Any, weight: Weight = 0.0, facets: int | None = 4, activation: Activation | None = None):
+    def __init__(
+        self,
+        contact: Annotated[Any, FRAME, "the frame of a contact"],
+        weight: Weight = 0.0,
+        facets: Annotated[
+            int | None, _FACETS, 'sides of the pyramid that stands for the cone, at least 3, or `"round"` for the cone itself'
+        ] = 4,
+        activation: Activated = None,
+    ):
         super().__init__(weight, activation=Barrier(upper=0.0) if activation is None else activation)
         self._take(contact)
         if facets is not None:

@@ -83,9 +83,15 @@ class Inequality(Constraint):
         if not np.isfinite(given).any():
             raise InputError(f"{name} has no finite bound: give it a lower or an upper one")
         lower, upper = np.full((knots, size), -np.inf), np.full((knots, size), np.inf)
-        held = self._held(knots)
+        held = acting if (named := self.named_knots(knots)) is None else named
         lower[held], upper[held] = given[0][held], given[1][held]
         return lower, upper
+
+    def bounds(self, system: System, knots: int, start: np.ndarray | None = None) -> Bounds:
+        found, named = super().bounds(system, knots, start), self.named_knots(knots)
+        if named is not None and not self.uses_control and (named == 0).any():
+            raise self._misplaced(1, knots - 1, "the start is given")
+        return found
 
     def _sides(self) -> tuple[tuple[str, Any], tuple[str, Any]]:
         return ("lower", self.lower), ("upper", self.upper)
@@ -93,18 +99,21 @@ class Inequality(Constraint):
     def _name(self) -> str:
         return getattr(self.term, "name", type(self.term).__name__)
 
-    def _held(self, knots: int) -> np.ndarray:
-        """The knots that it holds on."""
-        first, last = (0, knots - 2) if self.uses_control else (1, knots - 1)
+    def named_knots(self, knots: int) -> np.ndarray | None:
         if isinstance(self.at, str) and self.at == "all":
-            return np.arange(first, last + 1)
+            return None
+        last = knots - 1 - self.uses_control
         chosen = [knots - 1] if isinstance(self.at, str) and self.at == "final" else self.at
         try:
             held = np.atleast_1d(np.array([operator.index(k) for k in np.atleast_1d(chosen).tolist()], dtype=int))
         except TypeError:
             raise InputError(f'at is "all", "final", or knots as whole numbers, not {self.at!r}') from None
         held = np.where(held < 0, held + knots, held)
-        if held.size == 0 or (held < first).any() or (held > last).any():
-            reason = "the last knot has no control" if self.uses_control else "the start is given"
-            raise InputError(f"{self._name()} can hold on the knots {first} to {last} ({reason}), not at {self.at!r}")
+        if held.size == 0 or (held < 0).any() or (held > last).any():
+            raise self._misplaced(
+                0 if self.uses_control else 1, last, "the last knot has no control" if self.uses_control else "the start is given"
+            )
         return held
+
+    def _misplaced(self, first: int, last: int, reason: str) -> InputError:
+        return InputError(f"{self._name()} can hold on the knots {first} to {last} ({reason}), not at {self.at!r}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rigidgrad.control.numeric_input import shape_of
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.schema import Key, matrix, number, numbers, only, own, table, table_of, text
+from rigidgrad.model.contacts import KINDS, Contact
+from rigidgrad.schema import Key, array_of, matrix, number, numbers, only, own, table, table_of, text, word
 
 if TYPE_CHECKING:
     from rigidgrad.robot import Robot
@@ -48,9 +51,38 @@ def _of_both_halves(weight: Mapping[str, Any], robot: Robot, start: np.ndarray) 
     return np.concatenate([np.broadcast_to(half, robot.nv) if np.ndim(half) == 0 else half for half in halves])
 
 
+def halves(weight: Any) -> Any:
+    """A weight of six numbers, three and three, as a pair, spread to all of them; others as they are."""
+    return np.repeat(weight, 3, axis=-1) if shape_of(weight)[-1:] == (2,) else weight
+
+
+def _contact_of(value: Any, robot: Robot, start: np.ndarray) -> Contact:
+    """A contact from the name of its frame, or from all that it is."""
+    said: dict[str, Any] = {"frame": value} if isinstance(value, str) else value
+    return Contact(**said | {"frame": frame_of(said["frame"], robot, start)})
+
+
 POINT = numbers(3)
 POSE = matrix(4, 4)
 FRAME = text.of_robot(frame_of)
+# what a contact is in a file, and what is left out
+CONTACT = {
+    field.name: Key(kind, None if field.default is MISSING else field.default, field.default is MISSING, about)
+    for field, (kind, about) in zip(
+        fields(Contact),
+        (
+            (text, "the frame that is held"),
+            (word(*KINDS), 'its origin, or with `"surface"` its rotation, too'),
+            (POINT, "the point of the frame that is held, in its axes, in metres"),
+            (number(least=0), "of the ground, for `friction_cone`"),
+            (POINT, "away from the ground, in world axes, likewise"),
+            (numbers(2, least=0), "of position and velocity, 1/s² and 1/s, that draw it back to where it was"),
+            (POINT | POSE, "where it belongs in the world, for a gain on the position"),
+        ),
+        strict=True,
+    )
+}
+CONTACTS = array_of((text | table(CONTACT)).of_robot(_contact_of))
 POSTURE = only("neutral") | numbers() | table_of(number())
 GOAL = (only("start") | POSTURE).of_robot(state_of)
 

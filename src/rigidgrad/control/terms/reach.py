@@ -11,7 +11,7 @@ from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers, shape_of
 from rigidgrad.control.system import System
 from rigidgrad.control.terms.cost import Activated, Cost, Final, Weight
-from rigidgrad.control.terms.notation import FRAME, POINT, POSE
+from rigidgrad.control.terms.notation import FRAME, POINT, POSE, halves
 from rigidgrad.control.terms.robot import point_of, robot_of
 from rigidgrad.control.terms.rotation import rotation_vector, rotation_vector_jacobian
 from rigidgrad.control.terms.term import Jacobians
@@ -69,7 +69,7 @@ class Reach(Cost):
         return np.concatenate([T[:, :3, 3], R.reshape(knots, 9)], axis=1)
 
     def _spread(self, weight: Any) -> Any:
-        return np.repeat(weight, 3, axis=-1) if self.pose and shape_of(weight)[-1:] == (2,) else weight
+        return halves(weight) if self.pose else weight
 
     def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector:
         robot = robot_of(system, "Reach")

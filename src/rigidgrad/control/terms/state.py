@@ -10,6 +10,7 @@ from rigidgrad.algorithms import manifold
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
+from rigidgrad.control.terms.activation import Barrier
 from rigidgrad.control.terms.cost import Activated, Cost
 from rigidgrad.control.terms.notation import GOAL, STATE_WEIGHT
 from rigidgrad.control.terms.term import Jacobians
@@ -45,8 +46,8 @@ class State(Cost):
         return (*of_q, *(f"{unit}/s" for unit in of_q))
 
     def remaining(self, system: System, x: Vector, target: Vector) -> Vector:
-        r = self.residual(system, x, (), target)
-        if not isinstance(system, RobotSystem):
+        r = super().remaining(system, x, target)
+        if not isinstance(system, RobotSystem) or isinstance(self.activation, Barrier):
             return r
         return (*manifold.separation(system.model, system.split(target)[0], system.split(x)[0]), *r[system.nv :])
 

@@ -66,10 +66,11 @@ class ForceCost(Cost):
         own = self._rows(robot)
         _, *by = robot.contact_force_gradient(*robot.split(x), u)
         A = self.matrix(robot, x)
-        by_q, by_v, by_u = (_product(A, d[own]) for d in by)
+        by_q, by_v, by_u = (product(A, d[own]) for d in by)
         return tuple((*a, *b) for a, b in zip(by_q, by_v, strict=True)), by_u
 
 
-def _product(A: Matrix, B: Matrix) -> Matrix:
+def product(A: Matrix, B: Matrix) -> Matrix:
+    """A B."""
     columns = list(zip(*B, strict=True))
     return tuple(tuple(total(map(mul, row, column)) for column in columns) for row in A)
