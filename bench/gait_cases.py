@@ -1,4 +1,4 @@
-"""Crocoddyl's own gait problems for HyQ and ANYmal as problems of rigidgrad: the numbers of every knot lie in `data/`."""
+"""Crocoddyl's own gait problems for HyQ, ANYmal and the legs of Talos as problems of rigidgrad: the numbers of every knot lie in `data/`."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_the_page_is_steered_by_buttons_and_keys(served, tmp_path):
 def test_nothing_beyond_the_sliders_reaches_the_robot(served):
     session = served.session
     settings = lambda: session.settings  # noqa: E731
-    with connected(served.stage) as send:
+    with connected(served.stage, close_timeout=0.5) as send:  # it reads nothing that it could answer
         session.reset()
         time.sleep(0.2)
         set_value(send, served.friction, 1e9)

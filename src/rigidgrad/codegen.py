@@ -66,7 +66,9 @@ def generate(
         if key in programs:
             raise InputError(f"{key} is asked for twice")
         masked, damped, actuation = options.pop("masked", False), options.pop("damped", None), options.pop("actuation", "joints")
-        options["contacts"] = robot.constraint_set(function, options.get("contacts"), masked, damped, actuation=actuation)
+        held = robot.constraint_set(function, options.get("contacts"), masked, damped, actuation=actuation)
+        if held is not None:
+            options["contacts"] = held
         programs[key] = recorded(robot.model, function, **options)
         method = getattr(Robot, function, None)
         notes[key] = (method.__doc__ or "").split("\n")[0] if method else ""

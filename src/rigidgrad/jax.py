@@ -29,20 +29,11 @@ try:
 except ImportError:
     raise RigidgradError("rg.jax needs JAX, 0.5 or newer: pip install 'rigidgrad[jax]'") from None
 
+# fmt: off
 __all__ = [
-    "aba",
-    "bias",
-    "center_of_mass",
-    "contact_dynamics",
-    "crba",
-    "difference",
-    "forward_kinematics",
-    "gravity_torque",
-    "impact",
-    "integrate",
-    "minv",
-    "rnea",
+    "aba", "bias", "center_of_mass", "contact_dynamics", "crba", "difference", "forward_kinematics", "gravity_torque", "impact", "integrate", "minv", "rnea",
 ]
+# fmt: on
 
 _HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 

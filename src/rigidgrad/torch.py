@@ -22,20 +22,11 @@ try:
 except ImportError:
     raise RigidgradError("rg.torch needs PyTorch: pip install 'rigidgrad[torch]'") from None
 
+# fmt: off
 __all__ = [
-    "aba",
-    "bias",
-    "center_of_mass",
-    "contact_dynamics",
-    "crba",
-    "difference",
-    "forward_kinematics",
-    "gravity_torque",
-    "impact",
-    "integrate",
-    "minv",
-    "rnea",
+    "aba", "bias", "center_of_mass", "contact_dynamics", "crba", "difference", "forward_kinematics", "gravity_torque", "impact", "integrate", "minv", "rnea",
 ]
+# fmt: on
 
 
 class _Torch(Functions):

@@ -225,6 +225,8 @@ class Walk(Live):
             return f"fell: the trunk is {height:.2g} m above the ground"
         if tilt > _MOST_TILTED:
             return f"fell: the trunk is tilted by {math.degrees(tilt):.0f} degrees"
+        if self._mpc.counts["held"]:
+            return "fell: no plan was found that keeps it up"
         return ""
 
     def _begin_again(self) -> None:
