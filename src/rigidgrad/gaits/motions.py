@@ -23,7 +23,6 @@ from rigidgrad.gaits.path import Path
 from rigidgrad.gaits.rhythm import Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, turn, turned
 from rigidgrad.gaits.weights import MotionWeights
-from rigidgrad.model.contacts import Contact
 from rigidgrad.robot import Robot
 
 Phases = list[Phase | Impact]
@@ -130,7 +129,7 @@ class _Motion:
             raise unknown_name("cones", cones, _CONES)
         self.weights = MotionWeights() if weights is None else weights
         self.constrained = cones == "constraint"
-        self.contacts = [Contact(f.frame, f.kind, f.offset, f.friction, f.normal, gains=(0.0, 0.5 / self.dt)) for f in stance.feet]
+        self.contacts = stance.contacts(self.dt)
         self.start = np.column_stack([stance.feet_of(stance.x), np.zeros(len(stance.feet))])
         self.rotations = stance.rotations_of(stance.x)
         self.nq, self.nv = stance.robot.nq, stance.robot.nv

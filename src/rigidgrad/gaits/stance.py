@@ -40,6 +40,10 @@ class Stance:
         """Of the trunk above the feet."""
         return float(self.x[2]) - self.ground
 
+    def contacts(self, dt: float) -> list[Contact]:
+        """The feet as problems of steps dt hold them: half of a foot's velocity is gone after a step."""
+        return [Contact(f.frame, f.kind, f.offset, f.friction, f.normal, gains=(0.0, 0.5 / dt)) for f in self.feet]
+
     def feet_of(self, x: np.ndarray) -> np.ndarray:
         """Where the feet are in the world, (feet, 3)."""
         T = self.robot.forward_kinematics(x[: self.robot.nq])

@@ -19,7 +19,6 @@ from rigidgrad.gaits.footholds import foothold, swing_curve
 from rigidgrad.gaits.rhythm import QUADRUPEDS, Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, heading, turn
 from rigidgrad.gaits.weights import Weights
-from rigidgrad.model.contacts import Contact
 from rigidgrad.robot import Robot
 
 _TILTED = 0.6  # the cosine of how far a trunk may lean
@@ -97,7 +96,7 @@ class Walker:
         """Of `steps` knots `dt` apart, with all feet and all costs; `steer` writes their numbers."""
         w, h = self.weights, self.dt
         state = w.state(self.robot.nv)
-        held = [Contact(f.frame, f.kind, f.offset, f.friction, f.normal, gains=(0.0, 0.5 / h)) for f in self.feet]
+        held = self.stance.contacts(h)
         places = self.stance.feet_of(self.stance.x)
         costs: list[Any] = [State(self.stance.x, weight=h * state, final=h * state), Effort(h * w.effort)]
         costs += [Reach(f.frame, p, offset=f.offset, weight=h * w.foot) for f, p in zip(held, places, strict=True)]
