@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         "files": files,
     }
     lines = {
-        "task": f"{task.robot.name}, {problem.told_steps}",
+        "task": f"{task.robot.name}, " + (f"{problem.steps} steps of {seconds(problem.dt)}" if problem.uniform else problem.told_steps),
         "driven": problem.system.driven,
         **free_base(task),
         "status": f"{solution.status}: {solution.message}",
