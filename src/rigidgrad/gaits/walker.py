@@ -100,7 +100,7 @@ class Walker:
         places = self.stance.feet_of(self.stance.x)
         costs: list[Any] = [State(self.stance.x, weight=h * state, final=h * state), Effort(h * w.effort)]
         costs += [Reach(f.frame, p, offset=f.offset, weight=h * w.foot) for f, p in zip(held, places, strict=True)]
-        costs += [FrictionCone(f, h * w.cone, facets=None) for f in held] + [ContactForce(f, h * w.force) for f in held]
+        costs += [FrictionCone(f, h * w.cone) for f in held] + [ContactForce(f, h * w.force) for f in held]
         return Problem(self.robot, self.stance.x, phases=[Phase(self.steps, held, costs, dt=h)], limits=self.limits)
 
     # --- before each plan ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class Weights:
     speed: float = 0.1
     effort: float = 1e-3
     foot: float = 2e4
-    cone: float = 100.0
+    cone: float = 1.0
     force: float = 1e-4
 
     def state(self, nv: int) -> np.ndarray:
