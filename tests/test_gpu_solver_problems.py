@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hopper import DRIVEN, START, foot, hopper
 from test_control import p1
 from test_gpu_cuda import needs_nvcc
 from test_gpu_solvers import check_feasible, compiled, direct, needs_opencl, needs_shim, swing, without_barrier
@@ -119,6 +120,39 @@ def test_the_shim_moves_a_floating_hyq_without_races(shim):
     solution, cpu = rg.solve(problem, rg.PDDP(device="cuda")), rg.solve(problem)
     assert device.report.clean, device.report
     check_like_cpu(problem, solution, cpu, 1e-9)
+
+
+# --- contacts that come and go -------------------------------------------------------------------------------------------------------------
+
+
+def hop(**limits):
+    """Push off, fly, land, stand. The impact weighs states, too, which the direct method needs."""
+    goal = START.copy()
+    goal[:2] += 0.1, 0.02
+    near, foot_down = [rg.costs.State(goal, [1.0, 1.0, 0.1, 0.1] + [0.01] * 4), rg.costs.Effort(1e-3)], rg.costs.Height("foot", 0.0, 1e4)
+    stand = [rg.costs.State(goal, [1.0, 1.0, 0.1, 0.1] + [0.01] * 4, final=100.0), rg.costs.Effort(1e-3)]
+    touch = [foot()]
+    phases = [rg.Phase(8, touch, near, dt=0.02), rg.Phase(6, [], near), rg.Impact(touch, [foot_down, near[0]]), rg.Phase(8, touch, stand)]
+    return rg.Problem(hopper(), START, phases=phases, dt=0.01, actuation=DRIVEN, limits=rg.Limits(**limits) if limits else None)
+
+
+@needs_opencl
+@pytest.mark.parametrize("which", SOLVERS)
+def test_pocl_pushes_off_flies_and_lands(which):
+    """Which contacts hold, and that a knot is an impact, are numbers of a knot on a device as on the CPU."""
+    problem = hop()
+    solution, cpu = rg.solve(problem, SOLVERS[which](device="opencl")), rg.solve(problem)
+    check_like_cpu(problem, solution, cpu, 1e-8)
+
+
+@needs_shim
+@pytest.mark.parametrize("which", SOLVERS)
+def test_the_shim_pushes_off_within_its_limits_without_races(shim, which):
+    device, problem = shim(), hop(torque=8.0)
+    solution, cpu = rg.solve(problem, SOLVERS[which](device="cuda")), rg.solve(problem)
+    assert device.report.clean, device.report
+    check_like_cpu(problem, solution, cpu, 1e-7)
+    assert held(solution, 8.0) > 0
 
 
 # --- limits of controls ---------------------------------------------------------------------------------------------------------------------

@@ -58,11 +58,8 @@ KERNEL THREADS(GROUP) solver_condense(int problems, int knots, GLOBAL const real
       }
 #endif
     for (int t = TID; t < ND * NU; t += NTHR) {
-      const int i = t / ND, j = t % ND;
       real y = 0;
-#if COUPLES
-      for (int c = 0; c < NU && !end; ++c) y = FMA(ld(inverse, i * NU + c), ld(S, c * ND + j), y);
-#endif
+      for (int c = 0; c < NU && COUPLES && !end; ++c) y = FMA(ld(inverse, t / ND * NU + c), ld(S, c * ND + t % ND), y);
       st(T, t, y);
       feedback[row * NU * ND + t] = -y;
     }
