@@ -50,6 +50,7 @@ INSIDE = {
         {"penalty", "trajectories"},
         {"solution"},
         {"guess", "phases", "programs", "surroundings"},
+        {"expansion"},
         {"costs", "curvature", "limits"},
         {"held", "integrators", "parameters", "terms"},
         {"__init__", "linear", "numeric_input", "options", "pickling", "remaining", "search", "system"},

@@ -89,12 +89,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is compiled: a Program of any origin. `identity` tells it from others of its name, so that a cached one need not be recorded."""
+    """What is compiled: a Program of any origin, or a kernel. `identity` tells it from others of its name, so that a cached one need not be recorded."""
 
     name: str
     owner: str
     identity: str
-    build: Callable[[], Program] = field(repr=False, compare=False)
+    build: Callable[[], Program | Kernel] = field(repr=False, compare=False)
     packed: bool = False
     dtype: str = "float64"
     width: int = 0
