@@ -321,7 +321,7 @@ def test_products_in_tiles_are_the_same_gradient(monkeypatch):
     active = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])[np.arange(11) % 2]
     name = "contact_dynamics_derivatives"
     expected = cassie().contact_dynamics_derivatives(q, v, tau, held, active=active, damped=False)
-    monkeypatch.setattr(formulation, "_TILED_FROM", 0)
+    monkeypatch.setattr(formulation, "_CONTACTS_TILED_FROM", 0)
     kernel = formulation.source_of(robot.model, name, contacts=robot.constraint_set(name, held, True, False))
     assert isinstance(kernel, Kernel)
     found = interpret(kernel, {"q": q, "v": v, "tau": tau, "active": active})
