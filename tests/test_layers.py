@@ -63,7 +63,7 @@ INSIDE = {
         {"llvm_kernel", "llvm_matrix"},
         {"gpu", "llvm"},
         {"c", "llvm_direct", "llvm_stream", "verilog"},
-        {"c_kernel"},
+        {"c_kernel", "llvm_stream_loops"},
         {"c_program"},
         {"cstyle_kernel"},
         {"llvm_rows", "names"},
