@@ -22,6 +22,7 @@ LAYERS = [
     {"cluster", "fpga", "gaits", "plants", "viewer"},
     {"control", "codegen", "jax", "torch"},
     {"robot", "trees"},
+    {"ik"},
     {"interop", "recorded"},
     {"runtime"},
     {"targets"},

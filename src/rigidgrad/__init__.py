@@ -73,6 +73,7 @@ _LATER = {
     "cluster": ("rigidgrad.cluster", None),
     "costs": ("rigidgrad.control.costs", None),
     "gaits": ("rigidgrad.gaits", None),
+    "ik": ("rigidgrad.ik", None),
     "interop": ("rigidgrad.interop", None),
     "jax": ("rigidgrad.jax", None),
     "math": ("rigidgrad.math", None),

@@ -26,6 +26,8 @@ from rigidgrad.algorithms.results import (
     RneaSecondDerivatives,
 )
 from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.ik.inverse import InverseKinematics, Solver, inverse_kinematics
+from rigidgrad.ik.step import Aim
 from rigidgrad.model import mjcf
 from rigidgrad.model import model as models
 from rigidgrad.model.actuation import own_actuators
@@ -337,6 +339,51 @@ class Robot:
     def jacobian_derivative(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """dJ/dt (…, 6, nv) along the velocity v."""
         return self._call("jacobian_derivative", (q, v), frame=frame, expressed_in=expressed_in, out=out, check=check)
+
+    def inverse_kinematics(
+        self,
+        targets,
+        start=None,
+        *,
+        weights=None,
+        free=None,
+        posture=None,
+        tolerance=1e-6,
+        seeds=64,
+        best=1,
+        iterations=40,
+        seed=0,
+    ) -> InverseKinematics:
+        """Configurations within the limits that bring frames to poses or points: `.q`, `.success`, `.error`, `.iterations`, `.position_error`, `.rotation_error`.
+
+        `targets` is a pose (…, 4, 4) or point (…, 3) of the tool, {"frame": pose or point}, or tasks of `rg.ik`; all batch axes broadcast. Of each target
+        the first of `seeds` starts that arrives is the solution: `start` (…, nq) if given, then configurations spread over the limits; or `seeds` are starts (…, starts, nq). One that cannot be
+        reached has `success` False, and q is the nearest that was found: the least weighted sum of squared errors.
+
+        `tolerance`: a number, or (metres, radians). `weights` of squared errors: a number, (position, rotation), or {"frame": …}. `free`: axes of the targets that do not count, such as "rz" or "rotation", or
+        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. `iterations` is the most from one start;
+        `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
+        """
+        return inverse_kinematics(
+            self.model,
+            self._solver,
+            targets,
+            start,
+            weights=weights,
+            free=free,
+            posture=posture,
+            tolerance=tolerance,
+            seeds=seeds,
+            best=best,
+            iterations=iterations,
+            seed=seed,
+        )
+
+    def _solver(self, aim: Aim) -> Solver:
+        key = ("inverse_kinematics", aim.terms, aim.posture)
+        if key not in self._functions:
+            self._functions[key] = Solver(self.model, aim, self.engine)
+        return self._functions[key]
 
     def frame_velocity(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """The frame's velocity (…, 6), linear first."""
