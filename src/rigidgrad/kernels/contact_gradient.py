@@ -7,6 +7,7 @@ P is dense, r and b are not: neighbouring rows with the same columns are taken t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,8 +25,8 @@ _OUTPUTS = {"a_dq": "a_q", "a_dv": "a_v", "a_dtau": "M_inverse", "force_dq": "f_
 class ContactGradient:
     """The kernel of a function that gives parts, and what it takes."""
 
-    def __init__(self, inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], GradientParts]):
-        self.head = record_parts(inputs, parts)
+    def __init__(self, inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], GradientParts], most: float = math.inf):
+        self.head = record_parts(inputs, parts, most)
         self.filled = {name: np.reshape(marks, self.head.outputs[name]) for name, marks in self.head.pattern().items()}
 
     @property
