@@ -302,8 +302,6 @@ def test_shared_memory_is_what_the_code_asks_for():
 def test_what_a_device_does_not_solve_is_said():
     with pytest.raises(errors.InputError, match="'cuda' or 'opencl'"):
         rg.PDDP(device="tpu")
-    with pytest.raises(errors.InputError, match="second_order"):
-        rg.PDDP(device="cuda", second_order=True)
     with pytest.raises(errors.InputError, match="at most 32 step sizes"):
         rg.PDDP(device="cuda", alphas=33)
     with pytest.raises(errors.InputError, match="symmetric_stair"):

@@ -37,9 +37,8 @@ def check_options(solver: PDDP | Direct) -> None:
     if len(solver.step_sizes) > STEP_SIZES:
         raise InputError(f"on a device there are at most {STEP_SIZES} step sizes, not {len(solver.step_sizes)}")
     if isinstance(solver, PDDP):
-        if solver.second_order:
-            raise InputError("second_order is for the CPU: leave it out, or device")
-    elif (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair") or solver.polynomial or solver.reductions:
+        return
+    if (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair") or solver.polynomial or solver.reductions:
         raise InputError(
             "the direct method on a device is linear_solver='pcg' with preconditioner='symmetric_stair', without polynomial= and reductions="
         )
