@@ -13,7 +13,7 @@ from test_control import p1
 from test_gpu_cuda import NVCC, needs_nvcc, resources
 
 import rigidgrad as rg
-from rigidgrad import errors
+from rigidgrad import errors, math
 from rigidgrad.control import device_run
 from rigidgrad.control.system import CustomSystem
 from rigidgrad.targets.gpu import block_code
@@ -188,6 +188,17 @@ def test_limits_of_iterations(shim, which):
         check_feasible(problem, solution, 1e-12)
     costs = [rg.solve(problem, make(device="cuda", iterations=most)).cost for most in (0, 1, 2, 3)]
     assert costs == sorted(costs, reverse=True)
+
+
+@needs_opencl
+def test_falls_that_stay_small_where_more_is_promised_are_called_slow():
+    """Fuel: to Gauss and Newton, its cost is flat. On a device as on the CPU."""
+    fuel = rg.costs.Custom(lambda x, u: (math.sqrt(math.sqrt(u[0] * u[0] + 0.01)),), weight=0.1)
+    system = CustomSystem(lambda x, u: (x[1], u[0]), nx=2, nu=1)
+    problem = rg.Problem(system, start=[1.0, 0.0], steps=20, dt=0.1, costs=[rg.costs.State([0.0, 0.0], weight=0.01, final=10.0), fuel])
+    cpu, ours = (rg.solve(problem, rg.PDDP(tolerance=1e-2, device=device)) for device in (None, "opencl"))
+    assert ours.status == cpu.status == "slow" and ours.iterations == cpu.iterations < 100
+    assert ours.cost == pytest.approx(cpu.cost, rel=1e-9)
 
 
 @needs_shim

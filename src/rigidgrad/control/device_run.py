@@ -288,14 +288,26 @@ class DeviceRun:
     def descend(self, numbers: list[int], x: np.ndarray, u: np.ndarray) -> None:
         """Problems of these numbers begin a descent from where they are."""
         tolerance = np.array([max(self.outer[k].tolerance, _KNOWN[self.options.dtype]) for k in numbers])
-        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32 knows no better
-        loose = (tolerance > self.options.tolerance) | (not self.problems[0].constraints)
+        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32 and a stale cost-to-go know no better
+        knows_better = self.options.dtype == "float64" and self.blocks == 1
+        loose = (tolerance > self.options.tolerance) | (not self.problems[0].constraints and not knows_better)
         self.write_account(numbers, tolerance=tolerance, loose=loose)
         if numbers and self.problems[0].constraints:
             self.p.write(np.array([p.with_last_control() for p in self.problems]))
             J = [float(self.problems[k].evaluate(x[k], u[k])[1].sum()) for k in numbers]
             self.write_account(
-                numbers, status=RUNNING, cost=J, fresh=1, newton=1, rho=0, again=0, last_try=0, least=0, refused=0, **self.forgotten
+                numbers,
+                status=RUNNING,
+                cost=J,
+                fresh=1,
+                newton=1,
+                rho=0,
+                again=0,
+                last_try=0,
+                least=0,
+                refused=0,
+                small_falls=0,
+                **self.forgotten,
             )
 
     def settle(self, ended: np.ndarray) -> None:

@@ -21,17 +21,17 @@ from rigidgrad.targets.gpu.thread import ThreadFunction
 
 GROUP, ROLL_GROUP, SMALL_GROUP = 128, 32, 32  # threads of a block: of matrices, of simulations, of a knot's step
 STEP_SIZES = 32  # at most
-STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble")
+STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble", "slow")
 CHOICES = ("largest", "best", "balanced")
 # what a problem keeps on the device from kernel to kernel
 CONTROL = (
     *("status", "cost", "rho", "sigma", "iterations_done", "fresh", "again", "last_try", "alpha", "largest_defect", "negligible"),
-    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose", "newton"),
+    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose", "newton", "small_falls"),
 )
 # what is the same for all problems
 OPTIONS = (
     *("accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
-    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained"),
+    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained", "patience"),
 )
 # kernels of solver_ddp.h, solver_direct.h and solver_condense.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")

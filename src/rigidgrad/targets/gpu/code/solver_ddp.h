@@ -319,7 +319,7 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
                places ? policy_acceptable_with_defects(fall, alpha, slope, sigma * open, ld(sums, 3 * a + 2), options[ARMIJO], options[DEFECT])
                       : policy_acceptable(fall, policy_expected_fall(alpha, slope, curve), options[ACCEPT_LOW], options[ACCEPT_HIGH]));
           }
-          const real expected = sigma * open - slope - (real)0.5 * curve;
+          const real expected = places ? sigma * open - slope - (real)0.5 * curve : policy_expected_fall(alphas[whole], slope, curve);
           const int how = (int)options[CHOOSE];
           /* small step sizes count only where the first few are refused */
           for (int few = (int)options[FIRST_SIZES];; few = count) {
@@ -350,6 +350,8 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
             rho = policy_lowered(rho, low);
             if (telling && sigma * ld(sums, 3 * chosen + 1) <= (real)10 * small)
               now = CONVERGED;
+            else if ((c[SMALL_FALLS] = magnitude(fall) <= small ? c[SMALL_FALLS] + 1 : 0) >= options[PATIENCE] && blocks == 1)
+              now = SLOW; /* a stale cost-to-go makes steps uneven */
             else if (c[ITERATIONS_DONE] >= options[MOST])
               now = ITERATIONS;
           }
