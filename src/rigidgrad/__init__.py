@@ -23,6 +23,8 @@ _LATER = {
     "plants": ("rigidgrad.plants", None),
     "torch": ("rigidgrad.torch", None),
     "trees": ("rigidgrad.trees", None),
+    **{name: ("rigidgrad.geometry.shapes", name) for name in ("Box", "Capsule", "Mesh", "Plane", "Points", "Sphere")},
+    "Scene": ("rigidgrad.geometry.scene", "Scene"),
     "CustomSystem": ("rigidgrad.control.system", "CustomSystem"),
     "Direct": ("rigidgrad.control.direct", "Direct"),
     "Equality": ("rigidgrad.control.limits", "Equality"),
