@@ -314,6 +314,13 @@ def test_shapes_of_mjcf_are_read():
     assert robot.distances(np.zeros(2), [rg.Plane(offset=-0.1)], gradient=False).of("a", "plane 0") == pytest.approx(0.05)
 
 
+def test_collision_shapes_are_drawn_where_nothing_else_is():
+    from rigidgrad.viewer.shapes import draw
+
+    robot = rg.load('<robot name="r"><link name="a"><collision><geometry><box size="1 2 3"/></geometry></collision></link></robot>')
+    assert [(s.kind, s.size) for s in draw(robot.model).shapes] == [("box", (1.0, 2.0, 3.0))]
+
+
 def test_wrong_questions_are_answered_with_advice():
     robot = arm()
     q = np.zeros(robot.nq)
