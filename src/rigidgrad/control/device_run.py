@@ -22,7 +22,6 @@ from rigidgrad.control.programs import Programs, Shapes
 from rigidgrad.control.riccati import trouble
 from rigidgrad.control.solution import Solution
 from rigidgrad.control.system import RobotSystem, System
-from rigidgrad.errors import InputError
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
@@ -33,7 +32,9 @@ from rigidgrad.scalars import add, mul
 _REGISTERS = 200
 _KNOWN = {"float64": 0.0, "float32": 1e-5}  # how well the cost of a trajectory is known, relatively
 _DOUBTFUL = 4.0  # a fall of so many times that may be lost in the difference of two costs
-BEGIN, RUNNING, CONVERGED, DIVERGED, TROUBLE = (STATUS.index(word) for word in ("begin", "running", "converged", "diverged", "trouble"))
+BEGIN, RUNNING, CONVERGED, ITERATIONS, DIVERGED, TROUBLE = (
+    STATUS.index(word) for word in ("begin", "running", "converged", "iterations", "diverged", "trouble")
+)
 
 
 _kernels: weakref.WeakKeyDictionary[Programs, dict[bool, SolverKernels]] = weakref.WeakKeyDictionary()
@@ -107,7 +108,6 @@ class DeviceRun:
 
     def __init__(self, problems: Sequence[Problem], options: Any, shooting: int, blocks: int, step_sizes: np.ndarray, simulated: int):
         first = problems[0]
-        self._check(first)
         self.problems, self.options = [p.private_copy() for p in problems], options
         self.outer = [Outer(p, options) for p in self.problems]
         self.ended = ["iterations"] * len(problems)  # how each did, once it has
@@ -131,15 +131,6 @@ class DeviceRun:
         self.steps_taken: list[list[float]] = [[] for _ in problems]
         self.defects: list[list[float]] = [[] for _ in problems]
         self.account = np.zeros((P, len(CONTROL)))
-
-    def _check(self, problem: Problem) -> None:
-        if self.direct and problem.programs.bounded:
-            raise InputError("the direct method on a device is without limits of torques: take rg.PDDP, or the CPU (device=None)")
-        if self.direct and solver_kernels(problem.programs, True).couples:
-            raise InputError(
-                "the direct method on a device is for costs that do not couple states and controls, as Effort(reference='gravity') does: "
-                "take rg.PDDP, or the CPU (device=None)"
-            )
 
     def _open(self, programs: Programs) -> tuple[Session, bool]:
         """A session with the kernels, which stays with the programs; and whether the set-up of the direct method is fused, which depends on the device's memory."""

@@ -64,8 +64,9 @@ class Chosen(NamedTuple, Generic[Source]):
     compared: tuple[Candidate, ...]
 
 
-# multiply-adds of the products at the end of a gradient of forward dynamics, or of that with contacts, from which on they are tiled
+# multiply-adds of the products at the end of a gradient from which on they are tiled: of forward dynamics, whose products are of small blocks, and of that with contacts
 _TILED_FROM = 30_000
+_CONTACTS_TILED_FROM = 10_000
 # pairs of freedoms, one carrying the other, from which on code is no longer straight-line
 _LOOPS_FROM = 1500
 # triples of freedoms on one path to the root from which on a tensor is a loop over its first axis
@@ -156,7 +157,7 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
         return _in_rounds(model, name, parameters, **options)
     if name == "contact_dynamics_derivatives" and not parameters and options["contacts"].rows:
         gauge, compared, gradient = _contact_gradient(canonical(model), name, options)
-        if gradient.multiplications >= _TILED_FROM:
+        if gradient.multiplications >= _CONTACTS_TILED_FROM:
             return Chosen(contact.gradient_parts, gauge, gradient.kernel(), compared)
     return chosen_program(model, name, parameters=parameters, **options)
 

@@ -33,9 +33,10 @@ OPTIONS = (
     *("accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
     *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained"),
 )
-# kernels of solver_ddp.h and of solver_direct.h
+# kernels of solver_ddp.h, solver_direct.h and solver_condense.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
 _DIRECT = ("solver_ahead", "solver_recover", "solver_propagate", "solver_search", "solver_judge")
+_CONDENSED = ("solver_condense", "solver_complete")
 _SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller share of its diagonal entry is rounding
 
 
@@ -74,12 +75,17 @@ class SolverKernels:
     def parameters(self) -> int:
         return math.prod(self.knot.inputs["p"])
 
-    @property
+    @cached_property
     def couples(self) -> bool:
         """Whether costs couple states and controls."""
         n, rows = self.ndx, self.ndx + self.nu
         marks = self.expand.pattern()["H"]
         return any(marks[i * rows + j] for i in range(n) for j in range(n, rows))
+
+    @property
+    def condensed(self) -> bool:
+        """Whether the direct method's LQ problems are made ones without bounds and without products of states and controls first."""
+        return self.direct and (self.bounded or self.couples)
 
     @cached_property
     def _thread(self) -> ThreadFunction:
@@ -95,7 +101,11 @@ class SolverKernels:
 
     def fuses(self, dtype: str, limit: int) -> bool:
         """Whether the set-up of the direct method is one kernel: if so many bytes of shared memory suffice."""
-        return self._fused is not None and self.shared_numbers("solver_setup", 0) * (8 if dtype == "float64" else 4) <= limit
+        return (
+            self._fused is not None
+            and not self.condensed
+            and self.shared_numbers("solver_setup", 0) * (8 if dtype == "float64" else 4) <= limit
+        )
 
     def threads(self, entry: str) -> int:
         """Of a block of that kernel."""
@@ -106,6 +116,7 @@ class SolverKernels:
             "solver_search": ROLL_GROUP,
             "solver_recover": SMALL_GROUP,
             "solver_propagate": SMALL_GROUP,
+            "solver_complete": SMALL_GROUP,
         }.get(entry, GROUP)
 
     def shared_numbers(self, entry: str, knots: int) -> int:
@@ -124,6 +135,7 @@ class SolverKernels:
             "solver_select": select,
             "solver_schur": schur,
             "solver_stair": n * n,
+            "solver_condense": 2 * m * m + 2 * n * m + 3 * m,
             "solver_recover": z,
             "solver_propagate": 2 * n,
             "solver_judge": select,
@@ -133,7 +145,7 @@ class SolverKernels:
 
     def entries(self) -> tuple[str, ...]:
         """Names of the kernels of `source`."""
-        return (self.expansion.entry, *_DDP, *(_DIRECT if self.direct else ()))
+        return (self.expansion.entry, *_DDP, *(_DIRECT if self.direct else ()), *(_CONDENSED if self.condensed else ()))
 
     def setup_entries(self, fused: bool) -> tuple[str, ...]:
         """Names of the kernels of `setup_source`."""
@@ -146,7 +158,9 @@ class SolverKernels:
             self.expansion.text(),
             _state_function("knot", self.knot, in_global=("p",)),
             *self._manifold(),
-            *(_code(name) for name in ("solver_controls", "solver_ddp", *(["solver_direct"] if self.direct else []))),
+            *(_code(name) for name in ("solver_controls", "solver_ddp")),
+            *([_code("solver_direct")] if self.direct else []),
+            *([_code("solver_inverse"), _code("solver_condense")] if self.condensed else []),
         ]
         return "\n".join([*parts, ""])
 
@@ -160,7 +174,7 @@ class SolverKernels:
             parts.append(self._fused.text(schur))
         else:
             parts += self._manifold()
-        return "\n".join([*parts, _code("solver_schur"), _code("solver_fused" if fused else "solver_split"), ""])
+        return "\n".join([*parts, _code("solver_inverse"), _code("solver_schur"), _code("solver_fused" if fused else "solver_split"), ""])
 
     def gradients_source(self, language: str, dtype: str, knots: int) -> str:
         """The conjugate gradients, for trajectories of this length."""
@@ -172,8 +186,10 @@ class SolverKernels:
     def _beginning(self, language: str, dtype: str, knots: int) -> list[str]:
         sizes = {"NX": self.nx, "ND": self.ndx, "NU": self.nu, "NZ": self.ndx + self.nu, "NP": self.parameters, "KNOTS": knots}
         groups = {"GROUP": GROUP, "ROLL_GROUP": ROLL_GROUP, "SMALL_GROUP": SMALL_GROUP, "STEP_SIZES": STEP_SIZES}
-        numbers = {f"{k.upper()}_NUMBERS": self.shared_numbers(f"solver_{k}", knots) for k in ("backward", "select", "schur", "pcg")}
-        defined = sizes | groups | numbers | {"CONTROLS": len(CONTROL), "BOUNDED": int(self.bounded)}
+        numbers = {
+            f"{k.upper()}_NUMBERS": self.shared_numbers(f"solver_{k}", knots) for k in ("backward", "select", "schur", "condense", "pcg")
+        }
+        defined = sizes | groups | numbers | {"CONTROLS": len(CONTROL), "BOUNDED": int(self.bounded), "COUPLES": int(self.couples)}
         for words in (STATUS, CONTROL, OPTIONS, CHOICES):
             defined |= {word.upper(): i for i, word in enumerate(words)}
         lines = [f"#define {k} {v}" for k, v in defined.items()] + [f"#define SINGULAR ((real){_SINGULAR[dtype]!r})"]
