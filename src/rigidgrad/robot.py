@@ -29,8 +29,7 @@ from rigidgrad.collisions.checker import CollisionModel, Distances, collision_mo
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.ik.inverse import InverseKinematics, Solver, inverse_kinematics
 from rigidgrad.ik.step import Aim
-from rigidgrad.model import mjcf
-from rigidgrad.model import model as models
+from rigidgrad.model import mjcf, model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
 from rigidgrad.model.contacts import (

@@ -61,7 +61,7 @@ class Solver:
     def _function(self, name: str, identity: str, build: Callable[[], Kernel]) -> Callable[..., Any]:
         if self._engine == "numpy":
             return _Interpreted(build())
-        return Compiled(Recording(name, self.model.name, identity, build), dtype="float64")  # type: ignore[arg-type]
+        return Compiled(Recording(name, self.model.name, identity, build), dtype="float64")
 
     def order(self, targets: np.ndarray, seed: int) -> np.ndarray:
         """Which configurations of the library the first starts of each target are, (N, BLOCKS); and checks that matrices are rotations."""

@@ -10,8 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.fast import contact_dynamics as contact
-from rigidgrad.algorithms.fast import contact_inverse_dynamics as contact_inverse
+from rigidgrad.algorithms.fast import contact_dynamics as contact, contact_inverse_dynamics as contact_inverse
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
@@ -30,8 +29,7 @@ from rigidgrad.algorithms.textbook.aba import aba
 from rigidgrad.algorithms.textbook.minv import minv
 from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.kernels import language as kernels
-from rigidgrad.kernels import large_robots
+from rigidgrad.kernels import language as kernels, large_robots
 from rigidgrad.kernels.contact_gradient import ContactGradient
 from rigidgrad.kernels.contact_inverse_dynamics import contact_inverse_dynamics_kernel
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
