@@ -1,8 +1,8 @@
 """The gradient of dynamics with contacts as a kernel: a Program up to its parts, then products of matrices.
 
-    P = M⁻¹ - Vᵀ (D⁻¹ V),        ∂a = a - P r + Fᵀ b,        ∂f = f - F r - X b.
+    H = G Wᵀ,        F = B Wᵀ,        P = M⁻¹ + Hᵀ F,        ∂a = a - P r + Fᵀ b,        ∂f = f - F r - X b.
 
-P is dense, r and b are not: columns that have numbers in the same rows of r and b are taken together, and all products of their results follow each other.
+W and M⁻¹ have the sparsity of the tree. P is dense, r and b are not: columns that have numbers in the same rows of r and b are taken together, and all products of their results follow each other.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.algorithms.fast.contact_dynamics import GradientParts
-from rigidgrad.kernels.blocks import Matrix, record_parts, runs
+from rigidgrad.algorithms.sparsity import Supports
+from rigidgrad.kernels.blocks import Matrix, inverse, record_parts, runs, segments
 from rigidgrad.kernels.language import Kernel, View
 from rigidgrad.program.program import Shape
 
-_OUTPUTS = {"a_dq": "a_q", "a_dv": "a_v", "a_dtau": "M_inverse", "force_dq": "f_q", "force_dv": "f_v", "force_dtau": "F"}
+_OUTPUTS = {"a_dq": "a_q", "a_dv": "a_v", "a_dtau": "P", "force_dq": "f_q", "force_dv": "f_v", "force_dtau": "F"}
 
 
 class ContactGradient:
@@ -30,12 +31,12 @@ class ContactGradient:
     @property
     def multiplications(self) -> int:
         """Multiply-adds of the products with r and b."""
-        rows = sum(self.head.outputs[name][0] for name in ("r_q", "F"))
+        rows = sum(self.head.outputs[name][0] for name in ("r_q", "B"))
         return rows * sum(int(self.filled[name].sum()) for name in ("r_q", "r_v", "b_q", "b_v"))
 
     def kernel(self) -> Kernel:
         """P, then all columns."""
-        (n, _), (m, _) = self.head.outputs["M_inverse"], self.head.outputs["F"]
+        (n, _), (m, _) = self.head.outputs["W"], self.head.outputs["B"]
         k = Kernel()
         arguments = {name: k.input(name, *shape).matrix(1, int(np.prod(shape, dtype=int))) for name, shape in self.head.inputs.items()}
         out = {part: k.output(name, n if name.startswith("a") else m, n) for name, part in _OUTPUTS.items()}
@@ -44,8 +45,13 @@ class ContactGradient:
             array = out[name] if name in out else k.scratch(name, rows, columns)
             views[name] = array.matrix(rows, columns)
         k.call(self.head, arguments, views)
-        P, F, X = views["M_inverse"], views["F"], views["X"]
-        k.product(P, views["V"].T, views["scaled_V"], -1.0, accumulate=True, symmetric=True)
+        P, F, X, W = out["P"].matrix(n, n), out["F"].matrix(m, n), views["X"], views["W"]
+        H = k.scratch("H", m, n).matrix(m, n)
+        above = tuple(tuple(np.flatnonzero(line[:i])[::-1].tolist()) for i, line in enumerate(self.filled["W"]))
+        for whole, name in ((H, "G"), (F, "B")):
+            self._carry(k, above, whole, views[name], W)
+        k.product(P, H.T, F, symmetric=True)
+        inverse(k, above, W, views["scaled_W"], Matrix(P, np.ones((n, n), dtype=bool)))
         for of in "qv":
             a, f = (Matrix.within(out[f"{x}_{of}"].matrix(rows, n)) for x, rows in (("a", n), ("f", m)))
             for matrix, name in ((a, f"a_{of}"), (f, f"f_{of}")):
@@ -56,6 +62,16 @@ class ContactGradient:
                 for target, by_r, by_b, sign in ((a, P.T, F.T, 1.0), (f, F, X, -1.0)):
                     self._add(k, target, alike, ((by_r, r, -1.0), (by_b, b, sign)))
         return k
+
+    def _carry(self, k: Kernel, above: Supports, target: View, left: View, W: View) -> None:
+        """target = left · Wᵀ, a segment of rows of W at a time."""
+        used = np.any(self.filled[left.array.name], axis=0).tolist()
+        every = range(target.shape[0])
+        for s in segments(above):
+            there = False
+            for rows in runs(i for i in {*s, *above[s.start]} if used[i]):
+                k.product(target.part(every, s), left.part(every, rows), W.part(s, rows).T, accumulate=there)
+                there = True
 
     def _alike(self, of: str) -> Iterator[range]:
         """Neighbouring columns with the same rows of r and b, which are not all zeros."""
