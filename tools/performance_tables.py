@@ -229,7 +229,12 @@ def contacts(result: Result) -> str:
         times = {name: number(timing["best"]) for name, timing in cell["times"].items()}
         begin = [cell["robot"], names[cell["function"]]]
         rows.append(
-            [*begin, f"{cell['count']:,}", *(times[x] for x in ("pinocchio clang", "rigidgrad", "rigidgrad float32")), ratio(cell["faster"])]
+            [
+                *begin,
+                f"{cell['count']:,}",
+                *(times[x] for x in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
+                ratio(cell["faster"]),
+            ]
         )
         if "faster from C" in cell:
             rows.append([*begin, "1 from C", times["pinocchio clang"], times["rigidgrad from C"], "", ratio(cell["faster from C"])])

@@ -7,13 +7,13 @@ W and M⁻¹ have the sparsity of the tree. P is dense, r and b are not: columns
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from rigidgrad.algorithms.fast.contact_dynamics import GradientParts
-from rigidgrad.algorithms.sparsity import Supports
 from rigidgrad.kernels.blocks import Matrix, inverse, record_parts, runs, segments
 from rigidgrad.kernels.language import Kernel, View
 from rigidgrad.program.program import Shape
@@ -21,11 +21,27 @@ from rigidgrad.program.program import Shape
 _OUTPUTS = {"a_dq": "a_q", "a_dv": "a_v", "a_dtau": "P", "force_dq": "f_q", "force_dv": "f_v", "force_dtau": "F"}
 
 
+def by_torque(k: Kernel, filled: Mapping[str, np.ndarray], views: Mapping[str, View], P: View, F: View) -> None:
+    """P = ∂a/∂τ and F = ∂f/∂τ, from `GradientParts` in `views`, of which `filled` says what is not zero."""
+    m, n = F.shape
+    H, W = k.scratch("J / M", m, n).matrix(m, n), views["W"]
+    above = tuple(tuple(np.flatnonzero(line[:i])[::-1].tolist()) for i, line in enumerate(filled["W"]))
+    for target, name in ((H, "G"), (F, "B")):
+        used = np.any(filled[name], axis=0).tolist()
+        for s in segments(above):
+            there = False
+            for rows in runs(i for i in {*s, *above[s.start]} if used[i]):
+                k.product(target.part(range(m), s), views[name].part(range(m), rows), W.part(s, rows).T, accumulate=there)
+                there = True
+    k.product(P, H.T, F, symmetric=True)
+    inverse(k, above, W, views["scaled_W"], Matrix(P, np.ones((n, n), dtype=bool)))
+
+
 class ContactGradient:
     """The kernel of a function that gives parts, and what it takes."""
 
-    def __init__(self, inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], GradientParts]):
-        self.head = record_parts(inputs, parts)
+    def __init__(self, inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], GradientParts], most: float = math.inf):
+        self.head = record_parts(inputs, parts, most)
         self.filled = {name: np.reshape(marks, self.head.outputs[name]) for name, marks in self.head.pattern().items()}
 
     @property
@@ -45,13 +61,8 @@ class ContactGradient:
             array = out[name] if name in out else k.scratch(name, rows, columns)
             views[name] = array.matrix(rows, columns)
         k.call(self.head, arguments, views)
-        P, F, X, W = out["P"].matrix(n, n), out["F"].matrix(m, n), views["X"], views["W"]
-        H = k.scratch("H", m, n).matrix(m, n)
-        above = tuple(tuple(np.flatnonzero(line[:i])[::-1].tolist()) for i, line in enumerate(self.filled["W"]))
-        for whole, name in ((H, "G"), (F, "B")):
-            self._carry(k, above, whole, views[name], W)
-        k.product(P, H.T, F, symmetric=True)
-        inverse(k, above, W, views["scaled_W"], Matrix(P, np.ones((n, n), dtype=bool)))
+        P, F, X = out["P"].matrix(n, n), out["F"].matrix(m, n), views["X"]
+        by_torque(k, self.filled, views, P, F)
         for of in "qv":
             a, f = (Matrix.within(out[f"{x}_{of}"].matrix(rows, n)) for x, rows in (("a", n), ("f", m)))
             for matrix, name in ((a, f"a_{of}"), (f, f"f_{of}")):
@@ -62,16 +73,6 @@ class ContactGradient:
                 for target, by_r, by_b, sign in ((a, P.T, F.T, 1.0), (f, F, X, -1.0)):
                     self._add(k, target, alike, ((by_r, r, -1.0), (by_b, b, sign)))
         return k
-
-    def _carry(self, k: Kernel, above: Supports, target: View, left: View, W: View) -> None:
-        """target = left · Wᵀ, a segment of rows of W at a time."""
-        used = np.any(self.filled[left.array.name], axis=0).tolist()
-        every = range(target.shape[0])
-        for s in segments(above):
-            there = False
-            for rows in runs(i for i in {*s, *above[s.start]} if used[i]):
-                k.product(target.part(every, s), left.part(every, rows), W.part(s, rows).T, accumulate=there)
-                there = True
 
     def _alike(self, of: str) -> Iterator[range]:
         """Neighbouring columns with the same rows of r and b, which are not all zeros."""

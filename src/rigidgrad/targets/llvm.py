@@ -163,8 +163,9 @@ def render(
     lanes = Lanes(dtype, width)
     inputs = [math.prod(s) for s in program.inputs.values()]
     if streaming is not None:
-        results: Buffers | llvm_direct.Windows = Buffers(lanes, outputs, "sp", llvm_stream.steps(lanes, outputs, streaming))
-        rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes()
+        about = (lanes, outputs, streaming, program.instructions)
+        results: Buffers | llvm_direct.Windows = Buffers(lanes, outputs, "sp", llvm_stream.steps(*about))
+        rows = "\n".join([llvm_stream.functions(*about), llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes()])
     elif width > 1 and sum(len(layout.columns) for layout in outputs) < _FEW:
         results = llvm_direct.Windows(lanes, outputs)
         rows = llvm_direct.rows(dtype, width, inputs, outputs)

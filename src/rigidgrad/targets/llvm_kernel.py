@@ -52,8 +52,10 @@ def render(
     lanes = Lanes(dtype, width)
     inputs, scratch = [a.size for a in kernel.of("input")], sum(a.size for a in kernel.of("scratch"))
     if streaming is not None:
-        code = _Code(lanes, kernel, "sp", lambda inner: llvm_stream.steps(inner, outputs, streaming))
-        rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs, scratch).lanes()
+        work = sum(program.instructions for program in programs(kernel))
+        code = _Code(lanes, kernel, "sp", lambda inner: llvm_stream.steps(inner, outputs, streaming, work))
+        walk_rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs, scratch).lanes()
+        rows = "\n".join([llvm_stream.functions(lanes, outputs, streaming, work), walk_rows])
     else:
         code = _Code(lanes, kernel, "p", lambda inner: written_ahead(inner, outputs))
         walk = llvm_rows.Walk(dtype, width, inputs, outputs, scratch)
