@@ -224,16 +224,20 @@ def linear_solvers(result: Result) -> str:
 
 def contacts(result: Result) -> str:
     names = {"contact_dynamics": "dynamics", "contact_dynamics_derivatives": "with derivatives"}
-    rows = [
-        [
-            cell["robot"],
-            names[cell["function"]],
-            f"{cell['count']:,}",
-            *(number(cell["times"][name]["best"]) for name in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
-            ratio(cell["faster"]),
-        ]
-        for cell in result["cells"]
-    ]
+    rows = []
+    for cell in result["cells"]:
+        times = {name: number(timing["best"]) for name, timing in cell["times"].items()}
+        begin = [cell["robot"], names[cell["function"]]]
+        rows.append(
+            [
+                *begin,
+                f"{cell['count']:,}",
+                *(times[x] for x in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
+                ratio(cell["faster"]),
+            ]
+        )
+        if "faster from C" in cell:
+            rows.append([*begin, "1 from C", times["pinocchio clang"], times["rigidgrad from C"], "", ratio(cell["faster from C"])])
     return table(("robot", "function", "states", "Pinocchio, µs", "float64, µs", "float32, µs", "float64 against Pinocchio"), rows)
 
 
