@@ -115,7 +115,7 @@ def compared(timings: dict[str, measure.Timing]) -> dict[str, dict]:
     if mine and peers:
         found["fastest"] = measure.ratio(timings[peers[0]], mine) | {"peer": peers[0]}
     if pinocchio:
-        ways = {"pinocchio": main} | ({"fresh": "fresh", "packed": "packed"} if main == "out" else {})
+        ways = {"pinocchio": main} | ({way: way for way in ("fresh", "packed", "factored")} if main == "out" else {})
         for label, way in ways.items():
             if f"ours float64 {way}" in timings:
                 found[label] = measure.ratio(timings[pinocchio], timings[f"ours float64 {way}"]) | {"peer": pinocchio}

@@ -43,14 +43,14 @@ def ours(cell: dict, dtype: str, way: str) -> float | None:
 
 def batch_table(cells: list[dict], count: int) -> str:
     ways = {"C": "from C"} if count == 1 else {}
-    ways |= {"out": "out=", "fresh": "fresh", "packed": "packed", "method": "method"}
+    ways |= {"out": "out=", "fresh": "fresh", "packed": "packed", "factored": "factored", "method": "method"}
     header = ["robot", "function", *PEER_COLUMNS, *ways.values(), "float32", "f32 packed"]
-    header += ["vs pinocchio", "vs fastest peer", "packed", "f32/f64", "GFLOP/s", "of peak"]
+    header += ["vs pinocchio", "vs fastest peer", "packed", "factored", "f32/f64", "GFLOP/s", "of peak"]
     rows = []
     for cell in (cell for cell in cells if cell["count"] == count):
         compared = cell["ratios"]
         single, double = ours(cell, "float32", "out"), ours(cell, "float64", "out")
-        packed = compared.get("packed")
+        others = [compared.get(way) for way in ("packed", "factored")]
         peak = cell.get("of_peak")
         rows.append(
             [
@@ -62,7 +62,7 @@ def batch_table(cells: list[dict], count: int) -> str:
                 number(ours(cell, "float32", "packed")),
                 times(compared.get("pinocchio")),
                 times(compared.get("fastest")),
-                f"{packed['ratio']:.1f}x" if packed else "",
+                *(f"{other['ratio']:.1f}x" if other else "" for other in others),
                 f"{double / single:.2f}x" if single and double else "",
                 number(cell.get("gflops"), 1),
                 f"{100 * peak:.0f}%" if peak else "",

@@ -12,6 +12,40 @@ START = np.r_[CROUCH, np.zeros(4)]
 FREE = 4  # velocities
 
 
+TASK = """
+robot = "hopper.urdf"
+start = { z = %.12g, hip = 0.5, knee = -1.0 }
+actuation = ["hip", "knee"]
+dt = 0.01
+
+[[costs]]
+type = "effort"
+weight = 1e-3
+
+[[phases]]
+steps = 8
+dt = 0.02
+contacts = [{ frame = "foot", friction = 0.3, gains = [0.0, 50.0] }]
+limits = { torque = 40.0 }
+costs = [
+  { type = "center_of_mass", target = [0.1, 0.0, 0.34], weight = [10.0, 0.0, 10.0] },
+  { type = "friction_cone", contact = "foot", weight = 1.0, facets = "round" },
+]
+
+[[phases]]
+impact = true
+contacts = [{ frame = "foot", friction = 0.3, gains = [0.0, 50.0] }]
+restitution = 0.25
+
+[[phases]]
+steps = 6
+costs = [
+  { type = "height", frame = "foot", target = 0.05, weight = 10.0 },
+  { type = "state", goal = "start", weight = { velocity = 0.1 }, final = 1.0, activation = { huber = 0.5 } },
+]
+""" % START[1]  # noqa: UP031 (braces are TOML's)
+
+
 def hopper() -> rg.Robot:
     build = rg.Builder("hopper").link("rail").link("cart").link("body", 4.0, (0, 0, 0), (0.1, 0.1, 0.1))
     build.joint("x", "prismatic", "rail", "cart", axis=(1, 0, 0)).joint("z", "prismatic", "cart", "body", axis=(0, 0, 1))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hopper import DRIVEN, START, foot, hopper
 from test_control import p1
 from test_gpu_cuda import needs_nvcc
 from test_gpu_solvers import check_feasible, compiled, direct, needs_opencl, needs_shim, swing, without_barrier
@@ -15,6 +16,7 @@ import rigidgrad as rg
 from rigidgrad.control import device_run
 from rigidgrad.control.device import DeviceDirect
 from rigidgrad.control.direct import Run
+from rigidgrad.control.linear import box
 
 SOLVERS = {"pddp": rg.PDDP, "direct": direct}
 
@@ -120,6 +122,39 @@ def test_the_shim_moves_a_floating_hyq_without_races(shim):
     check_like_cpu(problem, solution, cpu, 1e-9)
 
 
+# --- contacts that come and go -------------------------------------------------------------------------------------------------------------
+
+
+def hop(**limits):
+    """Push off, fly, land, stand. The impact weighs states, too, which the direct method needs."""
+    goal = START.copy()
+    goal[:2] += 0.1, 0.02
+    near, foot_down = [rg.costs.State(goal, [1.0, 1.0, 0.1, 0.1] + [0.01] * 4), rg.costs.Effort(1e-3)], rg.costs.Height("foot", 0.0, 1e4)
+    stand = [rg.costs.State(goal, [1.0, 1.0, 0.1, 0.1] + [0.01] * 4, final=100.0), rg.costs.Effort(1e-3)]
+    touch = [foot()]
+    phases = [rg.Phase(8, touch, near, dt=0.02), rg.Phase(6, [], near), rg.Impact(touch, [foot_down, near[0]]), rg.Phase(8, touch, stand)]
+    return rg.Problem(hopper(), START, phases=phases, dt=0.01, actuation=DRIVEN, limits=rg.Limits(**limits) if limits else None)
+
+
+@needs_opencl
+@pytest.mark.parametrize("which", SOLVERS)
+def test_pocl_pushes_off_flies_and_lands(which):
+    """Which contacts hold, and that a knot is an impact, are numbers of a knot on a device as on the CPU."""
+    problem = hop()
+    solution, cpu = rg.solve(problem, SOLVERS[which](device="opencl")), rg.solve(problem)
+    check_like_cpu(problem, solution, cpu, 1e-8)
+
+
+@needs_shim
+@pytest.mark.parametrize("which", SOLVERS)
+def test_the_shim_pushes_off_within_its_limits_without_races(shim, which):
+    device, problem = shim(), hop(torque=8.0)
+    solution, cpu = rg.solve(problem, SOLVERS[which](device="cuda")), rg.solve(problem)
+    assert device.report.clean, device.report
+    check_like_cpu(problem, solution, cpu, 1e-7)
+    assert held(solution, 8.0) > 0
+
+
 # --- limits of controls ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -135,6 +170,83 @@ def test_pocl_keeps_torques_within_limits(blocks):
     solution, cpu = rg.solve(problem, rg.PDDP(device="opencl", blocks=blocks)), rg.solve(problem)
     check_like_cpu(problem, solution, cpu, 1e-8 if blocks == 1 else 1e-6)
     assert np.abs(solution.u).max() <= 12.0 and held(solution, 12.0) == held(cpu, 12.0) > 5
+
+
+@needs_opencl
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_pocl_keeps_torques_within_limits_by_the_direct_method(dtype):
+    problem = swing(limits=rg.Limits(torque=12.0))
+    solution, cpu = rg.solve(problem, direct(device="opencl", dtype=dtype)), rg.solve(problem)
+    check_like_cpu(problem, solution, cpu, 1e-8 if dtype == "float64" else 1e-5, dtype)
+    assert np.abs(solution.u).max() <= 12.0
+    if dtype == "float64":
+        np.testing.assert_allclose(solution.u, cpu.u, atol=1e-4 * 12.0)  # where the cost is flat to 1e-8
+        assert held(solution, 12.0) == held(cpu, 12.0) > 5
+
+
+@needs_shim
+@pytest.mark.parametrize("sets", [box._SETS, 1])
+def test_the_direct_method_keeps_torques_within_limits_without_races(shim, monkeypatch, sets):
+    """With one active set tried, an interior point method has to find it."""
+    monkeypatch.setattr(box, "_SETS", sets)
+    device, problem = shim(), swing(limits=rg.Limits(torque=12.0))
+    solution, cpu = rg.solve(problem, direct(device="cuda")), rg.solve(problem)
+    assert device.report.clean, device.report
+    check_like_cpu(problem, solution, cpu, 1e-8)
+    assert np.abs(solution.u).max() <= 12.0
+    np.testing.assert_allclose(solution.u, cpu.u, atol=1e-4 * 12.0)  # where the cost is flat to 1e-8
+
+
+# in the kernels of the LQ problems: barriers by number, the cost and the motion of held controls, what couples states and controls
+CONDENSED = {
+    "of held controls": 0,
+    "of R and S": 1,
+    "between pivots": 2,
+    "of R^-1 S": 3,
+    "the motion of held controls": "y = FMA(f[i * NZ + ND + c], ld(at, c), y);",
+    "the cost of states with held controls": "y = FMA(h[(ND + c) * NZ + j], ld(at, c), y);",
+    "what a gradient by controls is to states": "y = FMA(-ld(T, c * ND + j), ld(r, c), y);",
+    "what is coupled": "y = FMA(-ld(S, c * ND + i), ld(T, c * ND + j), y);",
+    "feedback": "y = FMA(feedback[(row * NU + i) * ND + j], z[j], y);",
+    "the gradient by the motion": "y = FMA(F[(row * ND + j) * NZ + ND + i], lambda[(row + 1) * ND + j], y);",
+}
+
+
+def lq_steps():
+    """The first step of the direct method on the CPU and on the device: coupled, bounded, with gaps; some controls are held."""
+    x = np.linspace(np.zeros(4), np.r_[1.0, -0.5, 2.0, -1.0], 7)
+    costs = [rg.costs.State(np.r_[1.0, -0.5, 0, 0], weight=0.1, final=1000.0), rg.costs.Effort(0.01, reference="gravity")]
+    robot, limits = rg.load("double_pendulum"), rg.Limits(torque=[12.0, 40.0])
+    problem = rg.Problem(robot, start=np.zeros(4), steps=6, dt=0.03, costs=costs, limits=limits, guess=(x, np.full((6, 2), 5.0)))
+    cpu = Run(problem, direct())
+    cpu.begin()
+    expected = cpu.step(cpu.linearize(), 0.0)
+    ours = DeviceDirect([problem], direct(device="cuda"))
+    ours.bring()
+    ours.begin()
+    ours.expand()
+    ours.keep_within_bounds()
+    step = ours.step.read()[0]
+    return np.concatenate([expected.dx[:-1], expected.du], axis=1), step[:-1], cpu.held, ours.at_bounds[0]
+
+
+@needs_shim
+def test_bounds_coupled_costs_and_gaps_lead_to_the_step_of_the_cpu(shim):
+    device = shim()
+    expected, step, held, at_bounds = lq_steps()
+    assert device.report.clean, device.report
+    np.testing.assert_allclose(step, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max())
+    assert 0 < np.abs(held).sum() < held.size
+    np.testing.assert_array_equal(at_bounds, held)
+
+
+@needs_shim
+@pytest.mark.parametrize("what", CONDENSED)
+def test_bugs_planted_in_the_held_controls_are_found(shim, what):
+    bug = CONDENSED[what]
+    device = shim(1, without_barrier("solver_condense", bug) if isinstance(bug, int) else lambda text: text.replace(bug, ""))
+    expected, step, _, _ = lq_steps()
+    assert not device.report.clean or not np.allclose(step, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
 UNCLAMPED = "y = within(y, lower[row * NU + j], upper[row * NU + j]);"
@@ -162,11 +274,20 @@ def test_bugs_planted_in_the_limits_are_found(shim, what):
     assert not device.report.clean or np.abs(solution.u).max() > 12.0
 
 
+@needs_opencl
+def test_pocl_moves_the_arm_within_all_its_limits_by_the_direct_method():
+    problem = moving_arm()
+    solution, cpu = rg.solve(problem, direct(device="opencl")), rg.solve(problem)
+    check_like_cpu(problem, solution, cpu, 1e-6)
+    assert held(solution, 100.0) and (np.abs(solution.multipliers).max(axis=0) > 1e-6).sum() >= 2
+
+
 @needs_nvcc
 def test_nvcc_takes_limits_on_a_manifold_without_warnings(tmp_path):
     bounded = device_run.solver_kernels(quadrotor(limits=rg.Limits(torque=3.0)).programs)
     free = device_run.solver_kernels(quadrotor().programs, direct=True)
-    for text in (bounded.source("cuda", "float32"), free.setup_source("cuda", "float32", False)):
+    limited = device_run.solver_kernels(swing(limits=rg.Limits(torque=3.0)).programs, direct=True)
+    for text in (bounded.source("cuda", "float32"), free.setup_source("cuda", "float32", False), limited.source("cuda", "float32")):
         assert all(spilled == 0 for _, spilled in compiled(tmp_path, text, "sm_80").values())
 
 
@@ -196,7 +317,7 @@ def test_the_shim_moves_the_arm_within_all_its_limits_without_races(shim):
 @needs_opencl
 @pytest.mark.parametrize(
     ("which", "what"),
-    [("pddp", "velocities"), ("pddp", "an obstacle"), ("pddp", "power"), ("direct", "velocities"), ("direct", "an obstacle")],
+    [(which, what) for which in SOLVERS for what in PROBLEMS],
 )
 def test_pocl_keeps_constraints(which, what):
     problem = PROBLEMS[what]()
@@ -220,6 +341,43 @@ def test_a_limit_that_cannot_be_kept_is_said(shim):
     problem = swing(steps=8, limits=rg.Limits(constraints=[rg.Equality(lambda x, u: x[0] - 5.0)], torque=12.0))
     ours, cpu = rg.solve(problem, rg.PDDP(device="cuda")), rg.solve(problem)
     assert ours.status == "infeasible" == cpu.status and ours.stats["violation"] > 1.0
+
+
+# --- second derivatives of the dynamics -----------------------------------------------------------------------------------------------------
+
+
+SECOND = {
+    "limits": lambda: swing(limits=rg.Limits(torque=12.0, velocity=2.0)),
+    "a guess of states": lambda: along_a_line(),
+    "contacts": hop,
+}
+
+
+@needs_opencl
+@pytest.mark.parametrize("what", SECOND)
+def test_pocl_bends_the_dynamics_as_the_cpu_does(what):
+    problem = SECOND[what]()
+    solution, cpu = (rg.solve(problem, rg.PDDP(second_order=True, device=device)) for device in ("opencl", None))
+    check_like_cpu(problem, solution, cpu, 1e-9)
+    if what == "limits":
+        assert solution.stats["steps"][:10] == cpu.stats["steps"][:10]  # later ones are decided by rounding
+        assert solution.iterations < rg.solve(problem).iterations
+
+
+@needs_shim
+@pytest.mark.parametrize("bug", [None, " + bend[t]", "SYNC_ALL"])
+def test_the_shim_bends_the_dynamics_without_races(shim, bug):
+    """Its steps are the CPU's; without the second derivatives, or without the barrier behind them, they are not."""
+
+    def change(text):
+        place = text.index("h = curved + row") if bug == "SYNC_ALL" else 0
+        return text[:place] + (text[place:].replace(bug, "", 1) if bug else text[place:])
+
+    device, problem = shim(1, change), swing(start=(0.6, -0.4), steps=12)
+    solution, cpu = (rg.solve(problem, rg.PDDP(second_order=True, device=device)) for device in ("cuda", None))
+    same = np.allclose(solution.stats["history"][:4], cpu.stats["history"][:4], rtol=1e-9)
+    assert device.report.clean, device.report  # that barrier is of global memory, which the checker does not see
+    assert same == (bug is None)
 
 
 # --- guesses of states ------------------------------------------------------------------------------------------------------------------------
@@ -259,6 +417,21 @@ def test_where_holding_the_start_runs_away_a_device_starts_from_states():
 
 
 # --- batches of 16 ------------------------------------------------------------------------------------------------------------------------------
+
+
+@needs_shim
+def test_a_batch_with_limits_is_its_problems_one_by_one_by_the_direct_method(shim):
+    """Whatever number of trials each needs to find which controls its limits hold."""
+    device, solver = shim(blocks=3), direct(device="cuda")
+    starts = np.c_[np.random.default_rng(6).uniform(-0.8, 0.8, (4, 2)), np.zeros((4, 2))]
+    problems = swing(steps=8, limits=rg.Limits(torque=14.0)).batch(start=starts)
+    together = rg.solve(problems, solver)
+    assert device.report.clean, device.report
+    for problem, solution in zip(problems, together, strict=True):
+        alone = rg.solve(problem, solver)
+        assert (solution.status, solution.iterations) == (alone.status, alone.iterations)
+        for name in ("x", "u", "gains"):
+            np.testing.assert_array_equal(getattr(solution, name), getattr(alone, name))
 
 
 def sixteen(**options):

@@ -19,6 +19,7 @@ from rigidgrad.algorithms.catalog import FUNCTIONS
 from rigidgrad.errors import InputError, UnknownNameError
 from rigidgrad.runtime import lanes, native
 from rigidgrad.runtime.shared import Shared
+from rigidgrad.targets import llvm_stream
 
 EPS = np.finfo(float).eps
 FORWARD = {"aba", "minv", "aba_derivatives", "aba_state_derivatives", "aba_derivatives_factored", "fused_gradient"}
@@ -253,6 +254,7 @@ def stream_everything(set_attribute):
     set_attribute(lanes, "STREAM_BYTES", 1)
     set_attribute(lanes, "STREAM_ROWS", 1)
     set_attribute(lanes, "_STREAM_FLOPS", math.inf)
+    set_attribute(lanes, "_STREAM_LOOPED", math.inf)
     set_attribute(lanes, "_STREAM_ROW", 0)
     set_attribute(lanes, "_kernels", Shared())
 
@@ -272,15 +274,26 @@ def streams(fast):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
-    ("name", "widths"), [("hyq", (2, 4, 8, 16)), ("quadrotor", (4, 8, 16)), ("hyq floating", (4, 8)), ("iiwa14", (8,))]
+    ("name", "widths", "looped"),
+    [
+        ("hyq", (2, 4, 8, 16), False),
+        ("quadrotor", (4, 8, 16), False),
+        ("hyq floating", (4, 8), False),
+        ("iiwa14", (8,), False),
+        ("hyq", (2, 4, 8), True),
+        ("quadrotor", (4, 8, 16), True),
+        ("hyq floating", (4, 8), True),
+    ],
 )
-def test_streamed_results_are_the_same(monkeypatch, name, widths, dtype):
+def test_streamed_results_are_the_same(monkeypatch, tmp_path, name, widths, looped, dtype):
     """Every bit is there, also at the seams of rows and blocks, wherever in a cache line they begin, and nothing around them changes."""
     robot = dict(robots()).get(name, lambda: rg.load(name))()
     args = [x.astype(dtype) for x in arguments(robot, "rnea_derivatives", (83,))]
     plain = robot.compile("rnea_derivatives", dtype=dtype, threads=1)
     expected = {count: plain(*(a[:count] for a in args)) for count in range(84)}
     stream_everything(monkeypatch.setattr)
+    monkeypatch.setattr(llvm_stream, "LOOPS_FROM", 0 if looped else math.inf)
+    monkeypatch.setenv("RIGIDGRAD_CACHE", str(tmp_path))  # the limit is part of our sources, not of a kernel's key
     skews = [(0, 0, 0), (16, 16, 16), (48, 0, 32)]
     for width in widths:
         for packed in (False, True) if width == 4 else (False,):

@@ -22,12 +22,13 @@ LAYERS = [
     {"cluster", "fpga", "gaits", "plants", "viewer"},
     {"control", "codegen", "jax", "torch"},
     {"robot", "trees"},
-    {"interop", "recorded"},
+    {"ik"},
+    {"collisions", "interop", "recorded"},
     {"runtime"},
     {"targets"},
     {"fixed", "kernels"},
     {"program"},
-    {"algorithms"},
+    {"algorithms", "geometry"},
     {"schema"},
     {"model"},
     {"rotations"},
@@ -50,18 +51,20 @@ INSIDE = {
         {"penalty", "trajectories"},
         {"solution"},
         {"guess", "phases", "programs", "surroundings"},
+        {"expansion"},
         {"costs", "curvature", "limits"},
         {"held", "integrators", "parameters", "terms"},
         {"__init__", "linear", "numeric_input", "options", "pickling", "remaining", "search", "system"},
     ],
     "targets": [
         {"llvm_riccati"},
+        {"llvm_free_base"},
         {"llvm_controls"},
         {"llvm_sweep"},
         {"llvm_kernel", "llvm_matrix"},
         {"gpu", "llvm"},
         {"c", "llvm_direct", "llvm_stream", "verilog"},
-        {"c_kernel"},
+        {"c_kernel", "llvm_stream_loops"},
         {"c_program"},
         {"cstyle_kernel"},
         {"llvm_rows", "names"},
@@ -69,7 +72,9 @@ INSIDE = {
     ],
 }
 # who may import a part; of others, anyone above
-ONLY = {"targets": {"targets", "runtime", "codegen", "fpga", "commands", "trees"}}  # packs of `trees` are vectors of the target
+ONLY = {
+    "targets": {"targets", "runtime", "codegen", "fpga", "commands", "trees", "collisions"}
+}  # packs of `trees` are vectors of the target
 # imports within functions that go up: a solver hands over to one that knows it
 UP = {("control", "pddp", "device"), ("control", "direct", "device")}
 

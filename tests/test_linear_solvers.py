@@ -181,8 +181,9 @@ def test_bounds_that_send_active_sets_in_circles_are_met_by_the_interior_point_m
     lq = LQ(A, B, Q, np.zeros((N, m, n)), np.full((N, m, m), 1e-4), np.zeros((N + 1, n)), np.zeros((N, m)), d)
     bound = np.full((N, m), 0.5)
     solver = linear_solver("riccati", N, n, m)
-    assert not box._active_set(lq, -bound, bound, np.zeros((N, m)), solver.solve)[2]
-    step, held = box.solve(lq, -bound, bound, np.zeros((N, m)), solver.solve)
+    weighted = []
+    step, held = box.solve(lq, -bound, bound, np.zeros((N, m)), lambda q: weighted.append((q.R > lq.R).all()) or solver.solve(q))
+    assert sum(weighted) > 5 and not weighted[0]  # only that method adds to all of R
     assert step.solved and held.any() and not held.all()
     gx, gu, gap = lq.residuals(step.dx, step.du, step.lam)
     scale = abs(step.lam).max()

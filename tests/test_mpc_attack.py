@@ -12,8 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 attack_mpc = pytest.importorskip("attack_mpc")
 
 
-@pytest.mark.parametrize("name", ["pendulum", "cartpole", "iiwa14", "quadrotor"])
+@pytest.mark.parametrize("name", ["pendulum", "cartpole", "iiwa14", "quadrotor", "hyq"])
 def test_every_control_is_finite_and_within_bounds(name, capsys):
+    if name == "hyq":
+        pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install 'rigidgrad[plants]'")
     assert attack_mpc.main(["--minutes", "0.15", "--scenes", name, "--seed", "3"]) == 0
     assert "every control finite and within bounds" in capsys.readouterr().out
 

@@ -69,6 +69,21 @@ def test_converged_means_the_optimum_that_ipopt_finds(number):
     assert number == 6 or ended == ["converged"] * 3
 
 
+LANDINGS = {14: 18526.53395820665, 46: 38.623974262054084, 70: 0.6301092617634334, 110: 10400860.802442878, 182: 432.1849611018764}
+
+
+@pytest.mark.parametrize("number", LANDINGS)
+def test_a_landing_that_is_too_flat_for_the_default_is_solved_by_what_the_message_names(number):
+    """Fuel is flat in the thrust: what curvature there is comes from the dynamics, whose mass falls."""
+    problem = problem_of(case(number))
+    for solver in SOLVERS:
+        found = rg.solve(problem, solver)
+        assert found.status == "converged" or "rg.PDDP(second_order=True)" in found.message
+    found = rg.solve(problem, rg.PDDP(second_order=True))
+    assert is_kkt(found, rg.PDDP())
+    assert found.cost == pytest.approx(LANDINGS[number], rel=1e-5)
+
+
 @pytest.mark.parametrize("solver", SOLVERS, ids=["pddp", "direct"])
 def test_the_gradient_of_the_lagrangian_vanishes_where_a_solve_converged(solver):
     """By central differences of the roll-out with the solution's own multipliers, relative to what its parts would be alone."""

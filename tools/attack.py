@@ -80,6 +80,7 @@ def mjcf() -> Target:
 
 
 def toml() -> Target:
+    from hopper import TASK, hopper
     from hostile.mutations import mutant_task
 
     import rigidgrad as rg
@@ -92,7 +93,9 @@ def toml() -> Target:
         if task.mpc:
             task.plant()
 
-    return Target([template(rg.load(name), name) for name in ("double_pendulum", "pendulum", "cartpole")], mutant_task, read)
+    Path("hopper.urdf").write_text(hopper().to_urdf())
+    ours = [template(rg.load(name), name) for name in ("double_pendulum", "pendulum", "cartpole")]
+    return Target([*ours, TASK, TASK], mutant_task, read)
 
 
 def logs() -> Target:

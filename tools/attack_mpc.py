@@ -1,14 +1,15 @@
 """An attack on rg.MPC: minutes of simulated time with random faults, and every control checked: finite, and within the bounds of that moment.
 
-    python tools/attack_mpc.py [--minutes 60] [--scenes pendulum cartpole iiwa14 quadrotor] [--seed 0]
+    python tools/attack_mpc.py [--minutes 60] [--scenes pendulum cartpole iiwa14 quadrotor hyq] [--seed 0]
 
-Samples are lost, delayed, repeated, huge, not numbers or of a wrong kind; the clock jumps and stands still; targets raise; torque limits, obstacles and weights change, some of them to nonsense. The exit
-code is 1 where a control was wrong or an exception left `step`.
+Samples are lost, delayed, repeated, huge, not numbers, of a wrong kind or with a quaternion that is none; the clock jumps and stands still; targets raise; torque limits, obstacles and weights change, some of them
+to nonsense. HyQ walks in MuJoCo under a `Walker`, whose commands, feet and terrain are attacked as well; it may fall. The exit code is 1 where a control was wrong or an exception left `step`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ class Scene:
     targets: Callable[[np.random.Generator], Any]
     limits: rg.Limits
     torque: float
+    quaternion: slice | None = None  # where in a state
 
     def __post_init__(self) -> None:
         self.most, self.middle = self.torque, self.limits.obstacles[0].center if self.limits.obstacles else None
@@ -49,13 +51,65 @@ class Scene:
         self.mpc.update()
         return kind
 
+    def aim(self, rng: np.random.Generator) -> str:
+        """Another target."""
+        self.mpc.target = self.targets(rng)
+        return "target"
+
+    def break_aim(self, rng: np.random.Generator, until: float) -> str:
+        """A target that fails for a while."""
+        self.mpc.target = _raising(self.targets(rng), until)
+        return "raising target"
+
     def mend(self) -> None:
         """Nonsense lasts for a step; the bounds of before hold meanwhile."""
         self.limits.torque = self.torque
 
 
+class Walking(Scene):
+    """A robot on its feet; its target is a Walker."""
+
+    @property
+    def walker(self) -> rg.gaits.Walker:
+        return self.mpc.target
+
+    def aim(self, rng: np.random.Generator) -> str:
+        kind = str(rng.choice(["command", "absurd command", "no command", "touching"]))
+        if kind == "touching":
+            self.walker.touching = [None, rng.random(4) < 0.5, True, self.plant.touching][rng.integers(4)]
+        elif kind == "no command":
+            with contextlib.suppress(rg.errors.RigidgradError):
+                self.walker.command = [(np.nan, 0.0, 0.0), (1.0, 2.0), "forward", (np.inf, 0.0, 0.0)][rng.integers(4)]
+        else:
+            size = 0.4 if kind == "command" else 10.0 ** rng.uniform(0, 300)
+            self.walker.command = size * rng.uniform(-1, 1, 3)
+        return kind
+
+    def break_aim(self, rng: np.random.Generator, until: float) -> str:
+        kind = str(rng.choice(["raising terrain", "bottomless terrain", "wrong feet"]))
+        if kind == "wrong feet":
+            self.walker.touching = [np.ones(3), "all", np.nan, [[None]]][rng.integers(4)]
+        else:
+            self.walker.terrain = _nothing if kind == "raising terrain" else lambda x, y: np.nan * np.asarray(x)
+        return kind
+
+    def mend(self) -> None:
+        """Ground that was gone is back some steps later, feet are known again, and commands are those of a robot that can."""
+        super().mend()
+        self.broken = getattr(self, "broken", 0) + 1
+        if self.broken >= 25:
+            self.broken = 0
+            self.walker.terrain = self.walker.touching = None
+            if np.abs(self.walker.command).max() > 1.0:
+                self.walker.command = (0.2, 0.0, 0.0)
+
+
+def _nothing(x: Any, y: Any) -> Any:
+    raise RuntimeError("the map of the terrain is gone")
+
+
 def scene(name: str) -> Scene:
-    make = {"pendulum": _pendulum, "cartpole": _cartpole, "iiwa14": _arm, "quadrotor": _quadrotor}
+    make = {"pendulum": _pendulum, "cartpole": _cartpole, "iiwa14": _arm, "quadrotor": _quadrotor, "hyq": _walking}
     if name not in make:
         raise SystemExit(f"there is no scene {name!r}; these are: {', '.join(make)}")
     return make[name]()
@@ -109,12 +163,25 @@ def _quadrotor() -> Scene:
     problem = rg.Problem(rg.RobotSystem(robot, drive), start=start, steps=20, dt=0.03, costs=costs, limits=limits)
     mpc = rg.MPC(problem, period=0.04, log=1000)
     plant = rg.plants.Simulator(robot, start, dt=0.01, actuation=drive)
-    return Scene(mpc, plant, start, lambda rng: np.r_[rng.uniform(-1, 1, 3) + [0, 0, 2], 0, 0, 0, 1.0, np.zeros(6)], limits, 6.0)
+    return Scene(
+        mpc, plant, start, lambda rng: np.r_[rng.uniform(-1, 1, 3) + [0, 0, 2], 0, 0, 0, 1.0, np.zeros(6)], limits, 6.0, slice(3, 7)
+    )
 
 
-def _spoilt(x: np.ndarray, rng: np.random.Generator) -> Any:
+def _walking() -> Scene:
+    from rigidgrad.play.walking import walking
+
+    site = walking("hyq")
+    walker = site.walker()
+    walker.limits = limits = rg.Limits(torque=150.0)
+    mpc = rg.MPC(walker.problem(), rg.PDDP(iterations=1), period=0.02, target=walker, log=1000)
+    plant = site.plant(mpc.system, 0.8, 0.0)
+    return Walking(mpc, plant, plant.x.copy(), lambda rng: None, limits, 150.0, slice(3, 7))
+
+
+def _spoilt(x: np.ndarray, rng: np.random.Generator, quaternion: slice | None = None) -> Any:
     """A measurement as no sensor should give it."""
-    kind, bad = rng.integers(7), x.copy()
+    kind, bad = rng.integers(7 if quaternion is None else 8), x.copy()
     if kind == 0:
         bad[rng.integers(len(x))] = rng.choice([np.nan, np.inf, -np.inf])
     elif kind == 1:
@@ -127,6 +194,8 @@ def _spoilt(x: np.ndarray, rng: np.random.Generator) -> Any:
         return None
     elif kind == 5:
         return rng.choice(["state", 3.0, -1])
+    elif kind == 7:
+        bad[quaternion] *= rng.choice([0.0, -1.0, 1e-200, 1e-3, 2.0, 1e11, np.nan])
     else:
         return bad[: rng.integers(len(x))]
     return bad
@@ -157,7 +226,7 @@ def attack(s: Scene, minutes: float, rng: np.random.Generator) -> tuple[Counter[
         now: Any = measured
         chance = rng.random()
         if chance < 0.02:
-            x, done["spoilt"] = _spoilt(plant.x, rng), done["spoilt"] + 1
+            x, done["spoilt"] = _spoilt(plant.x, rng, s.quaternion), done["spoilt"] + 1
         elif chance < 0.04:
             (x, measured), done["delayed"] = seen[-rng.integers(1, len(seen) + 1)], done["delayed"] + 1
         elif chance < 0.045:
@@ -169,9 +238,9 @@ def attack(s: Scene, minutes: float, rng: np.random.Generator) -> tuple[Counter[
         elif chance < 0.055:
             done[s.change(rng)] += 1
         elif chance < 0.058:
-            mpc.target, done["target"] = s.targets(rng), done["target"] + 1
+            done[s.aim(rng)] += 1
         elif chance < 0.059:
-            mpc.target, done["raising target"] = _raising(s.targets(rng), measured + 0.5), done["raising target"] + 1
+            done[s.break_aim(rng, measured + 0.5)] += 1
         elif chance < 0.0595:
             plant.reset(s.start)  # the robot is carried somewhere else
             offset += float(rng.normal())
@@ -200,7 +269,7 @@ def attack(s: Scene, minutes: float, rng: np.random.Generator) -> tuple[Counter[
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of simulated time, for each scene")
-    parser.add_argument("--scenes", nargs="+", default=["pendulum", "cartpole", "iiwa14", "quadrotor"])
+    parser.add_argument("--scenes", nargs="+", default=["pendulum", "cartpole", "iiwa14", "quadrotor", "hyq"])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     failed = 0

@@ -26,7 +26,7 @@ def loop_in_c() -> ctypes.CDLL | None:
 
 
 class Ours:
-    """`way` is "out" (arrays are reused), "fresh" (the callable allocates), "packed" (structural non-zeros only, reused) or "method"."""
+    """`way` is "out" (arrays are reused), "fresh" (the callable allocates), "packed" (structural non-zeros only, reused), "factored" (W and Z, reused) or "method"."""
 
     def __init__(self, subject: Subject, dtype: str, way: str):
         self.name = f"ours {dtype} {way}"
@@ -34,9 +34,11 @@ class Ours:
         self._subject = subject
 
     def offers(self, function: str, count: int) -> bool:
-        return self.way != "packed" or is_gradient(function)
+        return function == "aba_derivatives" if self.way == "factored" else self.way != "packed" or is_gradient(function)
 
     def bind(self, function: str, batch: Batch, outputs: tuple[np.ndarray, ...], threads: int = 1) -> Task:
+        if self.way == "factored":
+            return self._factored(batch)
         robot = self._subject.robot
         q, v, x = (np.ascontiguousarray(array, self.dtype) for array in batch)
         if self.way == "method":
@@ -65,6 +67,18 @@ class Ours:
             return unpacked(arrays, pattern, robot.nv) if self.way == "packed" else arrays
 
         return Task(run_into, results)
+
+    def _factored(self, batch: Batch) -> Task:
+        robot = self._subject.robot
+        call = robot.compile("aba_derivatives_factored", dtype=self.dtype)
+        arguments = [np.ascontiguousarray(array, self.dtype) for array in batch]
+        out = tuple(np.empty((batch.count, robot.nv, robot.nv), self.dtype) for _ in range(3))
+
+        def run(repeats: int) -> None:
+            for _ in range(repeats):
+                call(*arguments, out=out)
+
+        return Task(run, lambda: (out[0] @ out[1], out[0] @ out[2], robot.minv(arguments[0])))
 
 
 class FromC:
@@ -110,6 +124,6 @@ def reference(subject: Subject, function: str, batch: Batch) -> tuple[np.ndarray
 
 
 def contenders(subject: Subject, dtypes: list[str]) -> list[Ours | FromC]:
-    ways: list[Ours | FromC] = [Ours(subject, dtype, way) for dtype in dtypes for way in ("out", "fresh", "packed", "method")]
+    ways: list[Ours | FromC] = [Ours(subject, dtype, way) for dtype in dtypes for way in ("out", "fresh", "packed", "factored", "method")]
     library = loop_in_c()
     return [*ways, FromC(subject, library)] if library and "float64" in dtypes else ways

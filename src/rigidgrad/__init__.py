@@ -1,12 +1,48 @@
 """rigidgrad: one robot description in; the fastest dynamics, gradients and model predictive control out."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rigidgrad import errors
 from rigidgrad.model.contacts import Contact, Loop
 from rigidgrad.model.source import bundled
 from rigidgrad.robot import Builder, Robot, from_mujoco, from_pinocchio, load
+
+if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on first use
+    from rigidgrad import (
+        cluster as cluster,
+        gaits as gaits,
+        ik as ik,
+        interop as interop,
+        jax as jax,
+        math as math,
+        plants as plants,
+        torch as torch,
+        trees as trees,
+    )
+    from rigidgrad.codegen import generate as generate
+    from rigidgrad.control import costs as costs
+    from rigidgrad.control.direct import Direct as Direct
+    from rigidgrad.control.limits import (
+        Equality as Equality,
+        Inequality as Inequality,
+        Limits as Limits,
+        LinkSphere as LinkSphere,
+        Obstacle as Obstacle,
+    )
+    from rigidgrad.control.mpc import MPC as MPC
+    from rigidgrad.control.mpc.tracking import tracking as tracking
+    from rigidgrad.control.pddp import PDDP as PDDP
+    from rigidgrad.control.phases import Impact as Impact, Phase as Phase
+    from rigidgrad.control.problem import Problem as Problem
+    from rigidgrad.control.solution import Solution as Solution
+    from rigidgrad.control.solve import solve as solve
+    from rigidgrad.control.system import CustomSystem as CustomSystem, RobotSystem as RobotSystem
+    from rigidgrad.geometry.scene import Scene as Scene
+    from rigidgrad.geometry.shapes import Box as Box, Capsule as Capsule, Mesh as Mesh, Plane as Plane, Points as Points, Sphere as Sphere
+    from rigidgrad.reports import report as report
+    from rigidgrad.runtime.threads import Crew as Crew
+    from rigidgrad.viewer import view as view
 
 __version__ = "0.1.0"
 
@@ -17,12 +53,20 @@ _LATER = {
     "cluster": ("rigidgrad.cluster", None),
     "costs": ("rigidgrad.control.costs", None),
     "gaits": ("rigidgrad.gaits", None),
+    "ik": ("rigidgrad.ik", None),
     "interop": ("rigidgrad.interop", None),
     "jax": ("rigidgrad.jax", None),
     "math": ("rigidgrad.math", None),
     "plants": ("rigidgrad.plants", None),
     "torch": ("rigidgrad.torch", None),
     "trees": ("rigidgrad.trees", None),
+    "Box": ("rigidgrad.geometry.shapes", "Box"),
+    "Capsule": ("rigidgrad.geometry.shapes", "Capsule"),
+    "Mesh": ("rigidgrad.geometry.shapes", "Mesh"),
+    "Plane": ("rigidgrad.geometry.shapes", "Plane"),
+    "Points": ("rigidgrad.geometry.shapes", "Points"),
+    "Sphere": ("rigidgrad.geometry.shapes", "Sphere"),
+    "Scene": ("rigidgrad.geometry.scene", "Scene"),
     "CustomSystem": ("rigidgrad.control.system", "CustomSystem"),
     "Direct": ("rigidgrad.control.direct", "Direct"),
     "Equality": ("rigidgrad.control.limits", "Equality"),

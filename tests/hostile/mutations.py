@@ -278,6 +278,15 @@ LINES += [
     "costs = []",
     "dt = 0.1",
 ]
+LINES += [
+    "[[phases]]",
+    "impact = true",
+    "restitution = 2",
+    'contacts = ["foot"]',
+    'contacts = ["foot", "foot"]',
+    'contacts = [{ frame = "foot", kind = "plane", friction = -1, normal = [0, 0, 0], gains = [1] }]',
+    "contacts = [{}]",
+]
 
 _SAID = re.compile(r"(?<== ).*")
 _NUMBER_OF_TOML = re.compile(r"(?<=[ \[])-?[0-9][0-9.e-]*")
@@ -292,7 +301,12 @@ OF_TASKS = [
     lambda rng, text: _replace(
         rng, text, _NUMBER_OF_TOML, [repr(rng.uniform(-3, 3)), repr(10 ** rng.uniform(-300, 300)), str(rng.randrange(100))]
     ),
-    lambda rng, text: _replace(rng, text, _WORD_OF_TOML, ["", "x", "elbow", "rk4", "direct", "state", "circle", "mujoco", "x" * 300]),
+    lambda rng, text: _replace(
+        rng,
+        text,
+        _WORD_OF_TOML,
+        ["", "x", "elbow", "rk4", "direct", "state", "circle", "mujoco", "foot", "friction_cone", "height", "x" * 300],
+    ),
     lambda rng, text: _replace(rng, text, _LINE, ["", *(line + "\n" for line in LINES)]),
     lambda rng, text: _swap(rng, text, _SAID),
     lambda rng, text: _swap(rng, text, _KEY),

@@ -45,6 +45,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from rigidgrad.control.solve import solve
     from rigidgrad.tasks import load_task
+    from rigidgrad.tasks.words import in_words_of_tasks
 
     task = load_task(arguments.task, allow_outside=arguments.allow_outside)
     if arguments.rows or arguments.cluster is not None:
@@ -65,10 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
         from rigidgrad.reports import report
 
         files.append(report(solution, page, title=f"{task.robot.name}: {Path(arguments.task).name}", robot=task.robot))
+    message = in_words_of_tasks(solution.message)
     data: dict[str, Any] = {
         "driven": problem.system.driven,
         "status": solution.status,
-        "message": solution.message,
+        "message": message,
         "cost": solution.cost,
         "iterations": solution.iterations,
         "seconds": spent,
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         "task": f"{task.robot.name}, " + (f"{problem.steps} steps of {seconds(problem.dt)}" if problem.uniform else problem.told_steps),
         "driven": problem.system.driven,
         **free_base(task),
-        "status": f"{solution.status}: {solution.message}",
+        "status": f"{solution.status}: {message}",
         "cost": f"{solution.cost:.6g}",
         "compiled": str(compiling),
         "solved": f"in {seconds(spent)}, {solution.iterations} iterations",

@@ -1,8 +1,9 @@
 """Solvers on a GPU: `rg.PDDP(device=…)` and `rg.Direct(device=…)`, for one problem or a batch that differs in numbers alone.
 
 Each goes the way of the CPU's (`pddp`, `direct`), with these differences: the expected fall of the cost is that of the quadratic model along the step, also with stale
-cost-to-go; defects smaller than the rounding of states count for nothing; how little the cost falls may end a descent without constraints; and the direct method has no second step that
-closes what a step leaves of the defects. Constraints are the CPU's business (`augmented`), between descents.
+cost-to-go; defects smaller than the rounding of states count for nothing; in float32, and with blocks of the backward pass, how little the cost falls may end a descent without constraints; and the direct method has no second step that
+closes what a step leaves of the defects. Constraints are the CPU's business (`augmented`), between descents; so is the choice which controls are at their bounds in a step of the direct
+method (`linear.box`), whose LQ problems are the device's.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rigidgrad.control.device_run import BEGIN, CONVERGED, DIVERGED, RUNNING, DeviceRun, with_last_row
+from rigidgrad.control.device_run import BEGIN, CONVERGED, DIVERGED, ITERATIONS, RUNNING, DeviceRun, with_last_row
 from rigidgrad.control.direct import FIRST_PENALTY, Direct, leads_elsewhere
+from rigidgrad.control.linear import box
+from rigidgrad.control.linear.solvers import Step
 from rigidgrad.control.pddp import PDDP, check_blocks, guess_with_gaps
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.search import ARMIJO, TELLING, Search
+from rigidgrad.control.search import ARMIJO, PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.gpu import DEVICES
 from rigidgrad.runtime.gpu_solver import CONTROL, STEP_SIZES, Numbers
 
 _LINEAR = {"float64": 0.0, "float32": 1e-12}  # η falls no further, relatively
+_BOX = {"float64": box.ACCURACY, "float32": 1e-4}  # of steps, relatively, when it is judged whether bounds hold controls
 _NOTHING = 1e-10  # of the direct method: a cost smaller than this share of the first one counts as zero
 
 
@@ -33,9 +37,8 @@ def check_options(solver: PDDP | Direct) -> None:
     if len(solver.step_sizes) > STEP_SIZES:
         raise InputError(f"on a device there are at most {STEP_SIZES} step sizes, not {len(solver.step_sizes)}")
     if isinstance(solver, PDDP):
-        if solver.second_order:
-            raise InputError("second_order is for the CPU: leave it out, or device")
-    elif (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair") or solver.polynomial or solver.reductions:
+        return
+    if (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair") or solver.polynomial or solver.reductions:
         raise InputError(
             "the direct method on a device is linear_solver='pcg' with preconditioner='symmetric_stair', without polynomial= and reductions="
         )
@@ -70,6 +73,7 @@ class DevicePDDP(DeviceRun):
             first_sizes=len(self.step_sizes) if self.open else search.turns[0],
             armijo=ARMIJO,
             telling=TELLING,
+            patience=PATIENCE,
         )
         if self.gaps:
             self.measure_gaps()
@@ -127,6 +131,13 @@ class DeviceDirect(DeviceRun):
         self.costs, self.gaps = a(P, len(self.step_sizes), K), a(P, len(self.step_sizes), K)
         self.limit = 10 * K * n if options.linear_iterations is None else options.linear_iterations
         self.counts: list[list[int]] = [[] for _ in problems]
+        self.counted = np.zeros(P)  # linear iterations before this round
+        if self.kernels.condensed:  # LQ problems with controls held, and the knots' matrices that are left
+            self.which, self.values, self.weight, self.push = (a(P, K, m) for _ in range(4))
+            self.own_after, self.own_F, self.own_g, self.own_H = a(P, K, n), a(P, K, n, n + m), a(P, K, n + m), a(P, K, n + m, n + m)
+            self.own_d, self.feedback = a(P, K, n), a(P, K, m, n)
+            self.gradient, self.diagonal = a(P, K, m), a(P, K, m)
+            self.at_bounds = np.zeros((P, self.steps, m))  # -1, 0, 1: at the lower bound, free, at the upper one
 
     def begin(self) -> None:
         o = self.options
@@ -151,17 +162,101 @@ class DeviceDirect(DeviceRun):
         self.note_first()
 
     def round(self) -> None:
-        rows, sizes = self.count * self.knots, (self.count, self.knots)
-        known = self.d, self.inverse, self.before, self.Q_inverse, self.R_inverse, self.gamma, self.reduced, self.definite
-        if self.fused:
-            trajectory = self.h, self.p, self.x, self.u, self.lam
-            self.launch("solver_setup", rows, *sizes, self.control, self.origin, *trajectory, self.F, self.g, self.H, *known)
+        self.counted = self.column("linear_iterations").copy()
+        if not self.kernels.condensed:
+            self.solve_linear(self.d, (self.after, self.F, self.g, self.H))
         else:
             self.expand()
-            derivatives = self.after, self.F, self.g, self.H
-            self.launch("solver_schur", rows, *sizes, self.control, self.origin, self.x, self.lam, *derivatives, *known)
+            if self.kernels.bounded:
+                self.keep_within_bounds()
+            else:
+                self.solve_condensed()
+        self.judge(self.alphas, len(self.step_sizes))
+
+    def solve_condensed(self) -> None:
+        """The LQ problems with controls held, and with products of states and controls."""
+        rows, sizes = self.count * self.knots, (self.count, self.knots)
+        whole, held = (self.F, self.g, self.H), (self.which, self.values)
+        own = self.own_after, self.own_F, self.own_g, self.own_H
+        added = self.weight, self.push
+        self.launch(
+            "solver_condense",
+            rows,
+            *sizes,
+            self.control,
+            self.origin,
+            self.x,
+            self.after,
+            *whole,
+            *held,
+            *added,
+            self.d,
+            *own,
+            self.feedback,
+        )
+        self.solve_linear(self.own_d, own)
+        items = -(-rows // self.kernels.threads("solver_complete"))
+        found = self.step, self.gradient, self.diagonal
+        self.launch("solver_complete", items, *sizes, self.control, self.definite, *whole, *held, self.feedback, self.lam, *found)
+
+    def keep_within_bounds(self) -> None:
+        """Each problem's step within the bounds of its controls. Which trial is next is `box`'s: those of all problems are solved together, and problems whose step is found sit the others out."""
+        running = self.status == RUNNING
+        u, (lower, upper) = self.trajectories()[1], (np.array([p.bounds[k] for p in self.problems]) for k in (0, 1))
+        asking = {
+            k: box.trials(lower[k] - u[k], upper[k] - u[k], self.at_bounds[k], _BOX[self.options.dtype])
+            for k in np.flatnonzero(running).tolist()
+        }
+        asked = {k: next(trials) for k, trials in asking.items()}
+        steps, lam, definite = (a.read() for a in (self.step, self.lam, self.definite))
+        solved = np.zeros(self.count)
+        while asked:
+            self.write_account(running, status=[RUNNING if k in asked else ITERATIONS for k in np.flatnonzero(running)])
+            for name in ("which", "values", "weight", "push"):
+                rows = np.zeros((self.count, self.knots, self.kernels.nu))
+                for k, trial in asked.items():
+                    rows[k, :-1] = getattr(trial, name)
+                getattr(self, name).write(rows)
+            self.solve_condensed()
+            self.account = self.control.read().astype(float)
+            for k, found in self.found(list(asked)).items():
+                try:
+                    asked[k] = asking[k].send(found)
+                except StopIteration as ended:
+                    step, self.at_bounds[k] = ended.value
+                    del asked[k]
+                    steps[k], lam[k] = np.concatenate([step.dx, with_last_row(step.du)], axis=1), step.lam
+                    definite[k], solved[k] = step.status != "indefinite", step.solved
+        for own, values in ((self.step, steps), (self.lam, lam), (self.definite, definite)):
+            own.write(values)
+        self.write_account(running, status=RUNNING, solved=solved[running])
+
+    def found(self, numbers: list[int]) -> dict[int, box.Found]:
+        """The solutions of the LQ problems of these numbers."""
+        n, solved = self.kernels.ndx, self.column("solved")
+        read = (a.read().astype(float) for a in (self.step, self.lam, self.definite, self.gradient, self.diagonal))
+        steps, lam, definite, gradient, diagonal = read
+        found = {}
+        for k in numbers:
+            status = "indefinite" if not definite[k].all() else "solved" if solved[k] else "limit"
+            step = Step(steps[k, :, :n], steps[k, :-1, n:], lam[k], status)
+            found[k] = box.Found(step, gradient[k, :-1], diagonal[k, :-1])
+        return found
+
+    def solve_linear(self, defects: Numbers, own: tuple[Numbers, ...]) -> None:
+        """The LQ problems of these gaps and matrices F, g, H, by conjugate gradients; fills `defects`, the multipliers and the step."""
+        rows, sizes = self.count * self.knots, (self.count, self.knots)
+        after, F, g, H = own
+        known = defects, self.inverse, self.before, self.Q_inverse, self.R_inverse, self.gamma, self.reduced, self.definite
+        if self.fused:
+            trajectory = self.h, self.p, self.x, self.u, self.lam
+            self.launch("solver_setup", rows, *sizes, self.control, self.origin, *trajectory, F, g, H, *known)
+        else:
+            if not self.kernels.condensed:
+                self.expand()
+            self.launch("solver_schur", rows, *sizes, self.control, self.origin, self.x, self.lam, after, F, g, H, *known)
         self.launch("solver_stair", rows, *sizes, self.control, self.definite, self.before, self.inverse, self.beside, self.beside_t)
-        schur, stair = (self.F, self.gamma, self.Q_inverse, self.before), (self.inverse, self.beside, self.beside_t)
+        schur, stair = (F, self.gamma, self.Q_inverse, self.before), (self.inverse, self.beside, self.beside_t)
         self.launch(
             "solver_pcg",
             self.count,
@@ -176,9 +271,8 @@ class DeviceDirect(DeviceRun):
             self.delta,
         )
         inverses = self.Q_inverse, self.R_inverse
-        self.launch("solver_recover", rows, *sizes, self.control, self.definite, self.F, self.reduced, *inverses, self.delta, self.step)
-        self.launch("solver_propagate", self.count, *sizes, self.control, self.definite, self.F, self.d, self.step)
-        self.judge(self.alphas, len(self.step_sizes))
+        self.launch("solver_recover", rows, *sizes, self.control, self.definite, F, self.reduced, *inverses, self.delta, self.step)
+        self.launch("solver_propagate", self.count, *sizes, self.control, self.definite, F, defects, self.step)
 
     def between(self) -> tuple[Numbers, ...]:
         items = -(-self.count * self.knots * self.kernels.nx // self.kernels.threads("solver_ahead"))
@@ -189,16 +283,30 @@ class DeviceDirect(DeviceRun):
         """The line search (Algorithm 7)."""
         sizes = self.count, self.knots, count, len(self.step_sizes)
         items = -(-self.count * count * self.knots // self.kernels.threads("solver_search"))
-        inputs = self.control, self.definite, alphas, self.h, self.p, self.origin, self.x, self.u, self.step
+        inputs = self.control, self.definite, alphas, self.h, self.p, self.origin, self.x, self.u, self.lower, self.upper, self.step
         self.launch("solver_search", items, *sizes, *inputs, self.costs, self.gaps)
-        known = self.numbers, alphas, self.definite, self.F, self.g, self.H, self.d, self.lam, self.step, self.costs, self.gaps
+        known = (
+            self.numbers,
+            alphas,
+            self.definite,
+            self.F,
+            self.g,
+            self.H,
+            self.d,
+            self.lam,
+            self.lower,
+            self.upper,
+            self.step,
+            self.costs,
+            self.gaps,
+        )
         self.launch("solver_judge", self.count, *sizes, *known, self.control, self.x, self.u)
 
     def read_account(self) -> None:
-        before, running = self.column("linear_iterations"), self.status == RUNNING
+        running = self.status == RUNNING
         super().read_account()
         for k in np.flatnonzero(running).tolist():
-            self.counts[k].append(int(self.column("linear_iterations")[k] - before[k]))
+            self.counts[k].append(int(self.column("linear_iterations")[k] - self.counted[k]))
 
     def settle(self, ended: np.ndarray) -> None:
         """What is left of the defects goes into a roll-out, but where that leads elsewhere."""

@@ -46,7 +46,7 @@ def step(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Vector
         return system.rate(x, u)
     if isinstance(system, RobotSystem) and method == "semi_implicit_euler":
         q, v = system.split(x)
-        v = _along(v, _lasting(system, h), system.acceleration(q, v, u))
+        v = _along(v, lasting(system, h), system.acceleration(q, v, u))
         return (*manifold.integrate(system.model, q, tuple(mul(h, w) for w in v)), *v)
     if method == "semi_implicit_euler":  # of what is no mechanical system, nothing can be implicit
         method = "euler"
@@ -72,7 +72,7 @@ def _rate(system: System, x: Vector, u: Vector) -> Vector:
     return system.rate(x, u)
 
 
-def _lasting(system: RobotSystem, h: Scalar) -> Scalar:
+def lasting(system: RobotSystem, h: Scalar) -> Scalar:
     """What accelerations are multiplied by: the time step; in an impact, which lasts no time, they are changes of velocity."""
     return add(h, system.at_rest)
 
@@ -93,31 +93,53 @@ def is_structured(system: System, method: str) -> bool:
     return isinstance(system, RobotSystem) and system.held is None and system.flat and method in ("euler", "semi_implicit_euler")
 
 
+def free_base(system: System, method: str) -> int:
+    """Freedoms of a first joint that alone keeps a robot's coordinates from being a vector space, where positions move by their new velocities; else 0."""
+    if not isinstance(system, RobotSystem) or system.flat or method != "semi_implicit_euler":
+        return 0
+    first, *others = (j for j in system.model.joints if not j.is_mimic)
+    return first.nv if first.v == 0 and all(j.nq == j.nv for j in others) else 0
+
+
+def base_maps(system: RobotSystem, h: Scalar, after: Vector) -> tuple[Matrix, Matrix]:
+    """How the position of a free base changes with itself and, in a step of h seconds, with its new velocity."""
+    move = tuple(mul(h, w) for w in after)
+    return tangent_maps.transport(system.model, move)[0], _scaled(h, tangent_maps.right_jacobian(system.model, move)[0])
+
+
 def velocity_gradient(system: RobotSystem, x: Vector, u: Vector, h: Scalar) -> tuple[Vector, Matrix, Matrix, Matrix]:
     """v' = v + h a with its derivatives by q, v and u."""
     q, v = system.split(x)
     a, a_q, a_v, a_u = system.acceleration_gradient(q, v, u)
-    h = _lasting(system, h)
+    h = lasting(system, h)
     v_v = tuple(tuple(add(1.0 if i == j else 0.0, mul(h, y)) for j, y in enumerate(row)) for i, row in enumerate(a_v))
     return _along(v, h, a), _scaled(h, a_q), v_v, _scaled(h, a_u)
 
 
 def _linearize_euler(system: RobotSystem, x: Vector, u: Vector, h: Scalar, implicit: bool) -> Linearized:
     """v' = v + h a, q' = q ⊕ h v or, semi-implicitly, q ⊕ h v'."""
-    n = system.nv
     q, v = system.split(x)
     v_next, v_q, v_v, v_u = velocity_gradient(system, x, u, h)
-    move = tuple(mul(h, w) for w in (v_next if implicit else v))
+    A, B = moved_with_velocity(system, h, v_next if implicit else v, v_q, v_v, v_u, implicit)
+    return Linearized((*manifold.integrate(system.model, q, tuple(mul(h, w) for w in (v_next if implicit else v))), *v_next), A, B)
+
+
+def moved_with_velocity(
+    system: RobotSystem, h: Scalar, used: Vector, v_q: Matrix, v_v: Matrix, v_u: Matrix, implicit: bool
+) -> tuple[Matrix, Matrix]:
+    """A and B of one of Euler's steps, from the derivatives of v' and the velocity `used` to move by: v' if `implicit`, else v."""
+    n = system.nv
+    move = tuple(mul(h, w) for w in used)
     eye = tuple(tuple(1.0 if i == j else 0.0 for j in range(n)) for i in range(n))
     zero_q, zero_u = ((0.0,) * n,) * n, ((0.0,) * system.nu,) * n
-    used = (v_q, v_v, v_u) if implicit else (zero_q, eye, zero_u)
+    by = (v_q, v_v, v_u) if implicit else (zero_q, eye, zero_u)
     jacobian = tangent_maps.right_jacobian(system.model, move)
-    moved = [tangent_maps.block_times(jacobian, _scaled(h, m)) for m in used]
+    moved = [tangent_maps.block_times(jacobian, _scaled(h, m)) for m in by]
     carried = tangent_maps.block_times(tangent_maps.transport(system.model, move), eye)
     q_q = tuple(tuple(add(y, z) for y, z in zip(*rows, strict=True)) for rows in zip(carried, moved[0], strict=True))
     top = tuple((*y, *z) for y, z in zip(q_q, moved[1], strict=True))
     bottom = tuple((*y, *z) for y, z in zip(v_q, v_v, strict=True))
-    return Linearized((*manifold.integrate(system.model, q, move), *v_next), top + bottom, tuple(moved[2]) + v_u)
+    return top + bottom, tuple(moved[2]) + v_u
 
 
 def _scaled(h: Scalar, matrix: Matrix) -> Matrix:

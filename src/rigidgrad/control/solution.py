@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 ADVICE = {
     "converged": "an optimum, or of a problem that is not convex perhaps a saddle: the gradient promises no fall of the cost beyond the tolerance, and all limits hold",
-    "iterations": "the iteration limit was reached; raise iterations=, or take the trajectory as it is, a true roll-out of its controls",
+    "iterations": "the iteration limit was reached; raise iterations=, try rg.PDDP(second_order=True) where a cost is flat in the controls, as fuel is, "
+    "or take the trajectory as it is, a true roll-out of its controls",
     "slow": "slow progress: the cost hardly falls from step to step, but its gradient says that this is no optimum yet; raise iterations=, try rg.PDDP(second_order=True), "
     "other weights or another guess; or take the trajectory as it is, a true roll-out of its controls",
-    "stalled": "no step along the search direction lowers the cost; the trajectory is the best found. Try other weights or another guess; where the dynamics are unstable, "
-    "shooting blocks, a guess of states, or rg.Direct",
+    "stalled": "no step along the search direction lowers the cost; the trajectory is the best found. Try rg.PDDP(second_order=True) where a cost is flat in the controls, as fuel is; "
+    "other weights or another guess; where the dynamics are unstable, shooting blocks, a guess of states, or rg.Direct",
     "infeasible": "no motion was found that keeps all limits; widen them, give more time (steps, dt), or another guess",
     "diverged": "the first guess leads to states that are infinite or not numbers; give guess=, a smaller dt, or a better integrator",
     "singular": "some control changes nothing that costs anything, so that none is best: give rg.costs.Effort a positive weight for every control",

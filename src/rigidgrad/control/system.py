@@ -100,6 +100,7 @@ class RobotSystem(System):
         self._solved: tuple[tuple, tuple] | None = None  # the last contact dynamics, and what they were asked of
         self._given: tuple[RobotSystem, Vector] | None = None
         self.name = robot.name
+        self.forces_apart = False
         self.nq, self.nv = robot.nq, robot.nv
         self.nx, self.ndx = self.nq + self.nv, 2 * self.nv
         self._asked = "joints" if actuation is None else actuation
@@ -137,7 +138,7 @@ class RobotSystem(System):
         result = copy.copy(self)
         numbers = tuple(numbers)
         result._given = self, numbers
-        result.__dict__["_gauge"] = self._gauge
+        result.__dict__["gauge"] = self.gauge
         if self.varied is not None:
             result.model = self.varied.applied(self.model, numbers)
             result.__dict__["lean"] = self.varied.applied(self.lean, numbers)
@@ -149,6 +150,12 @@ class RobotSystem(System):
     @property
     def given_inputs(self) -> Vector:
         return () if self._given is None else self._given[1]
+
+    def by_force(self) -> RobotSystem:
+        """The same for terms of contact forces that are to be differentiated by these, in the place of the controls."""
+        result = copy.copy(self)
+        result.__dict__.update(self.__dict__, forces_apart=True)
+        return result
 
     @property
     def controls(self) -> tuple[str, ...]:
@@ -179,7 +186,7 @@ class RobotSystem(System):
         return self.model if self.varied is not None and self.varied.bodies else canonical(self.model)
 
     @cached_property
-    def _gauge(self) -> Gauge:
+    def gauge(self) -> Gauge:
         return best_gauge(self.lean)
 
     def key(self) -> str:
@@ -204,19 +211,23 @@ class RobotSystem(System):
     def acceleration_gradient(self, q: Vector, v: Vector, u: Vector) -> tuple[Vector, Matrix, Matrix, Matrix]:
         """a, ∂a/∂q, ∂a/∂v, ∂a/∂u."""
         if self.held is None:
-            a, d = forward_gradient(self.lean, q, v, self.forces(u), self.external, gauge=self._gauge)
-            return a, d.dq, d.dv, self._by_control(d.dtau)
+            a, d = forward_gradient(self.lean, q, v, self.forces(u), self.external, gauge=self.gauge)
+            return a, d.dq, d.dv, self.by_control(d.dtau)
         found, by = self._touched(contact_gradient, q, v, u)
-        return found.a, by.a_dq, by.a_dv, self._by_control(by.a_dtau)
+        return found.a, by.a_dq, by.a_dv, self.by_control(by.a_dtau)
 
     def contact_forces(self, q: Vector, v: Vector, u: Vector) -> Vector:
         """Of all contacts in turn, in world axes, on the robot; of an impact its impulses."""
         return self._touched(contact_dynamics, q, v, u).force
 
     def contact_force_gradient(self, q: Vector, v: Vector, u: Vector) -> tuple[Vector, Matrix, Matrix, Matrix]:
-        """The forces, and their derivatives by q, v, u."""
+        """The forces, and their derivatives by q, v, u; of a system `by_force`, by q, v and themselves."""
+        if self.forces_apart:
+            force = self.contact_forces(q, v, u)
+            none, one = ((0.0,) * self.nv,) * len(force), tuple(tuple(float(i == j) for j in range(len(force))) for i in range(len(force)))
+            return force, none, none, one
         found, by = self._touched(contact_gradient, q, v, u)
-        return found.force, by.force_dq, by.force_dv, self._by_control(by.force_dtau)
+        return found.force, by.force_dq, by.force_dv, self.by_control(by.force_dtau)
 
     def _touched(self, function: Callable[..., Any], q: Vector, v: Vector, u: Vector) -> Any:
         """Dynamics with contacts. The step and every term of the same knot ask for them: they are computed once for the same scalars."""
@@ -225,12 +236,12 @@ class RobotSystem(System):
         root = self if self._given is None else self._given[0]
         known = root._solved
         if known is None or len(known[0]) != len(asked) or any(x is not y for x, y in zip(known[0], asked, strict=True)):
-            options = {"gauge": self._gauge, "redundant": self.held.redundant}
+            options = {"gauge": self.gauge, "redundant": self.held.redundant}
             known = asked, function(self.lean, q, v, self.forces(u), self.touching, self.external, **options)
             root._solved = known
         return known[1]
 
-    def _by_control(self, by_force: Matrix) -> Matrix:
+    def by_control(self, by_force: Matrix) -> Matrix:
         if self.actuation is None:
             return by_force
         columns = list(zip(*self.actuation, strict=True))
@@ -243,7 +254,7 @@ class RobotSystem(System):
 
     def force_hessian(self, q: Vector, v: Vector, a: Vector, w: Vector) -> RneaSecondDerivatives[Matrix]:
         """Second derivatives of wᵀ ID(q, v, a)."""
-        return rnea_hessian(self.lean, q, v, a, w, self.external, gauge=self._gauge)
+        return rnea_hessian(self.lean, q, v, a, w, self.external, gauge=self.gauge)
 
     def split(self, x: Vector) -> tuple[Vector, Vector]:
         return tuple(x[: self.nq]), tuple(x[self.nq :])

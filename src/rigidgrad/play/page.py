@@ -15,8 +15,7 @@ from rigidgrad.play.balancing import BalanceScene
 from rigidgrad.play.live_page import PLAN, slider, told
 from rigidgrad.play.scenes import Scene, scene
 from rigidgrad.play.session import SOLVERS, Session, Settings, Snapshot
-from rigidgrad.play.target_page import COLOR as TARGET
-from rigidgrad.play.target_page import TargetPage
+from rigidgrad.play.target_page import COLOR as TARGET, TargetPage
 from rigidgrad.play.walk_page import WalkPage
 from rigidgrad.play.walking import WalkingScene
 from rigidgrad.viewer.around import around

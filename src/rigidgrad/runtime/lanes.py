@@ -37,9 +37,10 @@ _PIECE_NS = 50_000_000  # nanoseconds of work after which Python may look for Ct
 # bytes of results from which on a streaming kernel sends them past the caches, which would not keep them, and rows that are worth to compile it for
 STREAM_BYTES = 6_000_000
 STREAM_ROWS = 512
-# where it pays: bytes of a row, flops for each of its numbers
+# where it pays: bytes of a row, flops for each of its numbers, and these where loops write the lines
 _STREAM_ROW = 1024
-_STREAM_FLOPS = 12
+_STREAM_FLOPS = 20
+_STREAM_LOOPED = 64
 # of a model: how it was described, and what it is called
 _NOT_IN_RESULTS = frozenset({"name", "body_names", "visuals", "description", "floating_base", "strict"})
 
@@ -88,12 +89,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is compiled: a Program of any origin. `identity` tells it from others of its name, so that a cached one need not be recorded."""
+    """What is compiled: a Program of any origin, or a kernel. `identity` tells it from others of its name, so that a cached one need not be recorded."""
 
     name: str
     owner: str
     identity: str
-    build: Callable[[], Program] = field(repr=False, compare=False)
+    build: Callable[[], Program | Kernel] = field(repr=False, compare=False)
     packed: bool = False
     dtype: str = "float64"
     width: int = 0
@@ -189,7 +190,8 @@ class LaneKernel:
         """From how many rows on a streaming kernel is the faster one."""
         job, sizes, each = self.job, self._sizes[len(self.inputs) :], 8 if self.job.dtype == "float64" else 4
         row = sum(sizes) * each
-        written = row >= _STREAM_ROW and self.counts["flops"] <= _STREAM_FLOPS * sum(sizes)  # then writing takes as long as computing
+        most = _STREAM_LOOPED if self.counts["instructions"] >= llvm_stream.LOOPS_FROM else _STREAM_FLOPS
+        written = row >= _STREAM_ROW and self.counts["flops"] <= most * sum(sizes)  # else writing is a small part of the work
         able = job.lanes > 1 and job.streaming is None and all(llvm_stream.fits(size, each, job.lanes) for size in sizes)
         return max(STREAM_ROWS, math.ceil(STREAM_BYTES / row)) if written and able else math.inf
 

@@ -19,7 +19,7 @@ from rigidgrad.program.registers import Transfers, transfers
 from rigidgrad.targets import llvm_direct, llvm_math, llvm_rows, llvm_stream
 
 # bytes of a state's results between which fetching their cache lines ahead was found to pay
-_PREFETCH_FROM, _PREFETCH_TO = 512, 8192
+_PREFETCH_FROM, _PREFETCH_TO = 512, 49152
 # operations after which an input or a constant is loaded again
 _RELOAD_AFTER = 40
 # operations from which on registers are given out here: LLVM takes most of its time for it where code is long; its shorter code is up to 3% faster
@@ -163,8 +163,9 @@ def render(
     lanes = Lanes(dtype, width)
     inputs = [math.prod(s) for s in program.inputs.values()]
     if streaming is not None:
-        results: Buffers | llvm_direct.Windows = Buffers(lanes, outputs, "sp", llvm_stream.steps(lanes, outputs, streaming))
-        rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes()
+        about = (lanes, outputs, streaming, program.instructions)
+        results: Buffers | llvm_direct.Windows = Buffers(lanes, outputs, "sp", llvm_stream.steps(*about))
+        rows = "\n".join([llvm_stream.functions(*about), llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes()])
     elif width > 1 and sum(len(layout.columns) for layout in outputs) < _FEW:
         results = llvm_direct.Windows(lanes, outputs)
         rows = llvm_direct.rows(dtype, width, inputs, outputs)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rigidgrad.targets.llvm_rows import Walk, transpose
+from rigidgrad.targets.llvm_stream_loops import RowLoops
 
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import Lanes, OutputLayout
@@ -21,6 +22,7 @@ _STORE = 32  # bytes written at once, where they are aligned
 _WINDOW = 16  # bytes to which all rows are aligned
 _EACH = _LINE // _WINDOW  # windows of a line
 _PAST_CACHES = "!nontemporal !0"
+LOOPS_FROM = 25_000  # operations of a kernel from which on lines are written by loops
 
 
 def fits(size: int, bytes: int, width: int) -> bool:
@@ -34,9 +36,29 @@ def skews(addresses: Sequence[int]) -> tuple[int, ...] | None:
     return None if any(skew % _WINDOW for skew in found) else found
 
 
-def steps(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int]) -> list[Callable[[], None]]:
-    """What a kernel does meanwhile: results in lanes from %s0, %s1, … on become rows from %p0, %p1, … on."""
-    return [step for output, layout in enumerate(outputs) for step in _Rows(lanes, output, layout, skews[output]).steps()]
+def steps(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int) -> list[Callable[[], None]]:
+    """What a kernel of some `work` does meanwhile: results in lanes from %s0, %s1, … on become rows from %p0, %p1, … on."""
+    loops = _loops(lanes, outputs, skews, work)
+    return [
+        step
+        for output, layout in enumerate(outputs)
+        for step in (loops[output].steps(lanes) if output in loops else _Rows(lanes, output, layout, skews[output]).steps())
+    ]
+
+
+def functions(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int) -> str:
+    """What the steps call."""
+    return "\n".join(loops.functions(lanes) for loops in _loops(lanes, outputs, skews, work).values())
+
+
+def _loops(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int) -> dict[int, RowLoops]:
+    """The outputs whose rows are written by loops."""
+    sizes = [len(layout.columns) for layout in outputs]
+    return {
+        k: RowLoops(k, layout, skew, lanes.bytes, lanes.width)
+        for k, (layout, skew) in enumerate(zip(outputs, skews, strict=True))
+        if work >= LOOPS_FROM and RowLoops.fits(sizes[k], lanes.bytes)
+    }
 
 
 class _Rows:

@@ -3,12 +3,14 @@
 First a primal-dual active set (Hintermüller, Ito and Kunisch 2003): controls are held at the bounds that the last solution pushed them across. From the right set it needs one
 problem, from a near one a few; far away it may go in circles. Then a primal-dual interior point method finds the set: it only adds to R and r, takes ten to twenty
 problems, and cannot circle.
+
+`trials` asks for one LQ problem after the other and never sees a matrix: who answers may be on the CPU (`solve`) or on a device, for one problem or for many in turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +23,29 @@ _SETS = 6  # active sets tried in a row
 _INTERIOR = 40  # iterations of the interior point method
 _BACK = 0.995  # how much of the way to the boundary a step may go
 _DONE = 1e-10  # complementarity, relatively to the first
+ACCURACY = 1e-9  # of du, relatively, where answers are float64's
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An LQ problem to be solved: with the controls `which` (N, m) held at `values`, `weight` added to the diagonals of R and `push` to r; the latter two may be zero."""
+
+    which: np.ndarray
+    values: np.ndarray
+    weight: np.ndarray | float = 0.0
+    push: np.ndarray | float = 0.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Its solution, held controls included, and (N, m) the gradient of the Lagrangian by controls there, of the problem without `weight` and `push`; the diagonals of R."""
+
+    step: Step
+    gradient: np.ndarray
+    diagonal: np.ndarray
+
+
+Trials = Generator[Trial, Found, tuple[Step, np.ndarray]]
 
 
 def solve(lq: LQ, lower: np.ndarray, upper: np.ndarray, held: np.ndarray, solve_free: Solve) -> tuple[Step, np.ndarray]:
@@ -28,85 +53,104 @@ def solve(lq: LQ, lower: np.ndarray, upper: np.ndarray, held: np.ndarray, solve_
 
     Bounds may be infinite, or equal. `solve_free` solves LQ problems without bounds. A step that is not optimal has a status other than "solved".
     """
+    asked = trials(lower, upper, held)
+    try:
+        trial = next(asked)
+        while True:
+            trial = asked.send(_answer(lq, trial, solve_free))
+    except StopIteration as ended:
+        return ended.value
+
+
+def _answer(lq: LQ, trial: Trial, solve_free: Solve) -> Found:
+    weighted = lq
+    if np.any(trial.weight) or np.any(trial.push):
+        weighted = replace(lq, R=lq.R + np.asarray(trial.weight)[..., None] * np.eye(lq.R.shape[1]), r=lq.r + trial.push)
+    step = solve_free(weighted.fixed(trial.which, trial.values) if trial.which.any() else weighted)
+    step.du[trial.which] = trial.values[trial.which]
+    gradient = np.zeros_like(step.du) if step.status == "indefinite" else lq.residuals(step.dx, step.du, step.lam)[1]
+    return Found(step, gradient, np.einsum("kii->ki", lq.R))
+
+
+def trials(lower: np.ndarray, upper: np.ndarray, held: np.ndarray, accuracy: float = ACCURACY) -> Trials:
+    """Asks for trials, is sent what was found, and returns (the step, which controls it holds), as `solve` does."""
     same = np.isfinite(lower) & np.isfinite(upper) & (upper - lower <= 1e-12 * np.maximum(1.0, np.abs(upper)))
-    if same.any():
-        values = np.where(same, lower, 0.0)
-        free = np.where(same, -np.inf, lower), np.where(same, np.inf, upper)
-        step, held = solve(lq.fixed(same, values), *free, np.where(same, 0.0, held), solve_free)
-        step.du[same] = values[same]
-        return step, held
+    values = np.where(same, lower, 0.0)
+    lower, upper = np.where(same, -np.inf, lower), np.where(same, np.inf, upper)
     held = np.where(np.isfinite(np.where(held > 0, upper, lower)), held, 0.0)
-    step, held, settled = _active_set(lq, lower, upper, held, solve_free)
+    box = _Box(same, values, lower, upper, accuracy)
+    step, held, settled = yield from box.active_set(held)
     if settled or step.status == "indefinite":
         return step, held
-    inside, guess = _interior_point(lq, lower, upper, solve_free)
+    inside, guess = yield from box.interior_point()
     if inside.status == "indefinite":
         return inside, held
-    step, held, settled = _active_set(lq, lower, upper, guess, solve_free)
+    step, held, settled = yield from box.active_set(guess)
     return (step, held) if settled else (inside, guess)
 
 
-def _active_set(lq: LQ, lower: np.ndarray, upper: np.ndarray, held: np.ndarray, solve_free: Solve) -> tuple[Step, np.ndarray, bool]:
-    """(step, held, whether the step confirms what was held)."""
-    scale = np.maximum(np.einsum("kii->ki", lq.R), 1e-300)
-    for _ in range(_SETS):
-        step = _held_step(lq, lower, upper, held, solve_free)
-        if step.status == "indefinite":
-            return step, held, False
-        # against the gradient of the Lagrangian, as a distance in u: where that leads across a bound, it holds
-        push = step.du - lq.residuals(step.dx, step.du, step.lam)[1] / scale
-        slack = 1e-9 * np.maximum(1.0, np.abs(step.du))
-        after = np.where(push > upper + slack, 1.0, np.where(push < lower - slack, -1.0, 0.0))
-        if (after == held).all():
-            return step, held, True
-        held = after
-    return step, held, False
+@dataclass(frozen=True)
+class _Box:
+    """Bounds, and controls whose bounds are the `same` and which are held at `values` throughout; theirs are infinite here."""
 
+    same: np.ndarray
+    values: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    accuracy: float
 
-def _held_step(lq: LQ, lower: np.ndarray, upper: np.ndarray, held: np.ndarray, solve_free: Solve) -> Step:
-    which = held != 0
-    if not which.any():
-        return solve_free(lq)
-    values = np.where(held > 0, upper, lower)
-    step = solve_free(lq.fixed(which, np.where(which, values, 0.0)))
-    step.du[which] = values[which]
-    return step
+    def active_set(self, held: np.ndarray) -> Generator[Trial, Found, tuple[Step, np.ndarray, bool]]:
+        """(step, held, whether the step confirms what was held)."""
+        for _ in range(_SETS):
+            at = np.where(held > 0, self.upper, self.lower)
+            found = yield Trial(self.same | (held != 0), np.where(held != 0, at, self.values))
+            step = found.step
+            if step.status == "indefinite":
+                return step, held, False
+            # against the gradient of the Lagrangian, as a distance in u: where that leads across a bound, it holds
+            push = step.du - found.gradient / np.maximum(found.diagonal, 1e-300)
+            slack = self.accuracy * np.maximum(1.0, np.abs(step.du))
+            after = np.where(push > self.upper + slack, 1.0, np.where(push < self.lower - slack, -1.0, 0.0))
+            if (after == held).all():
+                return step, held, True
+            held = after
+        return step, held, False
 
-
-def _interior_point(lq: LQ, lower: np.ndarray, upper: np.ndarray, solve_free: Solve) -> tuple[Step, np.ndarray]:
-    """(a step near the optimum and strictly inside, which bounds it nears)."""
-    below, above = np.isfinite(lower), np.isfinite(upper)
-    du = _inside(lower, upper)
-    step = solve_free(lq.fixed(np.ones(du.shape, bool), du))
-    # multipliers begin as large as the gradient that bounds have to hold against
-    z = float(np.abs(lq.residuals(step.dx, du, step.lam)[1]).mean()) or 1.0
-    z_low, z_up = np.where(below, z, 0.0), np.where(above, z, 0.0)
-    count, first, centring, dx = int(below.sum() + above.sum()), 0.0, 0.1, step.dx
-    step = replace(step, du=du, status="limit")
-    for _ in range(_INTERIOR):
-        s_low, s_up = np.where(below, du - lower, 1.0), np.where(above, upper - du, 1.0)
-        mu = float((z_low * s_low).sum() + (z_up * s_up).sum()) / count
-        first = first or mu
-        if not mu > _DONE * first:
-            step = replace(step, status="solved")
-            break
-        weight = z_low / s_low + z_up / s_up
-        push = centring * mu * (above / s_up - below / s_low)
-        found = solve_free(replace(lq, R=lq.R + weight[:, :, None] * np.eye(lq.R.shape[1]), r=lq.r - weight * du + push))
-        if found.status == "indefinite":
-            break
-        move = found.du - du
-        dz_low = np.where(below, (centring * mu - z_low * move) / s_low - z_low, 0.0)
-        dz_up = np.where(above, (centring * mu + z_up * move) / s_up - z_up, 0.0)
-        changes = (s_low, move, below), (s_up, -move, above), (z_low, dz_low, below), (z_up, dz_up, above)
-        length = min(_longest(*change) for change in changes)
-        du, dx = du + length * move, dx + length * (found.dx - dx)
-        z_low, z_up = z_low + length * dz_low, z_up + length * dz_up
-        step = replace(found, dx=dx, du=du, status="limit")
-        centring = 0.01 if length > 0.9 else 0.1 if length > 0.5 else 0.5
-    scale = np.maximum(np.einsum("kii->ki", lq.R), 1e-300)
-    near_low, near_up = below & (z_low / scale > du - lower), above & (z_up / scale > upper - du)
-    return step, np.where(near_up, 1.0, np.where(near_low, -1.0, 0.0))
+    def interior_point(self) -> Generator[Trial, Found, tuple[Step, np.ndarray]]:
+        """(a step near the optimum and strictly inside, which bounds it nears)."""
+        lower, upper = self.lower, self.upper
+        below, above = np.isfinite(lower), np.isfinite(upper)
+        du = np.where(self.same, self.values, _inside(lower, upper))
+        found = yield Trial(np.ones(du.shape, bool), du)
+        # multipliers begin as large as the gradient that bounds have to hold against
+        z = float(np.abs(np.where(self.same, 0.0, found.gradient)).mean()) or 1.0
+        z_low, z_up = np.where(below, z, 0.0), np.where(above, z, 0.0)
+        count, first, centring, dx = int(below.sum() + above.sum()), 0.0, 0.1, found.step.dx
+        step = replace(found.step, du=du, status="limit")
+        for _ in range(_INTERIOR):
+            s_low, s_up = np.where(below, du - lower, 1.0), np.where(above, upper - du, 1.0)
+            mu = float((z_low * s_low).sum() + (z_up * s_up).sum()) / count
+            first = first or mu
+            if not mu > _DONE * first:
+                step = replace(step, status="solved")
+                break
+            weight = z_low / s_low + z_up / s_up
+            push = centring * mu * (above / s_up - below / s_low)
+            found = yield Trial(self.same, self.values, weight, push - weight * du)
+            if found.step.status == "indefinite":
+                break
+            move = found.step.du - du
+            dz_low = np.where(below, (centring * mu - z_low * move) / s_low - z_low, 0.0)
+            dz_up = np.where(above, (centring * mu + z_up * move) / s_up - z_up, 0.0)
+            changes = (s_low, move, below), (s_up, -move, above), (z_low, dz_low, below), (z_up, dz_up, above)
+            length = min(_longest(*change) for change in changes)
+            du, dx = du + length * move, dx + length * (found.step.dx - dx)
+            z_low, z_up = z_low + length * dz_low, z_up + length * dz_up
+            step = replace(found.step, dx=dx, du=du, status="limit")
+            centring = 0.01 if length > 0.9 else 0.1 if length > 0.5 else 0.5
+        scale = np.maximum(found.diagonal, 1e-300)
+        near_low, near_up = below & (z_low / scale > du - lower), above & (z_up / scale > upper - du)
+        return step, np.where(near_up, 1.0, np.where(near_low, -1.0, 0.0))
 
 
 def _inside(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

@@ -21,21 +21,22 @@ from rigidgrad.targets.gpu.thread import ThreadFunction
 
 GROUP, ROLL_GROUP, SMALL_GROUP = 128, 32, 32  # threads of a block: of matrices, of simulations, of a knot's step
 STEP_SIZES = 32  # at most
-STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble")
+STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble", "slow")
 CHOICES = ("largest", "best", "balanced")
 # what a problem keeps on the device from kernel to kernel
 CONTROL = (
     *("status", "cost", "rho", "sigma", "iterations_done", "fresh", "again", "last_try", "alpha", "largest_defect", "negligible"),
-    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose"),
+    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose", "newton", "small_falls"),
 )
 # what is the same for all problems
 OPTIONS = (
     *("accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
-    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained"),
+    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained", "patience"),
 )
-# kernels of solver_ddp.h and of solver_direct.h
+# kernels of solver_ddp.h, solver_direct.h and solver_condense.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
 _DIRECT = ("solver_ahead", "solver_recover", "solver_propagate", "solver_search", "solver_judge")
+_CONDENSED = ("solver_condense", "solver_complete")
 _SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller share of its diagonal entry is rounding
 
 
@@ -43,7 +44,7 @@ _SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller sha
 class SolverKernels:
     """The kernels for problems whose knots have these Programs: `expand` (x, u, h, p) → (F, g, H) or, for the direct method, (x, u, h, p, ahead) → (gap, F, g, H),
     with the state `ahead` at the next knot; `knot` (x, u, h, p) → (next, cost), `moved` (x, dx, alpha) → x ⊕ alpha dx, `apart` (x, origin) → x ⊖ origin; and this
-    step, if it is a robot's. `bounded`: controls are clamped to bounds.
+    step, if it is a robot's. `bounded`: controls are clamped to bounds. `curvature` (x, u, h, v, p) → C, where second derivatives of the step, weighted by v, are added to H.
     """
 
     expand: Program
@@ -52,6 +53,7 @@ class SolverKernels:
     apart: Program
     bounded: bool = False
     step: RobotStep | None = None
+    curvature: Program | None = None
 
     @property
     def nx(self) -> int:
@@ -74,12 +76,17 @@ class SolverKernels:
     def parameters(self) -> int:
         return math.prod(self.knot.inputs["p"])
 
-    @property
+    @cached_property
     def couples(self) -> bool:
         """Whether costs couple states and controls."""
         n, rows = self.ndx, self.ndx + self.nu
         marks = self.expand.pattern()["H"]
         return any(marks[i * rows + j] for i in range(n) for j in range(n, rows))
+
+    @property
+    def condensed(self) -> bool:
+        """Whether the direct method's LQ problems are made ones without bounds and without products of states and controls first."""
+        return self.direct and (self.bounded or self.couples)
 
     @cached_property
     def _thread(self) -> ThreadFunction:
@@ -95,7 +102,11 @@ class SolverKernels:
 
     def fuses(self, dtype: str, limit: int) -> bool:
         """Whether the set-up of the direct method is one kernel: if so many bytes of shared memory suffice."""
-        return self._fused is not None and self.shared_numbers("solver_setup", 0) * (8 if dtype == "float64" else 4) <= limit
+        return (
+            self._fused is not None
+            and not self.condensed
+            and self.shared_numbers("solver_setup", 0) * (8 if dtype == "float64" else 4) <= limit
+        )
 
     def threads(self, entry: str) -> int:
         """Of a block of that kernel."""
@@ -106,6 +117,7 @@ class SolverKernels:
             "solver_search": ROLL_GROUP,
             "solver_recover": SMALL_GROUP,
             "solver_propagate": SMALL_GROUP,
+            "solver_complete": SMALL_GROUP,
         }.get(entry, GROUP)
 
     def shared_numbers(self, entry: str, knots: int) -> int:
@@ -124,6 +136,7 @@ class SolverKernels:
             "solver_select": select,
             "solver_schur": schur,
             "solver_stair": n * n,
+            "solver_condense": 2 * m * m + 2 * n * m + 3 * m,
             "solver_recover": z,
             "solver_propagate": 2 * n,
             "solver_judge": select,
@@ -133,7 +146,7 @@ class SolverKernels:
 
     def entries(self) -> tuple[str, ...]:
         """Names of the kernels of `source`."""
-        return (self.expansion.entry, *_DDP, *(_DIRECT if self.direct else ()))
+        return (self.expansion.entry, *_DDP, *(_DIRECT if self.direct else ()), *(_CONDENSED if self.condensed else ()))
 
     def setup_entries(self, fused: bool) -> tuple[str, ...]:
         """Names of the kernels of `setup_source`."""
@@ -146,7 +159,10 @@ class SolverKernels:
             self.expansion.text(),
             _state_function("knot", self.knot, in_global=("p",)),
             *self._manifold(),
-            *(_code(name) for name in ("solver_controls", "solver_ddp", *(["solver_direct"] if self.direct else []))),
+            *([_state_function("curvature", self.curvature, in_global=("x", "u", "h", "p"))] if self.curvature else []),
+            *(_code(name) for name in ("solver_controls", "solver_ddp")),
+            *([_code("solver_direct")] if self.direct else []),
+            *([_code("solver_inverse"), _code("solver_condense")] if self.condensed else []),
         ]
         return "\n".join([*parts, ""])
 
@@ -160,7 +176,7 @@ class SolverKernels:
             parts.append(self._fused.text(schur))
         else:
             parts += self._manifold()
-        return "\n".join([*parts, _code("solver_schur"), _code("solver_fused" if fused else "solver_split"), ""])
+        return "\n".join([*parts, _code("solver_inverse"), _code("solver_schur"), _code("solver_fused" if fused else "solver_split"), ""])
 
     def gradients_source(self, language: str, dtype: str, knots: int) -> str:
         """The conjugate gradients, for trajectories of this length."""
@@ -172,8 +188,20 @@ class SolverKernels:
     def _beginning(self, language: str, dtype: str, knots: int) -> list[str]:
         sizes = {"NX": self.nx, "ND": self.ndx, "NU": self.nu, "NZ": self.ndx + self.nu, "NP": self.parameters, "KNOTS": knots}
         groups = {"GROUP": GROUP, "ROLL_GROUP": ROLL_GROUP, "SMALL_GROUP": SMALL_GROUP, "STEP_SIZES": STEP_SIZES}
-        numbers = {f"{k.upper()}_NUMBERS": self.shared_numbers(f"solver_{k}", knots) for k in ("backward", "select", "schur", "pcg")}
-        defined = sizes | groups | numbers | {"CONTROLS": len(CONTROL), "BOUNDED": int(self.bounded)}
+        numbers = {
+            f"{k.upper()}_NUMBERS": self.shared_numbers(f"solver_{k}", knots) for k in ("backward", "select", "schur", "condense", "pcg")
+        }
+        defined = (
+            sizes
+            | groups
+            | numbers
+            | {
+                "CONTROLS": len(CONTROL),
+                "BOUNDED": int(self.bounded),
+                "COUPLES": int(self.couples),
+                "CURVED": int(self.curvature is not None),
+            }
+        )
         for words in (STATUS, CONTROL, OPTIONS, CHOICES):
             defined |= {word.upper(): i for i, word in enumerate(words)}
         lines = [f"#define {k} {v}" for k, v in defined.items()] + [f"#define SINGULAR ((real){_SINGULAR[dtype]!r})"]

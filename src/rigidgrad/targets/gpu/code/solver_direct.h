@@ -1,5 +1,15 @@
 /* Direct optimisation of states and controls together (Plancher 2022, Algorithm 7). What comes before, the set-up and the conjugate gradients, is in files of its own. */
 
+/* A control with a step, within its bounds; the host puts full steps there, so that this cuts rounding off. */
+DEVICE real moved_control(GLOBAL const real *u, GLOBAL const real *lower, GLOBAL const real *upper, GLOBAL const real *step, size_t row, int j, real alpha) {
+  const real y = FMA(alpha, step[row * NZ + ND + j], u[row * NU + j]);
+#if BOUNDED
+  return within(y, lower[row * NU + j], upper[row * NU + j]);
+#else
+  return y;
+#endif
+}
+
 /* The state of the knot behind each knot, a thread each: its gap and the tangent space that it is in follow from there. The last knot has none, and takes itself. */
 KERNEL THREADS(GROUP) solver_ahead(int problems, int knots, GLOBAL const real *x, GLOBAL real *ahead) {
   for (int t = BID * NTHR + TID; t < problems * knots * NX; t += NBLK * NTHR) {
@@ -64,7 +74,8 @@ KERNEL THREADS(SMALL_GROUP) solver_propagate(int problems, int knots, GLOBAL con
 /* The cost C and the defect D = |f(x, u) - x'| of every knot with every step size, a thread each (Algorithm 7). */
 KERNEL THREADS(ROLL_GROUP) solver_search(int problems, int knots, int count, int stride, GLOBAL const real *control, GLOBAL const real *fine,
                                          GLOBAL const real *alphas, GLOBAL const real *h, GLOBAL const real *parameters, GLOBAL const real *origin,
-                                         GLOBAL const real *x, GLOBAL const real *u, GLOBAL const real *step, GLOBAL real *C, GLOBAL real *D) {
+                                         GLOBAL const real *x, GLOBAL const real *u, GLOBAL const real *lower, GLOBAL const real *upper, GLOBAL const real *step,
+                                         GLOBAL real *C, GLOBAL real *D) {
   for (int t = BID * NTHR + TID; t < problems * count * knots; t += NBLK * NTHR) {
     const int k = t % knots, a = t / knots % count, problem = t / (knots * count);
     if (!takes_part(control, fine, knots, problem)) continue;
@@ -72,7 +83,7 @@ KERNEL THREADS(ROLL_GROUP) solver_search(int problems, int knots, int count, int
     const real alpha = alphas[a], dt = h[row];
     real now[NX], control_now[NU], next[NX], off[ND], cost[1], defect = 0;
     moved_along(x + row * NX, step + row * NZ, alpha, now);
-    for (int j = 0; j < NU; ++j) control_now[j] = FMA(alpha, step[row * NZ + ND + j], u[row * NU + j]);
+    for (int j = 0; j < NU; ++j) control_now[j] = moved_control(u, lower, upper, step, row, j, alpha);
     knot_state(now, control_now, &dt, parameters + row * NP, next, cost);
     if (k == 0) {
       apart_from(now, origin + problem * NX, off);
@@ -91,8 +102,8 @@ KERNEL THREADS(ROLL_GROUP) solver_search(int problems, int knots, int count, int
 /* Chooses a step size by J + mu |d| (2.11, 2.12, 6.9) and takes the step, or raises the regularisation, a block of threads a problem. */
 KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int stride, GLOBAL const real *options, GLOBAL const real *alphas,
                                    GLOBAL const real *fine, GLOBAL const real *F, GLOBAL const real *g, GLOBAL const real *H, GLOBAL const real *d,
-                                   GLOBAL const real *lambda, GLOBAL const real *step, GLOBAL const real *C, GLOBAL const real *D, GLOBAL real *control,
-                                   GLOBAL real *x, GLOBAL real *u) {
+                                   GLOBAL const real *lambda, GLOBAL const real *lower, GLOBAL const real *upper, GLOBAL const real *step, GLOBAL const real *C,
+                                   GLOBAL const real *D, GLOBAL real *control, GLOBAL real *x, GLOBAL real *u) {
   ARENA(s, SELECT_NUMBERS);
   LOCAL real *tried = s + GROUP + GROUP / 8, *sums = tried + 2 * STEP_SIZES, *word = sums + 3 * STEP_SIZES;
   for (int problem = BID; problem < problems; problem += NBLK) {
@@ -209,7 +220,7 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
         real moved[NX];
         moved_along(x + row * NX, step + row * NZ, alpha, moved);
         for (int i = 0; i < NX; ++i) x[row * NX + i] = moved[i];
-        for (int j = 0; j < NU && k < knots - 1; ++j) u[row * NU + j] = FMA(alpha, step[row * NZ + ND + j], u[row * NU + j]);
+        for (int j = 0; j < NU && k < knots - 1; ++j) u[row * NU + j] = moved_control(u, lower, upper, step, row, j, alpha);
       }
     }
   }

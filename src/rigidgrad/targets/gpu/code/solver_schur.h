@@ -11,22 +11,6 @@
 #define AT_LEFT (AT_DIAGONAL + 2 * ND + NU)
 #define AT_DEFECT (AT_LEFT + NZ)
 
-/* One pivot of the inversion of a symmetric positive definite matrix by Gauss and Jordan, from a to b. Loops over matrices are rolled, or the compiler takes half as many
-   registers again. */
-DEVICE void pivot_step(LOCAL const real *a, LOCAL real *b, int n, int pivot) {
-  const real r = (real)1 / ld(a, pivot * n + pivot);
-  ROLLED
-  for (int t = TID; t < n * n; t += NTHR) {
-    const int i = t / n, j = t % n;
-    real y = ld(a, pivot * n + j) * r;
-    if (i == pivot)
-      y = j == pivot ? r : y;
-    else
-      y = j == pivot ? -ld(a, i * n + pivot) * r : FMA(-ld(a, i * n + pivot), y, ld(a, t));
-    st(b, t, y);
-  }
-}
-
 /* Row k of the Schur complement S = C G^-1 C' and of its right-hand side, by all threads of a block (6.5, 6.6, with one sign throughout), from shared memory with
    the matrices, still without regularisation, and the defect d; F of the knot before and g of both knots:
    - the inverse of the diagonal block theta_k = A Q^-1 A' + B R^-1 B' + Q_k^-1, with A, B, Q, R of the knot before; [A Q^-1  B R^-1]', whose first rows are
