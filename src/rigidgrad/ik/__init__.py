@@ -1,6 +1,20 @@
-"""Inverse kinematics: tasks for `robot.inverse_kinematics`."""
+"""Inverse kinematics: tasks for `robot.inverse_kinematics`, and `Velocity` for control loops."""
 
 from rigidgrad.ik.inverse import InverseKinematics
-from rigidgrad.ik.tasks import CenterOfMass, Frame, LookAt, Task
+from rigidgrad.ik.tasks import CenterOfMass, Frame, LookAt, Posture, Task
+from rigidgrad.ik.velocity import AccelerationLimit, Apart, Halfspace, Velocity, VelocityLimit, VelocityStep
 
-__all__ = ["CenterOfMass", "Frame", "InverseKinematics", "LookAt", "Task"]
+__all__ = [
+    "AccelerationLimit",
+    "Apart",
+    "CenterOfMass",
+    "Frame",
+    "Halfspace",
+    "InverseKinematics",
+    "LookAt",
+    "Posture",
+    "Task",
+    "Velocity",
+    "VelocityLimit",
+    "VelocityStep",
+]

@@ -15,7 +15,7 @@ from rigidgrad.ik.search import Advance, Found, nothing, search, search_one, set
 from rigidgrad.ik.several import several
 from rigidgrad.ik.starts import BLOCK, BLOCKS, configurations, nearest
 from rigidgrad.ik.step import RULES, STEPS, Aim, advance
-from rigidgrad.ik.tasks import Frame, Task
+from rigidgrad.ik.tasks import Frame, Posture, Task
 from rigidgrad.kernels.interpret import interpret
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.model.model import Model
@@ -52,16 +52,10 @@ class Solver:
         self.library = configurations(model, 0, BLOCKS * BLOCK)
         identity = f"{digest(model)} {aim!r}"
         made = hashlib.sha256(self.library.tobytes()).hexdigest()
-        self._engine = engine
-        self.advance: Advance = self._function("inverse_kinematics", f"{identity} 1", lambda: advance(model, aim, 1))
-        self.finish: Advance = self._function("inverse_kinematics", f"{identity} {_ROUNDS}", lambda: advance(model, aim, _ROUNDS))
-        self.nearest = self._function("inverse_kinematics_starts", f"{identity} {made}", lambda: nearest(model, aim, self.library))
+        self.advance: Advance = function(model, "inverse_kinematics", f"{identity} 1", lambda: advance(model, aim, 1), engine)
+        self.finish: Advance = function(model, "inverse_kinematics", f"{identity} {_ROUNDS}", lambda: advance(model, aim, _ROUNDS), engine)
+        self.nearest = function(model, "inverse_kinematics_starts", f"{identity} {made}", lambda: nearest(model, aim, self.library), engine)
         self._tables: dict[tuple[int, int], np.ndarray] = {}
-
-    def _function(self, name: str, identity: str, build: Callable[[], Kernel]) -> Callable[..., Any]:
-        if self._engine == "numpy":
-            return _Interpreted(build())
-        return Compiled(Recording(name, self.model.name, identity, build), dtype="float64")  # type: ignore[arg-type]
 
     def order(self, targets: np.ndarray, seed: int) -> np.ndarray:
         """Which configurations of the library the first starts of each target are, (N, BLOCKS); and checks that matrices are rotations."""
@@ -113,6 +107,13 @@ class Solver:
         else:
             found = search(self.advance, targets, starts, first + drawn)
         return settled(self.advance, targets, found)
+
+
+def function(model: Model, name: str, identity: str, build: Callable[[], Kernel], engine: str) -> Callable[..., Any]:
+    """A kernel of rows as a function of arrays, for a robot of that engine."""
+    if engine == "numpy":
+        return _Interpreted(build())
+    return Compiled(Recording(name, model.name, identity, build), dtype="float64")
 
 
 class _Interpreted:
@@ -195,6 +196,8 @@ def listed(model: Model, targets: Any, weights: Any = None, free: Any = None) ->
         tasks = [_framed(tool_frame(model), targets, weights, free)]
     if not tasks:
         raise InputError('there is nothing to reach: targets are a pose, {"frame": pose or point}, or tasks of rg.ik')
+    if any(isinstance(t, Posture) for t in tasks):
+        raise InputError("rg.ik.Posture is a task of rg.ik.Velocity; here, posture= is")
     plain = isinstance(targets, Mapping) or not isinstance(targets, Task | Sequence)
     for what, value in (("weights", weights), ("free", free)):
         if value is None:
@@ -262,8 +265,7 @@ def _result(model: Model, found: Found, shape: Shape, dtype: np.dtype, back: Any
     rotation = 2 * np.arcsin(np.minimum(1.0, 0.5 * np.sqrt(found.left[:, 1])))
     q = found.q
     if dtype == np.float32:
-        with np.errstate(over="ignore"):
-            q = np.clip(q.astype(np.float32), _towards(model.limits.lower, np.inf), _towards(model.limits.upper, -np.inf))
+        q = towards(model, q)
     numbers = {
         "q": q.reshape(*shape, model.nq),
         "success": found.arrived.reshape(shape),
@@ -275,11 +277,16 @@ def _result(model: Model, found: Found, shape: Shape, dtype: np.dtype, back: Any
     return InverseKinematics(**({name: back(x) for name, x in numbers.items()} if back else numbers))
 
 
-def _towards(limit: np.ndarray, inside: float) -> np.ndarray:
-    """Limits as float32, no further out."""
-    rounded = limit.astype(np.float32)
-    out = rounded.astype(float) < limit if inside > 0 else rounded.astype(float) > limit
-    return np.where(out, np.nextafter(rounded, np.float32(inside)), rounded)
+def towards(model: Model, q: np.ndarray) -> np.ndarray:
+    """q as float32, within the limits still."""
+
+    def rounded(limit: np.ndarray, inside: float) -> np.ndarray:
+        near = limit.astype(np.float32)
+        out = near.astype(float) < limit if inside > 0 else near.astype(float) > limit
+        return np.where(out, np.nextafter(near, np.float32(inside)), near)
+
+    with np.errstate(over="ignore"):
+        return np.clip(q.astype(np.float32), rounded(model.limits.lower, np.inf), rounded(model.limits.upper, -np.inf))
 
 
 def _inside(model: Model, q: np.ndarray) -> np.ndarray:

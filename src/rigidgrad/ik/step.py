@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.algorithms import ltl, manifold
-from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.sparsity import Supports
+from rigidgrad.algorithms.joints import Vector
+from rigidgrad.ik.quadratic import supports
 from rigidgrad.ik.terms import Part, Term
 from rigidgrad.kernels.language import Array, Kernel
 from rigidgrad.model.model import Model
@@ -125,16 +125,7 @@ def within(model: Model, q: Vector) -> Vector:
 def _solve(A: Sequence[Sequence[Scalar]], damping: Scalar, b: Sequence[Scalar]) -> Vector:
     """(A + damping)⁻¹ b along the zeros of A: of JᵀJ they are those of the tree."""
     H = [[add(x, damping) if i == k else x for i, x in enumerate(row)] for k, row in enumerate(A)]
-    return ltl.solve(ltl.factorize(H, _supports(A)), b)
-
-
-def _supports(A: Matrix | Sequence[Sequence[Scalar]]) -> Supports:
-    """Where the factor of a symmetric matrix is not zero, from the last row up."""
-    rows = [{i for i in range(k) if not is_constant(A[k][i], 0.0)} for k in range(len(A))]
-    for k in reversed(range(len(A))):
-        for i in rows[k]:
-            rows[i] |= {j for j in rows[k] if j < i}
-    return tuple(tuple(sorted(row, reverse=True)) for row in rows)
+    return ltl.solve(ltl.factorize(H, supports(A)), b)
 
 
 def errors(model: Model, aim: Aim, q: Vector, numbers: Vector) -> tuple[Scalar, Scalar, Scalar]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.ik.terms import CenterOfMassTerm, FrameTerm, LookTerm, Term, Triple
+from rigidgrad.ik.terms import CenterOfMassTerm, FrameTerm, LookTerm, PostureTerm, Term, Triple
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.runtime import arrays
 
@@ -19,11 +19,30 @@ _GROUPS = {"position": AXES[:3], "rotation": AXES[3:]}
 
 
 class Task(ABC):
-    """Something to reach, with targets of any batch axes. `weight` is a number, or a pair (position, rotation), of squared errors."""
+    """Something to reach, with targets of any batch axes. `weight` is a number, or a pair (position, rotation), of squared errors.
 
-    def __init__(self, target: Any, weight: Any):
-        self.target, self.back = arrays.to_numpy(self.what, target)
-        self.weight = weight
+    `gain` is for `Velocity`: the part of the error, up to 1, that a step is to take away. `target` may be set anew; it is a copy, and cannot be written into.
+    """
+
+    version = 0  # of its attributes: `Velocity` looks at those that changed
+
+    def __init__(self, target: Any, weight: Any, gain: float):
+        self.target = target
+        self.weight, self.gain = weight, gain
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "version", self.version + 1)
+
+    @property
+    def target(self) -> Any:
+        return self._target
+
+    @target.setter
+    def target(self, value: Any) -> None:
+        given, self.back = arrays.to_numpy(self.what, value)
+        self._target = given.copy()
+        self._target.flags.writeable = False
 
     @property
     @abstractmethod
@@ -83,11 +102,11 @@ class Frame(Task):
         free: str | Iterable[str] = (),
         offset: Any = (0.0, 0.0, 0.0),
         base: str | None = None,
+        gain: float = 1.0,
     ):
         self.frame, self.base = frame, base
         self.offset = three(f"the offset of frame {frame!r}", offset)
-        super().__init__(target, weight)
-        self.pose = self.target.shape[-2:] == (4, 4)
+        super().__init__(target, weight, gain)
         self.free = free_axes(self.what, free)
         if not self.pose and self.free & set(AXES[3:]):
             raise InputError(f"{self.what} is a point: rotation is free anyway")
@@ -97,6 +116,10 @@ class Frame(Task):
             raise InputError(f"all axes of {self.what} are free; leave it out")
 
     _expected = "a pose (…, 4, 4) or a point (…, 3)"
+
+    @property
+    def pose(self) -> bool:
+        return self.target.shape[-2:] == (4, 4)
 
     @property
     def what(self) -> str:
@@ -129,8 +152,8 @@ class Frame(Task):
 class CenterOfMass(Task):
     """The centre of mass at a point (…, 3) of the world; `free` are axes that do not count: CenterOfMass((0, 0, 0), free="z") stands above the origin."""
 
-    def __init__(self, target: Any, *, weight: Any = 1.0, free: str | Iterable[str] = ()):
-        super().__init__(target, weight)
+    def __init__(self, target: Any, *, weight: Any = 1.0, free: str | Iterable[str] = (), gain: float = 1.0):
+        super().__init__(target, weight, gain)
         self.free = free_axes(self.what, free)
         if self.free & set(AXES[3:]) or len(self.free) == 3:
             raise InputError("of the centre of mass, 'x', 'y' or 'z' can be free, and not all of them")
@@ -146,9 +169,11 @@ class CenterOfMass(Task):
 class LookAt(Task):
     """An axis of a frame, from the point at `offset` in it, towards a point (…, 3) of the world: a camera's line of sight. Its error is an angle."""
 
-    def __init__(self, frame: str, target: Any, *, axis: Any = (0.0, 0.0, 1.0), offset: Any = (0.0, 0.0, 0.0), weight: Any = 1.0):
+    def __init__(
+        self, frame: str, target: Any, *, axis: Any = (0.0, 0.0, 1.0), offset: Any = (0.0, 0.0, 0.0), weight: Any = 1.0, gain: float = 1.0
+    ):
         self.frame = frame
-        super().__init__(target, weight)
+        super().__init__(target, weight, gain)
         self.offset = three(f"the offset of frame {frame!r}", offset)
         direction = np.array(three(f"the axis of frame {frame!r}", axis))
         length = float(np.linalg.norm(direction))
@@ -164,6 +189,26 @@ class LookAt(Task):
     def term(self, model: Model) -> LookTerm:
         moving(model, self.frame)
         return LookTerm(self.frame, self.axis, self.offset, self.weighted)
+
+
+class Posture(Task):
+    """Joints towards their places in a configuration (…, nq); joints that fly do not count. For `Velocity`; `robot.inverse_kinematics` has `posture=`."""
+
+    def __init__(self, target: Any, *, weight: float = 1e-3, gain: float = 1.0):
+        super().__init__(target, weight, gain)
+
+    @property
+    def what(self) -> str:
+        return "the posture"
+
+    @property
+    def shape(self) -> Shape:
+        return self.target.shape[-1:]
+
+    def term(self, model: Model) -> PostureTerm:
+        if self.target.ndim < 1 or self.target.shape[-1] != model.nq:
+            raise InputError(f"the posture has shape {self.target.shape}; expected (…, {model.nq}), with any batch axes in front")
+        return PostureTerm(model.nq)
 
 
 def moving(model: Model, frame: str) -> None:
