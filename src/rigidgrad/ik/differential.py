@@ -159,9 +159,13 @@ def _bounds(model: Model, plan: Plan, q: Vector, dt: Scalar, fastest: Vector, st
 
 
 def _stoppable(a: Scalar, dt: Scalar, d: Scalar) -> Scalar:
-    """The velocity from which steps that are slower by a dt each stop within d: v²/2a + v dt/2 = d."""
-    half = mul(0.5, mul(a, dt))
-    return sub(sqrt(add(mul(half, half), mul(mul(2.0, a), select(less(d, 0.0), 0.0, d)))), half)
+    """A velocity from which steps that are slower by a dt each stop within d.
+
+    After whole steps, v²/2a + v dt/2 = d, or v = √(a²dt²/4 + 2 a d) - a dt/2; between them, the root lies above what can be stopped by up to a dt/8.
+    """
+    change = mul(a, dt)
+    v = sub(sqrt(add(mul(0.25, mul(change, change)), mul(mul(2.0, a), select(less(d, 0.0), 0.0, d)))), mul(0.625, change))
+    return select(less(v, 0.0), 0.0, v)
 
 
 def _clip(x: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
