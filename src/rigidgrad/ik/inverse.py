@@ -162,7 +162,7 @@ def inverse_kinematics(
     count = _whole("seeds", seeds, 1) if fixed is None else fixed.shape[-2] + (start is not None)
     wanted = min(_whole("best", best, 1), 1 << 20)
     try:
-        shape = np.broadcast_shapes(*batch)
+        shape = np.broadcast_shapes(*batch) if any(batch) else ()
     except ValueError:
         raise InputError(
             f"the batch axes of targets, start, posture and seeds do not broadcast against each other: {', '.join(map(str, batch))}"
@@ -243,6 +243,8 @@ def _searched(
 ) -> Found:
     """The search, piece by piece, of all targets that are numbers."""
     n, nq = len(rows), solver.model.nq
+    if n == 1 and given is None and np.isfinite(rows).all():
+        return solver.run(rows, given, count, seed, best, begin)
     fine = np.isfinite(rows).all(axis=1)
     if given is not None:
         fine &= np.isfinite(given).all(axis=(1, 2))
@@ -266,15 +268,15 @@ def _result(model: Model, found: Found, shape: Shape, dtype: np.dtype, back: Any
     q = found.q
     if dtype == np.float32:
         q = towards(model, q)
-    numbers = {
-        "q": q.reshape(*shape, model.nq),
-        "success": found.arrived.reshape(shape),
-        "error": np.maximum(position, rotation).astype(dtype, copy=False).reshape(shape),
-        "iterations": found.steps.reshape(shape),
-        "position_error": position.astype(dtype, copy=False).reshape(shape),
-        "rotation_error": rotation.astype(dtype, copy=False).reshape(shape),
-    }
-    return InverseKinematics(**({name: back(x) for name, x in numbers.items()} if back else numbers))
+    numbers = (
+        q.reshape(*shape, model.nq),
+        found.arrived.reshape(shape),
+        np.maximum(position, rotation).astype(dtype, copy=False).reshape(shape),
+        found.steps.reshape(shape),
+        position.astype(dtype, copy=False).reshape(shape),
+        rotation.astype(dtype, copy=False).reshape(shape),
+    )
+    return InverseKinematics(*(map(back, numbers) if back else numbers))
 
 
 def towards(model: Model, q: np.ndarray) -> np.ndarray:
@@ -304,12 +306,13 @@ def _configurations(model: Model, name: str, value: Any) -> tuple[np.ndarray, An
 def _rules(tolerance: Any, iterations: int, rounding: float) -> Rules:
     """`rounding` is what is left of the tolerance for that of results."""
     try:
-        given = np.asarray(tolerance, dtype=float)
+        given = np.array(tolerance, dtype=float)
     except (TypeError, ValueError):
         given = np.array(np.nan)
-    if given.shape not in ((), (2,)) or not (given > 0).all():
+    pair = given.tolist() if given.shape == (2,) else [given.item()] * 2 if given.shape == () else [math.nan]
+    if not all(x > 0 for x in pair):
         raise InputError(f"tolerance is {tolerance!r}; it is a positive number, or a pair (metres, radians)")
-    position, rotation = (max(x - rounding, x / 4) for x in np.broadcast_to(given, (2,)).tolist())
+    position, rotation = (max(x - rounding, x / 4) for x in pair)
     return position**2, (2 * math.sin(min(rotation, math.pi) / 2)) ** 2, float(iterations)
 
 

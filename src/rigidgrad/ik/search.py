@@ -43,7 +43,7 @@ def fresh(n: int) -> np.ndarray:
 
 def search_one(finish: Advance, target: np.ndarray, starts: Starts, count: int) -> Found:
     """The same as `search` for one target (1, size), a few starts at a time, each to its end in one call."""
-    T, state, zero = np.repeat(target, ALONE, axis=0), fresh(ALONE), np.zeros(ALONE, int)
+    T, state, zero = target.repeat(ALONE, axis=0), fresh(ALONE), np.zeros(ALONE, int)
     nearest: tuple[float, Rows, int] | None = None
     for first in range(0, count, ALONE):
         rows = finish(starts(zero, np.minimum(np.arange(first, first + ALONE), count - 1)), state, T)
@@ -107,6 +107,8 @@ def _padded(advance: Advance, q: np.ndarray, state: np.ndarray, T: np.ndarray) -
 
 def settled(advance: Advance, targets: np.ndarray, found: Found) -> Found:
     """Rows that did not arrive, after further steps: the nearest, not only near."""
+    if found.arrived.all():
+        return found
     rows = np.flatnonzero(~found.arrived & np.isfinite(found.left[:, 2]))
     if not len(rows):
         return found

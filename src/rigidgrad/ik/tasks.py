@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +16,8 @@ from rigidgrad.runtime import arrays
 
 Shape = tuple[int, ...]
 AXES = ("x", "y", "z", "rx", "ry", "rz")
+ORIGIN: Triple = (0.0, 0.0, 0.0)
+_LAST = np.array([0.0, 0.0, 0.0, 1.0])  # row of a pose
 _GROUPS = {"position": AXES[:3], "rotation": AXES[3:]}
 
 
@@ -76,6 +79,13 @@ class Task(ABC):
 
     def roots(self, term: Term) -> np.ndarray:
         """Roots of the weights, one for each part of the term."""
+        if isinstance(self.weight, int | float) and 0 < self.weight < math.inf:
+            position = rotation = self.weight
+        else:
+            position, rotation = self._pair()
+        return np.sqrt([position if unit == "m" else rotation for unit in term.units])
+
+    def _pair(self) -> tuple[float, float]:
         try:
             given = np.asarray(self.weight, dtype=float)
         except (TypeError, ValueError):
@@ -83,7 +93,7 @@ class Task(ABC):
         if given.shape not in ((), (2,)) or not np.isfinite(given).all() or (given < 0).any() or not given.any():
             raise InputError(f"the weight of {self.what} is {self.weight!r}; it is a positive number, or a pair (position, rotation)")
         position, rotation = np.broadcast_to(given, (2,)).tolist()
-        return np.sqrt([position if unit == "m" else rotation for unit in term.units])
+        return position, rotation
 
 
 class Frame(Task):
@@ -100,7 +110,7 @@ class Frame(Task):
         *,
         weight: Any = 1.0,
         free: str | Iterable[str] = (),
-        offset: Any = (0.0, 0.0, 0.0),
+        offset: Any = ORIGIN,
         base: str | None = None,
         gain: float = 1.0,
     ):
@@ -141,10 +151,10 @@ class Frame(Task):
         T = self.target
         if not self.pose:
             return T.astype(float, copy=False)
-        if T.size and not ((T[..., 3, :3] == 0) & (T[..., 3, 3:] == 1)).all() and np.isfinite(T).all():
+        if not (T[..., 3, :] == _LAST).all() and np.isfinite(T).all():
             raise InputError(f"the last row of {self.what} must be 0 0 0 1")
         result = np.empty((*T.shape[:-2], 12))
-        result[..., :9].reshape(*T.shape[:-2], 3, 3)[...] = T[..., :3, :3]
+        result[..., :9] = T[..., :3, :3].reshape(*T.shape[:-2], 9)
         result[..., 9:] = T[..., :3, 3]
         return result
 
@@ -169,9 +179,7 @@ class CenterOfMass(Task):
 class LookAt(Task):
     """An axis of a frame, from the point at `offset` in it, towards a point (…, 3) of the world: a camera's line of sight. Its error is an angle."""
 
-    def __init__(
-        self, frame: str, target: Any, *, axis: Any = (0.0, 0.0, 1.0), offset: Any = (0.0, 0.0, 0.0), weight: Any = 1.0, gain: float = 1.0
-    ):
+    def __init__(self, frame: str, target: Any, *, axis: Any = (0.0, 0.0, 1.0), offset: Any = ORIGIN, weight: Any = 1.0, gain: float = 1.0):
         self.frame = frame
         super().__init__(target, weight, gain)
         self.offset = three(f"the offset of frame {frame!r}", offset)
@@ -227,6 +235,8 @@ def free_axes(what: str, free: Any) -> frozenset[str]:
 
 
 def three(what: str, value: Any) -> Triple:
+    if value is ORIGIN:
+        return ORIGIN
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):

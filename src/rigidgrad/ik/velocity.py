@@ -12,6 +12,7 @@ from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.ik.differential import Clearance, Plan, kernel
 from rigidgrad.ik.inverse import function, towards
 from rigidgrad.ik.tasks import Task, moving, three
+from rigidgrad.ik.terms import Term
 from rigidgrad.model.model import Model
 from rigidgrad.runtime import arrays
 from rigidgrad.runtime.lanes import digest
@@ -118,7 +119,6 @@ class Velocity:
         self._moving = np.isfinite(fastest), np.isfinite(strongest)
         self._bounds = np.where(self._moving[0], fastest, 0.0), np.where(self._moving[1], strongest, 0.0)
         self._functions: dict[Plan, Any] = {}
-        self._versions: tuple[int, ...] = ()
         self._prepare()
 
     def _prepare(self) -> None:
@@ -144,20 +144,29 @@ class Velocity:
         rows = np.empty((*shape, plan.size(model)))
         rows[..., : len(numbers)] = numbers
         place = len(numbers)
+        self._places: list[int] = []
         for task, term in zip(self.tasks, terms, strict=True):
-            parts: list[Any] = [task.numbers(term), task.roots(term), [_gain(task.gain)]]
-            for part, count in zip(parts, (term.size, len(term.units), 1), strict=True):
-                rows[..., place : place + count] = part
-                place += count
+            self._places.append(place)
+            place = _lay(rows, place, task, term)
         rows[..., place:] = [x for own in self._numbers for x in own]
-        self._rows, self._step = rows, self._functions[plan]
-        self._versions = tuple(t.version for t in self.tasks)
+        self._rows, self._step, self._terms = rows, self._functions[plan], terms
+        self._versions = [t.version for t in self.tasks]
+
+    def _renew(self) -> None:
+        """Lays the numbers of tasks out that were changed; all, if they are of another kind or shape now."""
+        for k, task in enumerate(self.tasks):
+            if task.version != self._versions[k]:
+                term, batch = task.term(self.robot.model), task.batch
+                if term != self._terms[k] or (batch and batch != self._rows.shape[:-1]):
+                    return self._prepare()
+                _lay(self._rows, self._places[k], task, term)
+                self._versions[k] = task.version
+        return None
 
     def step(self, q: Any, dt: Any, v: Any = None) -> VelocityStep:
         """From q (…, nq), in dt seconds; `v` (…, nv) is the velocity before, which limits of acceleration need."""
         model = self.robot.model
-        if tuple(t.version for t in self.tasks) != self._versions:
-            self._prepare()
+        self._renew()
         q, back = arrays.to_numpy("q", q)
         if q.ndim < 1 or q.shape[-1] != model.nq:
             raise InputError(f"q has shape {q.shape}; expected (…, {model.nq}), with any batch axes in front")
@@ -191,6 +200,16 @@ class Velocity:
             velocity, after = velocity.astype(np.float32), towards(model, after)
         found = VelocityStep(velocity, after, (solved[:n, 0] == 1.0).reshape(shape))
         return VelocityStep(*(back(x) for x in found)) if back else found
+
+
+def _lay(rows: np.ndarray, place: int, task: Task, term: Term) -> int:
+    """Writes the numbers of a task; where the next ones begin."""
+    rows[..., place : place + term.size] = task.numbers(term)
+    place += term.size
+    roots = task.roots(term)
+    rows[..., place : place + len(roots)] = roots
+    rows[..., place + len(roots)] = _gain(task.gain)
+    return place + len(roots) + 1
 
 
 def _least(model: Model, values: list[np.ndarray]) -> np.ndarray:
