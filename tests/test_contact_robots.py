@@ -33,6 +33,13 @@ STANDING = {
     "go2_description/urdf/go2.urdf": points("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
     "solo_description/robots/solo12.urdf": points("FL_FOOT", "FR_FOOT", "HL_FOOT", "HR_FOOT"),
     "hyq_description/robots/hyq_no_sensors.urdf": points("lf_foot", "rf_foot", "lh_foot"),
+    "anymal_c_simple_description/urdf/anymal.urdf": [
+        *points("LF_FOOT", "RF_FOOT"),
+        rg.Contact("LH_FOOT", "surface", offset=(0.02, 0.01, -0.05)),
+    ],
+    "bolt_description/robots/bolt.urdf": points("FL_ANKLE", "FR_ANKLE"),
+    "romeo_description/urdf/romeo_small.urdf": [rg.Contact("l_sole", "surface"), rg.Contact("r_sole", "surface"), rg.Contact("l_wrist")],
+    "ur_description/urdf/ur5_robot.urdf": points("wrist_3_link"),
     "talos_data/robots/talos_reduced.urdf": [rg.Contact("left_sole_link", "surface"), rg.Contact("gripper_right_base_link")],
     "g1_description/urdf/g1_29dof_rev_1_0.urdf": [rg.Contact(f"{side}_ankle_roll_link", "surface") for side in ("left", "right")],
 }
@@ -219,6 +226,41 @@ def test_feet_without_mass_are_held_as_others():
     assert np.allclose(x.a, y.a, rtol=1e-10, atol=1e-10) and np.allclose(x.force, y.force, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("engine", ["numpy", "lanes"])
+def test_a_result_can_be_given_again(engine):
+    """As out=, with its arrays; the remark on redundant contacts is that of the new call."""
+    robot = rg.Builder("bar").link("base", 1.0, (0, 0, 0), np.eye(3)).link("arm", 1.0, (0.1, 0, 0), np.eye(3))
+    robot = robot.joint("j", "revolute", "base", "arm", axis=(0, 1, 0)).build(floating_base=True, engine=engine)
+    state, tip = robot.random(batch=(3,), seed=0), rg.Contact("arm", offset=(0.3, 0, 0))
+    expected = robot.contact_dynamics(*state, tip)
+    given = robot.contact_dynamics(*robot.random(batch=(3,), seed=1), tip, damped=True)
+    found = robot.contact_dynamics(*state, tip, out=given)
+    assert found.a is given.a and found.force is given.force and "redundant" in given.damping and found.damping is None
+    assert np.array_equal(found.a, expected.a) and np.array_equal(found.force, expected.force)
+    fast, pair = robot.compile("contact_dynamics", contacts=tip), tuple(map(np.empty_like, expected[:2]))
+    assert fast(*state, out=pair) is pair and fast(*state, out=found).a is given.a
+    assert np.array_equal(given.a, pair[0])
+    with pytest.raises(InputError, match="out has 3 arrays; it needs 2"):
+        robot.contact_dynamics(*state, tip, out=(*pair, None))
+
+
+def test_masks_and_places_that_mean_nothing_are_refused():
+    robot = planar_leg()
+    state, pose = robot.random(batch=(2,), seed=1), np.eye(4)
+    for odd in ([[0.5]], [[1], [2]], np.float32([[-1.0]])):
+        with pytest.raises(InputError, match="active is 1 where a contact holds and 0 where it does not"):
+            robot.contact_dynamics(*state, rg.Contact("foot"), active=odd)
+    a = robot.contact_dynamics(*state, rg.Contact("foot"), active=[[np.nan], [1.0]]).a
+    assert np.isnan(a[0]).all() and np.isfinite(a[1]).all()
+    held = rg.Contact("foot", "surface", gains=(1.0, 0.0), place=pose)
+    robot.contact_dynamics(*state, held)
+    for odd in (0 * pose, np.diag([1.0, 1.0, -1.0, 1.0])):
+        with pytest.raises(InputError, match="'foot': place has a pose whose upper left 3 x 3 block is no rotation"):
+            robot.contact_dynamics(*state, dataclasses.replace(held, place=odd))
+    with pytest.raises(InputError, match="damped is True, False or None"):
+        robot.contact_dynamics(*state, rg.Contact("foot"), damped="yes")
+
+
 def test_the_world_is_no_partner():
     robot = rg.load("iiwa14")
     state, base = robot.random(seed=0), robot.frames[0]
@@ -321,7 +363,7 @@ def test_products_in_tiles_are_the_same_gradient(monkeypatch):
     active = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])[np.arange(11) % 2]
     name = "contact_dynamics_derivatives"
     expected = cassie().contact_dynamics_derivatives(q, v, tau, held, active=active, damped=False)
-    monkeypatch.setattr(formulation, "_TILED_FROM", 0)
+    monkeypatch.setattr(formulation, "_CONTACTS_TILED_FROM", 0)
     kernel = formulation.source_of(robot.model, name, contacts=robot.constraint_set(name, held, True, False))
     assert isinstance(kernel, Kernel)
     found = interpret(kernel, {"q": q, "v": v, "tau": tau, "active": active})

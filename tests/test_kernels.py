@@ -60,6 +60,10 @@ def everything(rows: int, columns: int, terms: int) -> Kernel:
     turned = k.output("turned", columns, rows)
     with k.each(columns) as j:
         k.product(turned.matrix(1, rows, j * rows), B.at(j, terms, columns), left.T)
+    target = k.output("sum", rows, columns).matrix(rows, columns)  # which lanes do at once
+    k.product(target, left, right, -1.0)
+    k.product(target, A.matrix(rows, terms), right, accumulate=True)
+    k.product(target, A.matrix(rows, 1, 0, terms), B.at(0, columns), -1.0, accumulate=True)
     return k
 
 
@@ -100,6 +104,7 @@ def test_the_interpreter_multiplies_as_numpy_does():
     np.testing.assert_allclose(found["scaled"].reshape(6, 4, 5), 1.75 * S @ B, atol=1e-13)
     np.testing.assert_allclose(found["square"].reshape(6, 4, 4), S @ np.swapaxes(S, 1, 2), atol=1e-14)
     np.testing.assert_allclose(found["turned"].reshape(6, 5, 4), np.swapaxes(S @ B, 1, 2), atol=1e-14)
+    np.testing.assert_allclose(found["sum"].reshape(6, 4, 5), (A - S) @ B - A[:, :, :1] @ B[:, :1], atol=1e-14)
 
 
 def test_structural_zeros_and_counts():

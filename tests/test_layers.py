@@ -58,6 +58,7 @@ INSIDE = {
     ],
     "targets": [
         {"llvm_riccati"},
+        {"llvm_free_base"},
         {"llvm_controls"},
         {"llvm_sweep"},
         {"llvm_kernel", "llvm_matrix"},

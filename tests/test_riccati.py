@@ -26,6 +26,10 @@ class Case:
         part = 0.3 * rng.normal(size=(steps, o.rows, n + m))
         if o.form != "dense":
             part[:, :, o.half : n] += np.eye(o.half)
+        self.turn, self.steer = np.eye(o.base) + 0.2 * rng.normal(
+            size=(2, steps, o.base, o.base)
+        )  # of a free base: ∂q'/∂q, and ∂q'/∂v' / h
+        self.h = H * rng.uniform(0.0, 2.0, steps)  # of each knot, which only that form has
         self.F = self.full(part)
         self.l = rng.normal(size=(steps, n + m))
         root = rng.normal(size=(steps, n + m, n + m))
@@ -46,6 +50,10 @@ class Case:
             return part
         eye = np.zeros((o.half, o.n + o.m))
         eye[:, : o.half] = np.eye(o.half)
+        if o.form == "floating":
+            P, S, b = np.tile(eye, (self.steps, 1, 1)), self.h[:, None, None] * np.eye(o.half), o.base
+            P[:, :b, :b], S[:, :b, :b] = self.turn, H * self.steer
+            return np.concatenate([P + S @ part, part], axis=1)
         if o.form == "implicit":
             return np.concatenate([eye + H * part, part], axis=1)
         eye[:, o.half : o.n] = H * np.eye(o.half)
@@ -63,7 +71,8 @@ class Case:
         ends = [(self.V, self.v)] * blocks if ends is None else ends
         own = self.own[:n]
         L = np.diagonal(self.L, axis1=1, axis2=2) if o.diagonal else self.L
-        return {
+        moves = {"move": self.move()} if o.form == "floating" else {}
+        return moves | {
             "ranges": np.stack([starts[:-1], starts[1:]], axis=1),
             "F": self.spread(self.part, self.own, o.columns),
             "l": self.spread(self.l, self.own, o.columns),
@@ -80,6 +89,11 @@ class Case:
             "active": np.zeros((steps, o.m)),
             "scratch": np.full((blocks, o.scratch_size), np.nan, o.dtype),
         }
+
+    def move(self) -> np.ndarray:
+        o = self.layout
+        own = [self.spread(a, list(range(o.base)), o.base_columns).reshape(self.steps, -1) for a in (self.turn, H * self.steer)]
+        return np.concatenate([*own, np.repeat(self.h[:, None], o.width, axis=1)], axis=1).astype(o.dtype)
 
     def compiled(self, rho: float = 0.0, starts=None, ends=None):
         arrays = self.arrays(rho, starts, ends)
@@ -156,6 +170,30 @@ def test_every_width_and_type(form, dtype, width):
     K0, kappa0, V, _, _, _ = case.expected(0.1)
     tolerance = 1e-12 if dtype == "float64" else 2e-5
     for found, known in ((K, K0), (kappa, kappa0), (start[0, :10], V)):
+        np.testing.assert_allclose(found, known, rtol=0, atol=tolerance * max(1.0, np.abs(known).max()))
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3])
+@pytest.mark.parametrize("features", [{}, {"gaps": True}, {"bounded": True, "gaps": True}], ids=lambda f: "+".join(f) or "plain")
+@pytest.mark.parametrize(("n", "m", "base"), [(12, 4, 6), (14, 3, 3), (26, 5, 6)])
+def test_a_free_base_moves_as_its_own_maps_say(n, m, base, features, rho):
+    case = Case(Layout(n, m, "floating", "float64", 8, base=base, **features), steps=7)
+    K, kappa, start, results = case.compiled(rho)
+    K0, kappa0, V, v, slope, curve = case.expected(rho)
+    # clamped controls are held by a diagonal of 1e12, which leaves 1e-12 of the others' size
+    for found, known in ((K, K0), (kappa, kappa0), (start[0], np.vstack([V, v])), (results[0], [slope, curve, 1.0])):
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-11 * np.abs(known).max())
+    assert (start[0, :n] == start[0, :n].T).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_free_base_of_every_width_and_type(dtype, width):
+    case = Case(Layout(22, 5, "floating", dtype, width, base=6), steps=5)
+    K, kappa, start, _ = case.compiled(0.1)
+    K0, kappa0, V, _, _, _ = case.expected(0.1)
+    tolerance = 1e-12 if dtype == "float64" else 2e-5
+    for found, known in ((K, K0), (kappa, kappa0), (start[0, :22], V)):
         np.testing.assert_allclose(found, known, rtol=0, atol=tolerance * max(1.0, np.abs(known).max()))
 
 

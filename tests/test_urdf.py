@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rigidgrad.errors import InputError, ModelWarning, UrdfError
 from rigidgrad.model.description import JointLimit, Link, Mimic, Visual

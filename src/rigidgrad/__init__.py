@@ -1,12 +1,46 @@
 """rigidgrad: one robot description in; the fastest dynamics, gradients and model predictive control out."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rigidgrad import errors
 from rigidgrad.model.contacts import Contact, Loop
 from rigidgrad.model.source import bundled
 from rigidgrad.robot import Builder, Robot, from_mujoco, from_pinocchio, load
+
+if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on first use
+    from rigidgrad import (
+        cluster as cluster,
+        gaits as gaits,
+        ik as ik,
+        interop as interop,
+        jax as jax,
+        math as math,
+        plants as plants,
+        torch as torch,
+        trees as trees,
+    )
+    from rigidgrad.codegen import generate as generate
+    from rigidgrad.control import costs as costs
+    from rigidgrad.control.direct import Direct as Direct
+    from rigidgrad.control.limits import (
+        Equality as Equality,
+        Inequality as Inequality,
+        Limits as Limits,
+        LinkSphere as LinkSphere,
+        Obstacle as Obstacle,
+    )
+    from rigidgrad.control.mpc import MPC as MPC
+    from rigidgrad.control.mpc.tracking import tracking as tracking
+    from rigidgrad.control.pddp import PDDP as PDDP
+    from rigidgrad.control.phases import Impact as Impact, Phase as Phase
+    from rigidgrad.control.problem import Problem as Problem
+    from rigidgrad.control.solution import Solution as Solution
+    from rigidgrad.control.solve import solve as solve
+    from rigidgrad.control.system import CustomSystem as CustomSystem, RobotSystem as RobotSystem
+    from rigidgrad.reports import report as report
+    from rigidgrad.runtime.threads import Crew as Crew
+    from rigidgrad.viewer import view as view
 
 __version__ = "0.1.0"
 

@@ -28,11 +28,22 @@ from rigidgrad.algorithms.results import (
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.ik.inverse import InverseKinematics, Solver, inverse_kinematics
 from rigidgrad.ik.step import Aim
-from rigidgrad.model import mjcf
-from rigidgrad.model import model as models
+from rigidgrad.model import mjcf, model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
-from rigidgrad.model.contacts import Constraint, ConstraintSet, Contact, Loop, checked_restitution, constraints, grip, listed, own_loops
+from rigidgrad.model.contacts import (
+    Constraint,
+    ConstraintSet,
+    Contact,
+    Loop,
+    checked_mask,
+    checked_place,
+    checked_restitution,
+    constraints,
+    grip,
+    listed,
+    own_loops,
+)
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
@@ -292,7 +303,7 @@ class Robot:
         """
         found = listed(contacts)
         held = self.constraint_set("contact_inverse_dynamics", found, active is not None, actuation=actuation)
-        inputs = (q, v, a) if active is None else (q, v, a, _like(q, active))
+        inputs = (q, v, a) if active is None else (q, v, a, _like(q, checked_mask(active)))
         return self._call("contact_inverse_dynamics", inputs, external=external, out=out, check=check, contacts=held)
 
     def impact(self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False) -> Impact[np.ndarray]:
@@ -581,9 +592,9 @@ class Robot:
         q, *others = inputs
         if "restitution" in catalog.FUNCTIONS[name].inputs:
             others[-1] = _like(q, others[-1])
-        others += [_like(q, np.asarray(c.place).tolist()) for c in found if solves and isinstance(c, Contact) and c.constraint.placed]
+        others += [_like(q, checked_place(c)) for c in found if solves and isinstance(c, Contact) and c.constraint.placed]
         if active is not None:
-            others.append(_like(q, active))
+            others.append(_like(q, checked_mask(active)))
         inputs = (q, *others)
         return self._call(name, inputs, external=external, out=out, check=check, packed=packed, contacts=held)
 
@@ -598,6 +609,8 @@ class Robot:
             return None
         if contacts is None:
             raise InputError(f"{function} needs contacts: a list of rg.Contact and rg.Loop")
+        if not isinstance(damped, bool | np.bool_ | None):
+            raise InputError(f"damped is True, False or None, which leaves it to the contacts, not {damped!r}")
         found = listed(contacts)
         held = ConstraintSet(constraints(self.model, found), masked)
         if known.grips:

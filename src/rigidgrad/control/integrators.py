@@ -93,6 +93,20 @@ def is_structured(system: System, method: str) -> bool:
     return isinstance(system, RobotSystem) and system.held is None and system.flat and method in ("euler", "semi_implicit_euler")
 
 
+def free_base(system: System, method: str) -> int:
+    """Freedoms of a first joint that alone keeps a robot's coordinates from being a vector space, where positions move by their new velocities; else 0."""
+    if not isinstance(system, RobotSystem) or system.flat or method != "semi_implicit_euler":
+        return 0
+    first, *others = (j for j in system.model.joints if not j.is_mimic)
+    return first.nv if first.v == 0 and all(j.nq == j.nv for j in others) else 0
+
+
+def base_maps(system: RobotSystem, h: Scalar, after: Vector) -> tuple[Matrix, Matrix]:
+    """How the position of a free base changes with itself and, in a step of h seconds, with its new velocity."""
+    move = tuple(mul(h, w) for w in after)
+    return tangent_maps.transport(system.model, move)[0], _scaled(h, tangent_maps.right_jacobian(system.model, move)[0])
+
+
 def velocity_gradient(system: RobotSystem, x: Vector, u: Vector, h: Scalar) -> tuple[Vector, Matrix, Matrix, Matrix]:
     """v' = v + h a with its derivatives by q, v and u."""
     q, v = system.split(x)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rigidgrad.control.costs import CustomValue
+from rigidgrad.control.programs import whole_dynamics
 
 if TYPE_CHECKING:
     from rigidgrad.control.trajectories import Trajectories
@@ -69,7 +70,7 @@ def _strides(problem: Trajectories, x: np.ndarray, u: np.ndarray, first: np.ndar
     p = problem.p[np.append(first, problem.steps)]
     for name, value in (("lower", -_FAR), ("upper", _FAR), ("multiplier", 0.0), ("penalty", 1.0), ("softness", 1e-30)):
         p[:, columns[name]] = value  # the costs alone
-    F, _, L = programs.expansion()(x[first], u[first], h, p[:-1])
+    F, _, L, *move = programs.expansion()(x[first], u[first], h, p[:-1])
     V = programs.final_expansion()(x[-1:], p[-1:])
     own = np.array([o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)])
     F, n = F[:, :, own], o.n
@@ -77,10 +78,7 @@ def _strides(problem: Trajectories, x: np.ndarray, u: np.ndarray, first: np.ndar
     last = V[0, :n, own[:n]].T
     if any(isinstance(cost, CustomValue) for cost in programs.costs):  # may bend downwards, and a cost-to-go of that grows without bounds
         H, last = _upwards(H), _upwards(last)
-    if o.form != "dense":  # F has the velocity's rows
-        half = np.zeros((len(F), o.half, n + o.m)) + np.eye(o.half, n + o.m)
-        half += problem.dt * (F if o.form == "implicit" else np.eye(o.half, n + o.m, o.half))
-        F = np.concatenate([half, F], axis=1)
+    F = whole_dynamics(o, F, h, move[0] if move else None)
     A, B = _repeated(F[:, :, :n], F[:, :, n:], counts)
     H = H * counts[:, None, None]
     flattest = counts[:, None] * _flattest(problem, x, u)

@@ -21,7 +21,7 @@ from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.costs import Cost, Effort, State, Term
 from rigidgrad.control.curvature import curvature
 from rigidgrad.control.expansion import Whole, by_force, knot_kernel, pays
-from rigidgrad.control.integrators import is_structured, linearize, moved_with_velocity, step, velocity_gradient
+from rigidgrad.control.integrators import base_maps, free_base, is_structured, linearize, moved_with_velocity, step, velocity_gradient
 from rigidgrad.control.limits import Constraint, Position, Velocity
 from rigidgrad.control.system import CustomSystem, RobotSystem, System
 from rigidgrad.control.terms.cost import Quadratic, gauss_newton
@@ -39,6 +39,7 @@ Acting = tuple[Term, dict[str, slice]]  # with its parts of a row of parameters
 Shapes = Mapping[str, tuple[int, ...]]
 _DIAGONAL_UP_TO = 32  # states up to which the backward pass reads a diagonal alone
 _LONGEST_VECTOR = 8
+_FREE_BASE_FROM = 24  # states from which on a backward pass pays that knows how a free base moves
 CONSTRAINT_NUMBERS = ("lower", "upper", "multiplier", "penalty", "softness")
 
 
@@ -238,7 +239,9 @@ class Programs:
         There the whole gap is closed whatever alpha is, which can be far more of a step than alpha asks for.
         """
         s, o = self.system, self.layout
-        shapes = {"dx": (s.ndx,), "alpha": (), "F": (o.rows, o.columns), "gains": (s.nu, o.columns), "gap": (s.ndx,), "h": ()}
+        shared: dict[str, tuple[int, ...]] = {"F": (o.rows, o.columns), "gains": (s.nu, o.columns), "gap": (s.ndx,), "h": ()}
+        if o.form == "floating":
+            shared["move"] = (o.move_size,)
 
         def evaluate(a: dict[str, Any]) -> tuple:
             dx = a["dx"]
@@ -250,12 +253,19 @@ class Programs:
                 )
                 for row in a["F"]
             ]
-            if o.form != "dense":
+            if o.form == "floating":
+                T, S = (_base_matrix(o, a["move"], which) for which in (0, 1))
+                both = [*zip(T, S, strict=True)]
+                base = [add(total(map(mul, t, dx[: o.base])), total(map(mul, r, moved[: o.base]))) for t, r in both]
+                joints = [add(d, mul(a["h"], w)) for d, w in zip(dx[o.base : o.half], moved[o.base :], strict=True)]
+                moved = base + joints + moved
+            elif o.form != "dense":
                 by = moved if o.form == "implicit" else dx[o.half :]
                 moved = [add(d, mul(a["h"], w)) for d, w in zip(dx[: o.half], by, strict=True)] + moved
             return (tuple(add(x, mul(a["alpha"], g)) for x, g in zip(moved, a["gap"], strict=True)),)
 
-        return self._sweep("consensus", shapes, {"dx": (s.ndx,)}, evaluate, ["F", "gains", "gap", "h"])
+        name = f"consensus{' of a free base' if o.form == 'floating' else ''}"
+        return self._sweep(name, {"dx": (s.ndx,), "alpha": ()} | shared, {"dx": (s.ndx,)}, evaluate, list(shared))
 
     # --- all knots at once -----------------------------------------------------------------------------------------------------------------
 
@@ -263,12 +273,14 @@ class Programs:
     def layout(self) -> Layout:
         """How the backward pass wants F, l and L."""
         s = self.system
-        form = "dense"
+        form, base = "dense", free_base(s, self.integrator) if s.ndx >= _FREE_BASE_FROM else 0
+        if base:
+            form = "floating"
         if self.uniform and is_structured(s, self.integrator):
             form = "implicit" if self.integrator == "semi_implicit_euler" else "explicit"
         width = min(host_lanes("float64"), _LONGEST_VECTOR)
         diagonal = s.ndx <= _DIAGONAL_UP_TO and all(self._is_diagonal(t) for t in self.terms)
-        return Layout(s.ndx, s.nu, form, "float64", width, diagonal=diagonal, bounded=self.bounded)
+        return Layout(s.ndx, s.nu, form, "float64", width, diagonal=diagonal, bounded=self.bounded, base=base)
 
     def layout_in(self, dtype: str) -> Layout:
         """The same columns in either type, so that gains look the same; of float32 longer vectors, where whole ones fit."""
@@ -282,7 +294,7 @@ class Programs:
     def side_by_side(self) -> Sizes:
         """The same for a problem in each lane."""
         o = self.layout
-        return Sizes(o.n, o.m, o.form, o.diagonal, o.bounded)
+        return Sizes(o.n, o.m, "dense" if o.form == "floating" else o.form, o.diagonal, o.bounded)
 
     def _is_diagonal(self, term: Term) -> bool:
         if isinstance(term, Effort):
@@ -296,7 +308,7 @@ class Programs:
     def _expansion(self, dtype: str, threads: int) -> Compiled:
         o = self.layout_in(dtype)
         return self._compiled(
-            f"expansion {o}", {"h": ()}, _expanded_shapes(o), partial(self._expand_knot, o), dtype, threads, self._tiled(o)
+            f"expansion {o}", {"h": ()}, expanded_shapes(o), partial(self._expand_knot, o), dtype, threads, self._tiled(o)
         )
 
     def _tiled(self, o: Layout | Sizes) -> Callable[[], Kernel] | None:
@@ -305,7 +317,7 @@ class Programs:
         touching = any(by_force(t) for t in self.terms)
         if not isinstance(s, RobotSystem) or s.held is None or self.integrator not in ("euler", "semi_implicit_euler"):
             return None
-        if o.form != "dense" or o.diagonal or not pays(s, touching):
+        if o.form not in ("dense", "floating") or o.diagonal or not pays(s, touching):
             return None
         inputs = {"x": (s.nx,), "u": (s.nu,), "h": (), "p": (self.parameters,)}
         starts, sizes = (o.state(0), o.state(s.nv), o.control(0)), (s.nv, s.nv, s.nu)
@@ -314,7 +326,7 @@ class Programs:
             knot_kernel,
             s,
             inputs,
-            _expanded_shapes(o),
+            expanded_shapes(o),
             place,
             self.given,
             self._expand_some,
@@ -326,9 +338,21 @@ class Programs:
         self, o: Layout | Sizes, s: RobotSystem, a: Mapping[str, Any], after: Vector, v_q: Matrix, v_v: Matrix, v_u: Matrix
     ) -> tuple:
         """What the backward pass reads of the dynamics, from v' and its derivatives."""
+        if isinstance(o, Layout) and o.form == "floating":
+            rows = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
+            return tuple(self._spread(o, row) for row in rows), self._move(o, s, a["h"], after)
         implicit = self.integrator == "semi_implicit_euler"
         A, B = moved_with_velocity(s, a["h"], after if implicit else s.split(a["x"])[1], v_q, v_v, v_u, implicit)
         return (tuple(self._spread(o, (*x, *y)) for x, y in zip(A, B, strict=True)),)
+
+    @staticmethod
+    def _move(o: Layout, s: RobotSystem, h: Scalar, after: Vector) -> tuple:
+        """How positions move with velocities, as the backward pass reads it."""
+        found: list[Scalar] = []
+        for matrix in base_maps(s, h, after):
+            for row in matrix:
+                found += [*row, *(0.0,) * (o.base_columns - o.base)]
+        return (*found, *(h,) * o.width)
 
     @staticmethod
     def _spread(o: Layout | Sizes, row: Sequence[Scalar]) -> tuple:
@@ -346,13 +370,17 @@ class Programs:
             F = [(*x, *y) for x, y in zip(A, B, strict=True)]
         else:
             assert isinstance(s, RobotSystem)
-            _, v_q, v_v, v_u = velocity_gradient(s, a["x"], a["u"], a["h"])
+            after, v_q, v_v, v_u = velocity_gradient(s, a["x"], a["u"], a["h"])
             F = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
         q = self.expand(a["x"], a["u"], a["p"])
         xu = list(zip(*q.lux, strict=True)) if q.lux else [()] * o.n
         whole = [(*x, *y) for x, y in zip(q.lxx, xu, strict=True)] + [(*x, *y) for x, y in zip(q.lux, q.luu, strict=True)]
         L = spread([whole[i][i] for i in range(o.n + o.m)]) if o.diagonal else tuple(map(spread, whole))
-        return tuple(map(spread, F)), spread((*q.lx, *q.lu)), L
+        found = tuple(map(spread, F)), spread((*q.lx, *q.lu)), L
+        if isinstance(o, Layout) and o.form == "floating":
+            assert isinstance(s, RobotSystem)
+            return (*found, self._move(o, s, a["h"], after))
+        return found
 
     def final_expansion(self, dtype: str = "float64") -> Compiled:
         """(x, p) → V and v at the last knot, as `targets.llvm_riccati` reads them."""
@@ -381,7 +409,7 @@ class Programs:
         inputs = last | {"u": (self.system.nu,), "h": ()}
         running, final = partial(self._expand_knot, o), partial(self._expand_last, o)
         return (
-            self._sweep(f"expansion {o}", inputs, _expanded_shapes(o), running, (), dtype, problems, self._tiled(o)),
+            self._sweep(f"expansion {o}", inputs, expanded_shapes(o), running, (), dtype, problems, self._tiled(o)),
             self._sweep(f"final_expansion {o}", last, _final_shapes(o), final, (), dtype, problems),
         )
 
@@ -597,8 +625,29 @@ def _width(problems: int) -> int:
     return 0 if problems == 1 else problems
 
 
-def _expanded_shapes(o: Layout | Sizes) -> Shapes:
-    return {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
+def expanded_shapes(o: Layout | Sizes) -> Shapes:
+    shapes = {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
+    return shapes | ({"move": (o.move_size,)} if isinstance(o, Layout) and o.form == "floating" else {})
+
+
+def _base_matrix(o: Layout, move: Any, which: int) -> list[Any]:
+    """Rows of ∂q'/∂q of a free base, or of ∂q'/∂v', from the numbers of knots (…, move_size)."""
+    starts = [(which * o.base + i) * o.base_columns for i in range(o.base)]
+    return [move[..., start : start + o.base] if isinstance(move, np.ndarray) else move[start : start + o.base] for start in starts]
+
+
+def whole_dynamics(o: Layout, F: np.ndarray, h: np.ndarray, move: np.ndarray | None) -> np.ndarray:
+    """[A, B] (knots, n, n + m) from what the backward pass reads of the dynamics, (knots, rows, n + m), and steps of h (knots,) seconds."""
+    if o.form == "dense":
+        return F
+    knots, half = len(F), o.half
+    at, by = np.tile(np.eye(half, o.n + o.m), (knots, 1, 1)), h[:, None, None] * np.eye(half)
+    if o.form == "explicit":
+        at[:, :, half : o.n] = by
+        return np.concatenate([at, F], axis=1)
+    if move is not None:
+        at[:, : o.base, : o.base], by[:, : o.base, : o.base] = (np.stack(_base_matrix(o, move, k), axis=1) for k in (0, 1))
+    return np.concatenate([at + by @ F, F], axis=1)
 
 
 def _final_shapes(o: Layout | Sizes) -> Shapes:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from rigidgrad.control.problem import Problem
+from rigidgrad.control.programs import expanded_shapes
 from rigidgrad.runtime.groups import Groups
 from rigidgrad.runtime.riccati import RESULTS, Riccati
 from rigidgrad.runtime.threads import Crew
@@ -47,8 +48,7 @@ class Backward:
         self.expansion, self.final_expansion = programs.expansion(dtype), programs.final_expansion(dtype)
         self.dtype = np.dtype(dtype)
         self.starts = block_starts(steps, blocks)
-        shapes = {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if base.diagonal else (o.n + o.m, o.columns)}
-        self.expanded = tuple(np.zeros((steps, *shape), self.dtype) for shape in shapes.values())
+        self.expanded = tuple(np.zeros((steps, *shape), self.dtype) for shape in expanded_shapes(base).values())
         self.gains = np.zeros((steps, o.m, o.columns))
         self.end = np.zeros((blocks, n + 1, o.state_columns), self.dtype)  # cost-to-go at the end of each block
         self.start = np.zeros_like(self.end)  # and at its start, after a pass
@@ -70,7 +70,7 @@ class Backward:
 
     def _bind(self, starts: np.ndarray) -> Groups:
         blocks = len(starts) - 1
-        F, l, L = self.expanded
+        F, l, L, *move = self.expanded
         if self.second_order:
             self.full = np.zeros((self.problem.steps, self.layout.n + self.layout.m, self.layout.columns), self.dtype)
             L = self.full
@@ -92,6 +92,8 @@ class Backward:
             "active": self.active,
             "scratch": np.zeros((blocks, self.layout.scratch_size), self.dtype),
         }
+        if move:
+            arrays["move"] = move[0]
         self.ranges = arrays["ranges"]
         return self._kernel.bind(arrays)
 

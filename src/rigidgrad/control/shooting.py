@@ -93,9 +93,10 @@ class Forward:
 
     def _bind_consensus(self) -> Swept:
         steps = self.problem.steps
-        F = self.backward.expanded[0]
-        self._F = F if F.dtype == np.float64 else F.astype(np.float64)
-        shared = {"F": self._F, "gains": self.backward.gains, "gap": self.gap, "h": self.h}
+        F, _, _, *move = self.backward.expanded
+        self._dynamics = [(a, a if a.dtype == np.float64 else a.astype(np.float64)) for a in (F, *move)]
+        own = dict(zip(("F", "move"), (a for _, a in self._dynamics), strict=False))
+        shared = {"F": own["F"], "gains": self.backward.gains, "gap": self.gap, "h": self.h} | own
         inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
         alpha = np.ones((1, steps, 1, self.W))
         return self.problem.programs.consensus.bind(inputs | {"dx": self.dx[:, :-1], "alpha": alpha}, {"dx": self.dx[:, 1:]})
@@ -107,9 +108,10 @@ class Forward:
 
     def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> np.ndarray:
         """Simulates; costs with penalties, (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
-        if self.open:
-            if self._F is not self.backward.expanded[0]:  # derivatives in single precision
-                self._F[:] = self.backward.expanded[0]
+        if self.open and not self.closed:
+            for found, read in self._dynamics:
+                if read is not found:  # derivatives in single precision
+                    read[:] = found
             self._consensus.run()
         if self.blocks > 1:
             self._place_starts()
@@ -151,7 +153,7 @@ class Forward:
         step = np.zeros((self.problem.steps, o.columns))
         step[:, b.state_columns] = dx[:-1]
         step[:, c : c + o.m] = b.correction + (b.gains[:, :, :c] @ step[:, :c, None])[:, :, 0]
-        _, l, L = b.expanded
+        _, l, L, *_ = b.expanded
         final, n = b.end[-1][:, b.state_columns], o.n
         slope = float(np.vdot(l, step) + final[n] @ dx[-1])
         if L.ndim == 2:

@@ -2,22 +2,21 @@
 
     P = M⁻¹ - Vᵀ (D⁻¹ V),        ∂a = a - P r + Fᵀ b,        ∂f = f - F r - X b.
 
-P is dense, r and b are not: neighbouring rows with the same columns are taken together.
+P is dense, r and b are not: columns that have numbers in the same rows of r and b are taken together, and all products of their results follow each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from rigidgrad.algorithms.fast.contact_dynamics import GradientParts
-from rigidgrad.kernels.blocks import Matrix, record_parts
+from rigidgrad.kernels.blocks import Matrix, record_parts, runs
 from rigidgrad.kernels.language import Kernel, View
 from rigidgrad.program.program import Shape
 
-_LONGEST = 8  # rows that are taken together
 _OUTPUTS = {"a_dq": "a_q", "a_dv": "a_v", "a_dtau": "M_inverse", "force_dq": "f_q", "force_dv": "f_v", "force_dtau": "F"}
 
 
@@ -52,26 +51,29 @@ class ContactGradient:
             for matrix, name in ((a, f"a_{of}"), (f, f"f_{of}")):
                 if name in views:
                     matrix.written[: self.head.outputs[name][0]] = True
-            self._add(k, a, P, views[f"r_{of}"], -1.0)
-            self._add(k, a, F.T, views[f"b_{of}"], 1.0)
-            self._add(k, f, F, views[f"r_{of}"], -1.0)
-            self._add(k, f, X, views[f"b_{of}"], -1.0)
+            r, b = views[f"r_{of}"], views[f"b_{of}"]
+            for alike in self._alike(of):
+                for target, by_r, by_b, sign in ((a, P.T, F.T, 1.0), (f, F, X, -1.0)):
+                    self._add(k, target, alike, ((by_r, r, -1.0), (by_b, b, sign)))
         return k
 
-    def _add(self, k: Kernel, target: Matrix, left: View, right: View, factor: float) -> None:
-        """target += factor · left · right."""
-        for rows, columns in _groups(self.filled[right.array.name]):
-            for over, across, there in target.blocks(range(target.whole.shape[0]), columns):
+    def _alike(self, of: str) -> Iterator[range]:
+        """Neighbouring columns with the same rows of r and b, which are not all zeros."""
+        marks = np.concatenate([self.filled[f"r_{of}"], self.filled[f"b_{of}"]]).T
+        start = 0
+        for column in range(1, len(marks) + 1):
+            if column == len(marks) or (marks[column] != marks[start]).any():
+                if marks[start].any():
+                    yield range(start, column)
+                start = column
+
+    def _add(self, k: Kernel, target: Matrix, columns: range, products: tuple[tuple[View, View, float], ...]) -> None:
+        """Columns of target += Σ factor · left · right."""
+        terms = []
+        for left, right, factor in products:
+            filled = np.flatnonzero(self.filled[right.array.name][:, columns.start]).tolist()
+            terms += [(left, right, factor, rows) for rows in runs(filled)]
+        for over, across, there in target.blocks(range(target.whole.shape[0]), columns):
+            for left, right, factor, rows in terms:
                 k.product(target.whole.part(over, across), left.part(over, rows), right.part(rows, across), factor, accumulate=there)
-
-
-def _groups(pattern: np.ndarray) -> list[tuple[range, list[int]]]:
-    """Neighbouring rows with the same columns, and these."""
-    found: list[tuple[range, list[int]]] = []
-    for row, columns in enumerate(pattern):
-        here = np.flatnonzero(columns).tolist()
-        if found and found[-1][1] == here and len(found[-1][0]) < _LONGEST:
-            found[-1] = range(found[-1][0].start, row + 1), here
-        else:
-            found.append((range(row, row + 1), here))
-    return [(rows, columns) for rows, columns in found if columns]
+                there = True

@@ -10,8 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.fast import contact_dynamics as contact
-from rigidgrad.algorithms.fast import contact_inverse_dynamics as contact_inverse
+from rigidgrad.algorithms.fast import contact_dynamics as contact, contact_inverse_dynamics as contact_inverse
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
@@ -30,8 +29,7 @@ from rigidgrad.algorithms.textbook.aba import aba
 from rigidgrad.algorithms.textbook.minv import minv
 from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.kernels import language as kernels
-from rigidgrad.kernels import large_robots
+from rigidgrad.kernels import language as kernels, large_robots
 from rigidgrad.kernels.contact_gradient import ContactGradient
 from rigidgrad.kernels.contact_inverse_dynamics import contact_inverse_dynamics_kernel
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
@@ -64,8 +62,9 @@ class Chosen(NamedTuple, Generic[Source]):
     compared: tuple[Candidate, ...]
 
 
-# multiply-adds of the products at the end of a gradient of forward dynamics, or of that with contacts, from which on they are tiled
+# multiply-adds of the products at the end of a gradient from which on they are tiled: of forward dynamics, whose products are of small blocks, and of that with contacts
 _TILED_FROM = 30_000
+_CONTACTS_TILED_FROM = 10_000
 # pairs of freedoms, one carrying the other, from which on code is no longer straight-line
 _LOOPS_FROM = 1500
 # triples of freedoms on one path to the root from which on a tensor is a loop over its first axis
@@ -156,7 +155,7 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
         return _in_rounds(model, name, parameters, **options)
     if name == "contact_dynamics_derivatives" and not parameters and options["contacts"].rows:
         gauge, compared, gradient = _contact_gradient(canonical(model), name, options)
-        if gradient.multiplications >= _TILED_FROM:
+        if gradient.multiplications >= _CONTACTS_TILED_FROM:
             return Chosen(contact.gradient_parts, gauge, gradient.kernel(), compared)
     return chosen_program(model, name, parameters=parameters, **options)
 

@@ -62,6 +62,7 @@ class Riccati:
         }
         knots |= {"gains": (o.m * o.gain_columns, double)}
         knots |= {"defects": (o.n, double)} if o.gaps else {}
+        knots |= {"move": (o.move_size, o.dtype)} if o.form == "floating" else {}
         knots |= dict.fromkeys(("lower", "upper", "u", "active"), (o.m, double)) if o.bounded else {}
         missing = [name for name in (*blocks, *knots) if name not in arrays]
         if missing:

@@ -23,7 +23,8 @@ class Controls(MatrixCode):
         o = layout
         self.state_vectors = o.state_columns // o.width
         self.vectors = o.columns // o.width
-        self.halves = [(0, o.half, self.state_vectors)] + [(o.half, o.n - o.half, self.state_vectors)] * (o.half < o.n)
+        half = o.n if o.joined else o.half
+        self.halves = [(0, half, self.state_vectors)] + [(half, o.n - half, self.state_vectors)] * (half < o.n)
 
     # --- memory ------------------------------------------------------------------------------------------------------------------
 
@@ -99,6 +100,9 @@ class Controls(MatrixCode):
 
     def regularize(self) -> None:
         o, implicit = self.layout, self.layout.form == "implicit"
+        if o.form == "floating":
+            self.regularize_free()
+            return
         # ρ S = ρ EᵀF, where E is 1 or, of Euler's forms, S = (1 + e²) G + e [I, cI, 0] of which c or e is 0
         S = self.VF if o.form == "dense" else self.T  # neither is needed any more
         scale = self.scalar_op("fmul", self.rho, self.scalar_fma(self.h, self.h, self.number(1.0))) if implicit else self.rho
@@ -109,6 +113,9 @@ class Controls(MatrixCode):
             if implicit:
                 self.put(self.scalar_op("fadd", self.get(S, k, k), by_h), S, k, k)
         self.product(o.m, o.rows, self.vectors, self.transposed(self.F, o.control(0)), S, self.onto(self.U), self.into(self.R))
+
+    def regularize_free(self) -> None:
+        raise NotImplementedError
 
     def gauss_jordan(self, rows: list[list[str]]) -> str | None:
         """Stores the gains; whether all pivots were positive. The rows are in registers."""

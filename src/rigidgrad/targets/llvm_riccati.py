@@ -13,12 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rigidgrad.targets.llvm_controls import Controls
+from rigidgrad.targets.llvm_free_base import FreeBase
 from rigidgrad.targets.llvm_matrix import Matrix, Row
 from rigidgrad.targets.riccati_layout import Layout
 
 # 64-bit words of the context
-CONTEXT = ("ranges", "F", "l", "L", "gains", "end", "start", "numbers", "results", "defects", "lower", "upper", "u", "active", "scratch")
+CONTEXT = (
+    "ranges",
+    "F",
+    "l",
+    "L",
+    "gains",
+    "end",
+    "start",
+    "numbers",
+    "results",
+    "defects",
+    "lower",
+    "upper",
+    "u",
+    "active",
+    "move",
+    "scratch",
+)
 NUMBERS = ("rho", "h")  # of the array `numbers`, of each block
 RESULTS = ("slope", "curve", "fine")  # of the array `results`, of each block: Σ κᵀg_u, Σ κᵀH_uu κ, 1 or 0
 _SMALL = 32  # states up to which V is mirrored without loops
@@ -37,7 +54,7 @@ def render(layout: Layout, registers: int) -> str:
     )
 
 
-class _Riccati(Controls):
+class _Riccati(FreeBase):
     # --- the frame: blocks and knots ---------------------------------------------------------------------------------------------
 
     def write(self) -> None:
@@ -79,6 +96,8 @@ class _Riccati(Controls):
         self.slice("l", "%k", o.columns)
         self.slice("L", "%k", o.columns * (1 if o.diagonal else o.n + o.m))
         self.slice("gains", "%k", o.m * o.columns, "double")
+        if o.form == "floating":
+            self.slice("move", "%k", o.move_size)
         if o.gaps:
             self.slice("defects", "%k", o.n, "double")
         if o.bounded:
@@ -109,7 +128,9 @@ class _Riccati(Controls):
         self.F = Matrix("%F", self.layout.columns)
         if self.layout.gaps:
             self.shift_by_defect()
-        if self.layout.form == "dense":
+        if self.layout.form == "floating":
+            self.free_hamiltonian()
+        elif self.layout.form == "dense":
             self.dense_hamiltonian()
         else:
             self.euler_hamiltonian()
@@ -257,7 +278,7 @@ class _Riccati(Controls):
         for i in range(o.m):
             for j in range(self.vectors):
                 self.store_double(self.load(self.K, i, j), gains, i, j)
-        for first, count, vectors in self.halves:
+        for first, count, vectors in self.halves if o.form != "floating" else ():
             base, H = Matrix(self.at(self.V, first), o.state_columns), Matrix(self.at(self.H, first), o.columns)
             column = o.state(first)
             self.product(
@@ -269,6 +290,8 @@ class _Riccati(Controls):
                 self.onto(H),
                 self.into(base),
             )
+        if o.form == "floating":
+            self.free_cost_to_go()
         kappa = [self.get(self.K, k, o.gradient) for k in range(o.m)]
         sums = [self.load(self.H, o.n, j) for j in range(self.state_vectors)]
         slope = self.number(0.0)
@@ -320,6 +343,9 @@ class _Riccati(Controls):
     def mirror(self) -> None:
         """Rounding leaves V slightly unsymmetric, which grows from knot to knot: the mean of both sides is taken."""
         o, half = self.layout, self.number(0.5)
+        if o.form == "floating":
+            self.mirror_lower(self.V, o.n)
+            return
 
         def mean(a: str, b: str) -> None:
             x, y = (self.emit(f"load {self.scalar}, ptr {p}, align {self.bytes}") for p in (a, b))
