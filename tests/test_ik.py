@@ -342,6 +342,27 @@ def test_both_engines_find_the_same(arm):
     np.testing.assert_allclose(slow.q, fast.q, atol=1e-6)
 
 
+def test_what_is_rejected_is_no_solution(arm):
+    T, _ = reachable(arm, TIP, 60, seed=18)
+
+    def low(q):
+        """The elbow below 0.6 m."""
+        return arm.forward_kinematics(q)["iiwa_link_4"][:, 2, 3] < 0.6
+
+    free, kept = arm.inverse_kinematics({TIP: T}), arm.inverse_kinematics({TIP: T}, reject=low)
+    assert low(free.q).sum() > 5, "the claim was not tried"
+    assert not low(kept.q[kept.success]).any()
+    assert kept.success.sum() > 30
+    np.testing.assert_array_equal(kept.q[~low(free.q)], free.q[~low(free.q)])
+    single = arm.inverse_kinematics({TIP: T[0]}, reject=low)
+    np.testing.assert_array_equal(single.q, kept.q[0])
+    several = arm.inverse_kinematics({TIP: T[:3]}, best=3, reject=low)
+    assert not low(several.q[several.success]).any()
+    nothing = arm.inverse_kinematics({TIP: T[:3]}, reject=lambda q: np.ones(len(q), bool))
+    assert not nothing.success.any()
+    assert (nothing.error < TOLERANCE).all(), "reached, and refused"
+
+
 # --- bad input -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +394,10 @@ def test_bad_targets_and_starts_are_refused(arm, arguments, message):
         ({"seeds": 0}, "seeds"),
         ({"seeds": np.zeros((2, 3))}, "seeds"),
         ({"best": 0}, "best"),
+        ({"best": 65}, "from 1 to 64"),
+        ({"seeds": 10**9}, "from 1 to 65536"),
+        ({"reject": 3}, "reject"),
+        ({"reject": lambda q: True}, "reject"),
         ({"iterations": 1.5}, "iterations"),
         ({"seed": -1}, "seed"),
         ({"weights": -1.0}, "weight"),
@@ -384,7 +409,7 @@ def test_bad_targets_and_starts_are_refused(arm, arguments, message):
 )
 def test_bad_options_are_refused(arm, options, message):
     with pytest.raises(InputError, match=message):
-        arm.inverse_kinematics({TIP: np.eye(4)}, **options)
+        arm.inverse_kinematics({TIP: reachable(arm, TIP, 1)[0][0]}, **options)
 
 
 def test_unknown_names_are_told_the_nearest(arm):

@@ -350,6 +350,7 @@ class Robot:
         tolerance=1e-6,
         seeds=64,
         best=1,
+        reject=None,
         iterations=40,
         seed=0,
     ) -> InverseKinematics:
@@ -360,8 +361,8 @@ class Robot:
         reached has `success` False, and q is the nearest that was found: the least weighted sum of squared errors.
 
         `tolerance`: a number, or (metres, radians). `weights` of squared errors: a number, (position, rotation), or {"frame": …}. `free`: axes of the targets that do not count, such as "rz" or "rotation", or
-        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. `iterations` is the most from one start;
-        `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
+        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. `reject` is a function of configurations (N, nq) that
+        says which are no solutions, (N,), such as those in collision: the search goes on from the next start. `iterations` is the most from one start (what arrives from none is taken further from the nearest), `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
         """
         return inverse_kinematics(
             self.model,
@@ -374,6 +375,7 @@ class Robot:
             tolerance=tolerance,
             seeds=seeds,
             best=best,
+            reject=reject,
             iterations=iterations,
             seed=seed,
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from rigidgrad.algorithms import kinematics, manifold
 from rigidgrad.algorithms.joints import Vector
+from rigidgrad.errors import InputError
 from rigidgrad.ik import quadratic
 from rigidgrad.ik.quadratic import Iterate
 from rigidgrad.ik.step import within
@@ -26,6 +27,7 @@ from rigidgrad.scalars import Scalar, add, is_constant, less, mul, neg, select, 
 from rigidgrad.spatial import dot3, sub3
 
 ROUNDS = 30  # of the quadratic program, at most
+_MOST = 60_000  # products of a factorisation that are recorded: some 70 joints in a chain
 _GAP, _MISS = 1e-13, 1e-11  # of the problem's scale, at its end
 
 
@@ -185,6 +187,16 @@ def _smaller(a: Scalar, b: Scalar) -> Scalar:
     return select(less(b, a), b, a)
 
 
+def _pattern(p: Quadratic) -> list[list[Scalar]]:
+    """Where the matrix that each round factors is not zero."""
+    found = [[0.0 if is_constant(x, 0.0) else 1.0 for x in row] for row in p.H]
+    for row in p.A:
+        for i in row:
+            for j in row:
+                found[i][j] = 1.0
+    return found
+
+
 def kernel(model: Model, plan: Plan) -> Kernel:
     """q and numbers → the next q, the change, and whether the quadratic program was solved."""
     nq, nv, size = model.nq, model.nv, plan.size(model)
@@ -197,6 +209,11 @@ def kernel(model: Model, plan: Plan) -> Kernel:
 
     record(inputs, {}, look)
     known = shape[0]
+    work = sum(len(row) * (len(row) + 3) // 2 for row in quadratic.supports(_pattern(known)))
+    if work > _MOST:
+        raise InputError(
+            f"a step of {model.name!r} takes {work:,} products a round, and is compiled up to {_MOST:,}: lock joints, or take fewer tasks and limits"
+        )
     in_H = [(i, j) for i in range(nv) for j in range(i + 1) if not is_constant(known.H[i][j], 0.0)]
     rows = known.A[len(known.A) - len(plan.clearances) :]
     in_A = [(r, i) for r, row in enumerate(rows) for i in row]

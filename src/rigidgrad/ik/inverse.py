@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.ik.search import Advance, Found, nothing, search, search_one, settled
+from rigidgrad.ik.search import Advance, Found, Refused, nothing, search, search_one, settled
 from rigidgrad.ik.several import several
 from rigidgrad.ik.starts import BLOCK, BLOCKS, configurations, nearest
 from rigidgrad.ik.step import RULES, STEPS, Aim, advance
@@ -42,6 +42,14 @@ class InverseKinematics(NamedTuple):
     iterations: np.ndarray  # (…): steps from the start that led to q
     position_error: np.ndarray  # (…), metres; the largest of several frames
     rotation_error: np.ndarray  # (…), radians
+
+
+class Choice(NamedTuple):
+    """Which solutions are wanted."""
+
+    best: int
+    seed: int
+    refused: Refused | None
 
 
 class Solver:
@@ -76,12 +84,12 @@ class Solver:
             self._tables = {key: np.concatenate([self.library, more])}
         return self._tables[key]
 
-    def run(self, targets: np.ndarray, given: np.ndarray | None, count: int, seed: int, best: int, own: np.ndarray | None) -> Found:
+    def run(self, targets: np.ndarray, given: np.ndarray | None, count: int, choice: Choice, own: np.ndarray | None) -> Found:
         """`given` (N, k, nq): the first starts of each target; `own` (N, nq): where the user begins, whose base further starts share."""
         model = self.model
         first = 0 if given is None else given.shape[1]
         drawn = max(0, count - first)
-        near, table = self.order(targets, seed), self.table(drawn, seed)
+        near, table = self.order(targets, choice.seed), self.table(drawn, choice.seed)
         further = len(self.library) - BLOCKS
         base = model.joints[0] if own is not None and model.joints and model.joints[0].kind.flies else None
 
@@ -100,13 +108,13 @@ class Solver:
                 q[~mine, place] = own[rows[~mine], place]
             return q
 
-        if best > 1:
-            return several(self.model, self.advance, targets, starts, first + drawn, best, own)
+        if choice.best > 1:
+            return several(self.model, self.advance, targets, starts, first + drawn, choice.best, own, choice.refused)
         if len(targets) == 1 and targets[0, -1] <= _ROUNDS * STEPS:
-            found = search_one(self.finish, targets, starts, first + drawn)
+            found = search_one(self.finish, targets, starts, first + drawn, choice.refused)
         else:
-            found = search(self.advance, targets, starts, first + drawn)
-        return settled(self.advance, targets, found)
+            found = search(self.advance, targets, starts, first + drawn, choice.refused)
+        return settled(self.advance, targets, found, choice.refused)
 
 
 def function(model: Model, name: str, identity: str, build: Callable[[], Kernel], engine: str) -> Callable[..., Any]:
@@ -138,6 +146,7 @@ def inverse_kinematics(
     tolerance: Any,
     seeds: Any,
     best: Any,
+    reject: Any,
     iterations: Any,
     seed: Any,
 ) -> InverseKinematics:
@@ -159,15 +168,14 @@ def inverse_kinematics(
         if fixed.ndim < 2 or not fixed.shape[-2]:
             raise InputError(f"seeds has shape {fixed.shape}; it is a number of starts, or starts (…, starts, {model.nq})")
         batch.append(fixed.shape[:-2])
-    count = _whole("seeds", seeds, 1) if fixed is None else fixed.shape[-2] + (start is not None)
-    wanted = min(_whole("best", best, 1), 1 << 20)
+    count = _whole("seeds", seeds, 1, _RANDOM) if fixed is None else fixed.shape[-2] + (start is not None)
+    choice = Choice(_whole("best", best, 1, count), _whole("seed", seed, 0), _refusing(model, reject))
     try:
         shape = np.broadcast_shapes(*batch) if any(batch) else ()
     except ValueError:
         raise InputError(
             f"the batch axes of targets, start, posture and seeds do not broadcast against each other: {', '.join(map(str, batch))}"
         ) from None
-    chosen = _whole("seed", seed, 0)
     everything = [t.target for t in tasks] + list(inputs.values()) + ([fixed] if fixed is not None else [])
     dtype = np.dtype(np.float32 if all(x.dtype == np.float32 for x in everything) else np.float64)
 
@@ -180,8 +188,8 @@ def inverse_kinematics(
     if fixed is not None:
         more = np.broadcast_to(fixed, (*shape, *fixed.shape[-2:])).reshape(n, fixed.shape[-2], model.nq)
         given = _inside(model, more if given is None else np.concatenate([given, more], axis=1))
-    found = _searched(solver(aim), rows, given, count, chosen, wanted, begin)
-    return _result(model, found, shape if wanted == 1 else (*shape, wanted), dtype, back)
+    found = _searched(solver(aim), rows, given, count, choice, begin)
+    return _result(model, found, shape if choice.best == 1 else (*shape, choice.best), dtype, back)
 
 
 def listed(model: Model, targets: Any, weights: Any = None, free: Any = None) -> list[Task]:
@@ -238,25 +246,23 @@ def _rows(
     return rows.reshape(math.prod(shape), rows.shape[-1])
 
 
-def _searched(
-    solver: Solver, rows: np.ndarray, given: np.ndarray | None, count: int, seed: int, best: int, begin: np.ndarray | None
-) -> Found:
+def _searched(solver: Solver, rows: np.ndarray, given: np.ndarray | None, count: int, choice: Choice, begin: np.ndarray | None) -> Found:
     """The search, piece by piece, of all targets that are numbers."""
     n, nq = len(rows), solver.model.nq
     if n == 1 and given is None and np.isfinite(rows).all():
-        return solver.run(rows, given, count, seed, best, begin)
+        return solver.run(rows, given, count, choice, begin)
     fine = np.isfinite(rows).all(axis=1)
     if given is not None:
         fine &= np.isfinite(given).all(axis=(1, 2))
-    sound = bool(fine.all())
-    if sound and n <= _PIECE:
-        return solver.run(rows, given, count, seed, best, begin) if n else nothing(0, nq)
+    best = choice.best
+    piece = max(1, _PIECE // (count if best > 1 else 1))
+    if n <= piece and fine.all():
+        return solver.run(rows, given, count, choice, begin) if n else nothing(0, nq)
     found = nothing(n * best, nq)
     where = np.flatnonzero(fine)
-    piece = max(1, _PIECE // best)
     for k in range(0, len(where), piece):
         part = where[k : k + piece]
-        some = solver.run(rows[part], None if given is None else given[part], count, seed, best, None if begin is None else begin[part])
+        some = solver.run(rows[part], None if given is None else given[part], count, choice, None if begin is None else begin[part])
         for whole, mine in zip(found, some, strict=True):
             whole.reshape(n, best, *whole.shape[1:])[part] = mine.reshape(len(part), best, *mine.shape[1:])
     return found
@@ -324,11 +330,30 @@ def _is_count(value: Any) -> bool:
     return True
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: Any, least: int, most: float = math.inf) -> int:
     try:
         count = operator.index(value)
     except TypeError:
         count = least - 1
-    if count < least:
-        raise InputError(f"{name} is {value!r}; it is a whole number, at least {least}")
+    if not least <= count <= most:
+        bounds = f"at least {least}" if most == math.inf else f"from {least} to {most:.0f}"
+        raise InputError(f"{name} is {value!r}; it is a whole number, {bounds}{' (seeds)' if name == 'best' and count > most else ''}")
     return count
+
+
+def _refusing(model: Model, reject: Any) -> Refused | None:
+    """A user's function of configurations, whose answers are checked."""
+    if reject is None:
+        return None
+    if not callable(reject):
+        raise InputError(f"reject is a function of configurations (N, {model.nq}), not {type(reject).__name__}")
+
+    def refused(q: np.ndarray) -> np.ndarray:
+        answer = np.asarray(reject(q))
+        if answer.shape != q.shape[:1] or answer.dtype != bool:
+            raise InputError(
+                f"reject gave {answer.dtype}{answer.shape} for {len(q)} configurations; it gives one truth value for each, bool({len(q)},)"
+            )
+        return answer
+
+    return refused

@@ -23,6 +23,8 @@ from rigidgrad.program.recorder import record
 from rigidgrad.scalars import Scalar, add, is_constant, less, mul, select, sqrt, sub, total
 
 STEPS = 4  # of a round
+_ROWS = {"m": 3, "rad": 3}  # of a part, at most
+_LARGER = 4  # times that one form's matrix may have the rows of the other's
 RULES = 3  # numbers at the end of a target
 _SHARE, _LEAST = 0.3, 1e-8  # of the damping
 _YOUNG, _SLOW = 8.0, 0.5  # steps after which a round must bring the cost below this part of what it was
@@ -150,7 +152,10 @@ def advance(model: Model, aim: Aim, rounds: int) -> Kernel:
     def one(dual: bool) -> Program:
         return fuse(record(inputs, {"after": (nq,)}, lambda v: (step(model, aim, tuple(v["q"]), tuple(v["target"]), v["state"][0], dual),)))
 
-    program = min((one(True), one(False)), key=lambda p: p.counts().flops)
+    rows = sum(_ROWS[unit] for t in aim.terms for unit in t.units)
+    # where one is larger by far, it is not worth to be recorded: of hundreds of joints that takes minutes
+    forms = [dual for dual, n, other in ((True, rows, model.nv), (False, model.nv, rows)) if n <= _LARGER * other]
+    program = min((one(dual) for dual in forms), key=lambda p: p.counts().flops)
     shapes = inputs | {"before": (nq,)}
     judgement = fuse(record(shapes, {"left": (3,), "state": (2,), "status": (1,)}, lambda v: _judge(model, aim, v)))
     copies = {n: record({"x": (n,)}, {"y": (n,)}, lambda v: (tuple(v["x"]),)) for n in (1, 2, nq)}
