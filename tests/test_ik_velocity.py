@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from random_trees import random_tree
 
 import rigidgrad as rg
 from rigidgrad.errors import InputError, UnknownNameError
@@ -164,6 +165,25 @@ def test_targets_can_be_set_between_steps_and_not_be_written_into(arm):
         task.target[0, 3] = 1.0
     task.target = pose(arm, 10)[:3, 3]  # a point from now on
     np.testing.assert_array_equal(velocity.step(q, DT).v, rg.ik.Velocity(arm, rg.ik.Frame(TIP, pose(arm, 10)[:3, 3])).step(q, DT).v)
+
+
+@pytest.mark.parametrize(("seed", "floating"), [(0, True), (3, False), (5, True), (8, False)])
+def test_robots_of_all_joint_types_are_led_to_their_targets(seed, floating):
+    tree = random_tree(seed, 6, floating=floating, mimic=True)
+    slow, oracle, link = tree.robot(), tree.oracle(), tree.moving[-1].child
+    robot = rg.Robot(slow.model)
+    rng = np.random.default_rng(seed)
+    q = tree.random_q(rng, (3,))
+    T = np.array([oracle.placement(x, link) for x in robot.integrate(q, 0.1 * rng.normal(size=(3, robot.nv)))])
+    tasks, limits = [rg.ik.Frame(link, T), rg.ik.Posture(q, weight=1e-8)], [rg.ik.VelocityLimit(1.0)]
+    velocity = rg.ik.Velocity(robot, tasks, limits)
+    same = rg.ik.Velocity(slow, tasks, limits).step(q, 0.02)  # by NumPy
+    np.testing.assert_allclose(velocity.step(q, 0.02).v, same.v, atol=1e-7)
+    for _ in range(120):
+        step = velocity.step(q, 0.02)
+        assert step.success.all()
+        q = step.q
+    np.testing.assert_allclose([oracle.placement(x, link) for x in q], T, atol=1e-4, err_msg=str(tree))
 
 
 # --- batches --------------------------------------------------------------------------------------------------------------------------------
