@@ -363,6 +363,35 @@ def test_what_is_rejected_is_no_solution(arm):
     assert (nothing.error < TOLERANCE).all(), "reached, and refused"
 
 
+@pytest.fixture(scope="module")
+def solid(arm):
+    """The arm with balls along its links, and things around it."""
+    shapes = {"iiwa_link_3": [rg.Sphere(0.12)], "iiwa_link_4": [rg.Sphere(0.1)], "iiwa_link_6": [rg.Sphere(0.09)], TIP: [rg.Sphere(0.05)]}
+    scene = rg.Scene([rg.Sphere(0.25, (0.45, 0.0, 0.75)), rg.Box((3.0, 3.0, 0.1), (0.0, 0.0, 0.1))])
+    return arm.with_collisions(shapes=shapes), scene
+
+
+def test_solutions_keep_clear_of_a_scene(solid):
+    robot, scene = solid
+    q = robot.random((400,), seed=19).q
+    T = robot.forward_kinematics(q[~robot.in_collision(q, scene, margin=0.02)])[TIP]
+    blind, safe = robot.inverse_kinematics({TIP: T}), robot.inverse_kinematics({TIP: T}, scene=scene, margin=0.02)
+    assert robot.in_collision(blind.q, scene, margin=0.02).mean() > 0.1, "the claim was not tried"
+    assert safe.success.mean() > 0.98
+    centers = {"iiwa_link_3": 0.12, "iiwa_link_4": 0.1, "iiwa_link_6": 0.09, TIP: 0.05}
+    placed = robot.forward_kinematics(safe.q[safe.success])
+    for link, radius in centers.items():
+        away = np.linalg.norm(placed[link][:, :3, 3] - (0.45, 0.0, 0.75), axis=1)
+        assert away.min() > 0.25 + radius + 0.02 - 1e-9
+    both = robot.inverse_kinematics({TIP: T[:9]}, scene=scene, reject=lambda q: q[:, 0] > 0)
+    assert (both.q[both.success, 0] <= 0).all()
+
+
+def test_a_robot_without_shapes_cannot_keep_clear(arm):
+    with pytest.raises(InputError, match="no collision shapes"):
+        arm.inverse_kinematics({TIP: np.eye(4)}, scene=rg.Scene())
+
+
 # --- bad input -----------------------------------------------------------------------------------------------------------------------------
 
 

@@ -63,6 +63,27 @@ def test_a_start_and_free_axes_are_handed_on(capsys):
     assert json.loads(out)["success"] is True
 
 
+def test_a_scene_is_kept_clear_of(capsys, tmp_path):
+    shape = '<collision><geometry><sphere radius="0.1"/></geometry></collision>'
+    mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    joint = '<joint name="{0}" type="revolute"><parent link="{1}"/><child link="{2}"/><origin xyz="{3} 0 0"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" velocity="1" effort="1"/></joint>'
+    links = f'<link name="base"/><link name="upper">{mass}</link><link name="lower">{mass}{shape}</link><link name="tool"/>'
+    joints = joint.format("j1", "base", "upper", 0) + joint.format("j2", "upper", "lower", 1)
+    fixed = '<joint name="end" type="fixed"><parent link="lower"/><child link="tool"/><origin xyz="1 0 0"/></joint>'
+    (tmp_path / "arm.urdf").write_text(f'<robot name="arm">{links}{joints}{fixed}</robot>')
+    arguments = (str(tmp_path / "arm.urdf"), "--pose", "1.2,0,0", "--frame", "tool", "--json")
+    elbows = {}
+    for y in (0.8, -0.8):  # the elbow is on one side of the line, or on the other
+        (tmp_path / "scene.toml").write_text(f'[[shape]]\nkind = "sphere"\nradius = 0.5\ncenter = [0.6, {y}, 0.0]\n')
+        found = json.loads(ran(capsys, *arguments, "--scene", str(tmp_path / "scene.toml"))[0])
+        assert found["success"] is True
+        elbows[y] = np.sin(found["q"][0])
+    assert elbows[0.8] < -0.5 and elbows[-0.8] > 0.5
+    (tmp_path / "scene.toml").write_text('[[shape]]\nkind = "sphere"\nradius = 1.0\ncenter = [0.6, 0.0, 0.0]\n')
+    out, _ = ran(capsys, *arguments[:-1], "--scene", str(tmp_path / "scene.toml"), code=1)
+    assert "collide" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

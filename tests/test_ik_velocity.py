@@ -126,6 +126,24 @@ def test_a_frame_stays_on_its_side_of_a_plane_and_away_from_a_point(arm):
     assert p[2] < 0.501, "the plane was not tried"
 
 
+def test_links_stay_clear_of_a_scene_and_of_each_other(arm):
+    robot = arm.with_collisions(shapes={"iiwa_link_4": [rg.Sphere(0.1)], "iiwa_link_6": [rg.Sphere(0.09)], TIP: [rg.Sphere(0.05)]})
+    scene = rg.Scene([rg.Sphere(0.15, (0.55, 0.1, 0.55)), rg.Box((2.0, 2.0, 0.1), (0.0, 0.0, 0.1))])
+    q = np.array([[-0.9, 0.6, 0.0, -1.2, 0.0, 0.8, 0.0], [0.9, 0.6, 0.0, -1.2, 0.0, 0.8, 0.0]])
+    assert not robot.in_collision(q, scene, margin=0.01).any()
+    tasks = [rg.ik.Frame(TIP, (0.55, 0.1, 0.4)), rg.ik.Posture(q, weight=1e-4)]
+    velocity = rg.ik.Velocity(robot, tasks, [rg.ik.VelocityLimit(), rg.ik.Clear(scene, 0.01)])
+    nearest = np.inf
+    for _ in range(200):
+        step = velocity.step(q, DT)
+        q = step.q
+        nearest = min(nearest, robot.distances(q, scene).least.min())
+        assert step.success.all()
+    assert 0.01 - 2e-3 < nearest < 0.0105, "the margin was not tried, or not kept"
+    with pytest.raises(InputError, match="no collision shapes"):
+        rg.ik.Velocity(arm, rg.ik.Frame(TIP, np.eye(4)), [rg.ik.Clear(scene)])
+
+
 def test_frames_keep_apart_from_each_other():
     dog = rg.load("hyq", floating_base=True)
     q = dog.neutral()

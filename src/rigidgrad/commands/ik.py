@@ -36,6 +36,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--tolerance", type=float, default=1e-6, help="metres and radians; default: 1e-6")
     parser.add_argument("--seeds", type=int, default=64, help="starts, at most; default: 64")
     parser.add_argument("--best", type=int, default=1, help="how many different solutions; default: 1")
+    parser.add_argument("--scene", metavar="FILE", help="a scene (.toml) that solutions keep clear of, as links do of each other")
+    parser.add_argument("--margin", type=float, default=0.0, help="metres that they keep clear; default: 0")
     parser.add_argument("--html", metavar="FILE", help="save a picture of the robot there, a page that needs nothing but a browser")
     parser.add_argument("--page", action="store_true", help="serve a page on which the target is dragged")
     add_address(parser)
@@ -55,7 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.pose is None:
         raise UsageError("ik needs --pose x,y,z or x,y,z,roll,pitch,yaw, or --page")
     goal = _goal(_numbers("--pose", arguments.pose, (3, 6)))
-    options = {"tolerance": arguments.tolerance, "seeds": arguments.seeds, "best": arguments.best}
+    options: dict[str, Any] = {"tolerance": arguments.tolerance, "seeds": arguments.seeds, "best": arguments.best}
+    if arguments.scene is not None:
+        from rigidgrad.geometry.scene import Scene
+
+        options |= {"scene": Scene.read(arguments.scene), "margin": arguments.margin}
     r = robot.inverse_kinematics(Frame(frame, goal, free=arguments.free), start, **options)
     solutions = r.q.reshape(-1, robot.nq)
     solved = r.success.reshape(-1)
@@ -82,6 +88,8 @@ def _outcome(arguments: argparse.Namespace, frame: str, r: InverseKinematics) ->
     k = int(np.argmin(np.where(r.success, 0.0, r.error)))
     position, rotation, steps = (float(x.reshape(-1)[k]) for x in (r.position_error, r.rotation_error, r.iterations))
     if not r.success.any():
+        if arguments.scene is not None and r.error.reshape(-1)[k] <= arguments.tolerance:
+            return {"target": f"in reach, but all solutions of {arguments.seeds} starts collide; this is one of them"}
         return {
             "target": f"out of reach, or not found from {arguments.seeds} starts; this is the nearest",
             frame: f"{position:.4g} m and {rotation:.4g} rad away",

@@ -70,11 +70,25 @@ class Clearance:
         return kinematics.frame_transform(model, q, frame).r, list(zip(*kinematics.jacobian(model, q, frame, "world")[:3], strict=True))
 
 
+@dataclass(frozen=True)
+class Given:
+    """A clearance whose row is computed elsewhere: nv numbers, and how much it may shrink."""
+
+    nv: int
+
+    @property
+    def size(self) -> int:
+        return self.nv + 1
+
+    def row(self, model: Model, q: Vector, numbers: Vector) -> tuple[Vector, Scalar]:
+        return tuple(numbers[:-1]), numbers[-1]
+
+
 class Plan(NamedTuple):
     """What of a step is compiled: tasks, clearances, and which freedoms have limits of velocity and of acceleration."""
 
     terms: tuple[Term, ...]
-    clearances: tuple[Clearance, ...]
+    clearances: tuple[Clearance | Given, ...]
     velocity: tuple[bool, ...]
     acceleration: tuple[bool, ...]
 

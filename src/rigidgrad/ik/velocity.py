@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.ik.differential import Clearance, Plan, kernel
+from rigidgrad.ik.differential import Clearance, Given, Plan, kernel
 from rigidgrad.ik.inverse import function, towards
 from rigidgrad.ik.tasks import Task, moving, three
 from rigidgrad.ik.terms import Term
@@ -88,14 +88,37 @@ class Apart:
         return Clearance(self.frame, self.offset, self.other, self.other_offset, plane=False)
 
 
-Limit = VelocityLimit | AccelerationLimit | Halfspace | Apart
+class Clear:
+    """Links stay `margin` metres away from a scene and from each other; rg.Scene() is they alone. Of all pairs, each step looks at the `pairs` nearest. `gain` as of `Halfspace`."""
+
+    def __init__(self, scene: Any = None, margin: float = 0.01, *, gain: float = 0.5, pairs: int = 8):
+        self.scene, self.margin, self.gain = scene, _number("a margin", margin), _gain(gain)
+        if isinstance(pairs, bool) or not isinstance(pairs, int) or not 1 <= pairs <= 64:
+            raise InputError(f"pairs is {pairs!r}; it is a whole number from 1 to 64")
+        self.pairs = pairs
+
+    def count(self, robot: Any) -> int:
+        """How many rows it takes."""
+        self.scene = robot.collisions.clear_of(self.scene)
+        return min(self.pairs, len(robot.collisions.pairs_with(self.scene, True)))
+
+    def rows(self, robot: Any, q: np.ndarray, count: int) -> np.ndarray:
+        """(N, count, nv + 1): of the nearest pairs, a and b of a Δ ≤ b."""
+        d = robot.distances(q, self.scene)
+        nearest = np.argpartition(d.distance, count - 1, axis=1)[:, :count]
+        slopes = np.take_along_axis(d.gradient, nearest[:, :, None], axis=1)
+        room = self.gain * (np.take_along_axis(d.distance, nearest, axis=1) - self.margin)
+        return np.concatenate([-slopes, room[:, :, None]], axis=2)
+
+
+Limit = VelocityLimit | AccelerationLimit | Halfspace | Apart | Clear
 
 
 class Velocity:
     """Steps of a control loop that serve weighted tasks within limits: `step = velocity.step(q, dt)`, then `step.v`, `step.q`.
 
     A step Δ minimises ½ Σ weight |gain e - J Δ|² + ½ damping |Δ|², where e is what is left of each task. Limits of position always hold; `limits` are those of velocity (`VelocityLimit()`, the model's, unless
-    given), of acceleration, half-spaces and distances. Set `task.target` between steps. q may have batch axes: a robot in each lane.
+    given), of acceleration, half-spaces, distances and clearances of a scene. Set `task.target` between steps. q may have batch axes: a robot in each lane.
     """
 
     def __init__(self, robot: Any, tasks: Task | Iterable[Task], limits: Iterable[Limit] | None = None, *, damping: float = 1e-8):
@@ -115,7 +138,11 @@ class Velocity:
         fastest = _least(model, [limit.values(model) for limit in self.limits if isinstance(limit, VelocityLimit)])
         strongest = _least(model, [limit.values(model) for limit in self.limits if isinstance(limit, AccelerationLimit)])
         self._numbers = [limit.numbers for limit in self.limits if isinstance(limit, Halfspace | Apart)]
-        self._clearances = tuple(limit.clearance(model) for limit in self.limits if isinstance(limit, Halfspace | Apart))
+        self._clearances: tuple[Clearance | Given, ...] = tuple(
+            limit.clearance(model) for limit in self.limits if isinstance(limit, Halfspace | Apart)
+        )
+        self._clear = [(limit, count) for limit in self.limits if isinstance(limit, Clear) if (count := limit.count(robot))]
+        self._clearances += (Given(model.nv),) * sum(count for _, count in self._clear)
         self._moving = np.isfinite(fastest), np.isfinite(strongest)
         self._bounds = np.where(self._moving[0], fastest, 0.0), np.where(self._moving[1], strongest, 0.0)
         self._functions: dict[Plan, Any] = {}
@@ -148,7 +175,9 @@ class Velocity:
         for task, term in zip(self.tasks, terms, strict=True):
             self._places.append(place)
             place = _lay(rows, place, task, term)
-        rows[..., place:] = [x for own in self._numbers for x in own]
+        fixed = [x for own in self._numbers for x in own]
+        rows[..., place : place + len(fixed)] = fixed
+        self._clear_place = place + len(fixed)
         self._rows, self._step, self._terms = rows, self._functions[plan], terms
         self._versions = [t.version for t in self.tasks]
 
@@ -192,6 +221,11 @@ class Velocity:
         if before is not None:
             rows[..., self._before] = before
         inputs = begin.reshape(n, model.nq), rows.reshape(n, rows.shape[-1])
+        place = self._clear_place
+        for limit, count in self._clear if n else ():
+            given = limit.rows(self.robot, inputs[0], count).reshape(n, -1)
+            inputs[1][:, place : place + given.shape[1]] = given
+            place += given.shape[1]
         if n == 1:
             inputs = inputs[0].repeat(2, axis=0), inputs[1].repeat(2, axis=0)
         after, change, solved = self._step(*inputs) if n else (np.empty((0, k)) for k in (model.nq, model.nv, 1))
