@@ -29,17 +29,20 @@ FUNCTIONS = {"contact_dynamics": "dynamics", "contact_dynamics_derivatives": "wi
 
 
 def load(label: str) -> rg.Robot:
-    """A bundled robot, or one of example-robot-data."""
-    source = ROBOTS[label][0]
+    return load_example(ROBOTS[label][0], floating_base=True)
+
+
+def load_example(source: str, floating_base: bool) -> rg.Robot:
+    """A bundled robot, or a URDF of example-robot-data."""
     if not source.endswith(".urdf"):
-        return rg.load(source, floating_base=True)
+        return rg.load(source, floating_base=floating_base)
     import pinocchio
 
     roots = [p / "share" / "example-robot-data" / "robots" for p in Path(pinocchio.__file__).parents if p.name == "cmeel.prefix"]
     path = next((found for root in roots for found in sorted(root.rglob(Path(source).name))), None)
     if path is None:
         raise SystemExit(f"example-robot-data has no {Path(source).name}")
-    return rg.load(path, floating_base=True, strict=False)
+    return rg.load(path, floating_base=floating_base, strict=False)
 
 
 def state_batch(robot: rg.Robot, contacts: list[rg.Contact], count: int) -> Batch:

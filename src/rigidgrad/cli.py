@@ -27,6 +27,7 @@ COMMANDS = (
     "solve",
     "mpc",
     "play",
+    "ik",
     "view",
     "fpga",
     "trees",
