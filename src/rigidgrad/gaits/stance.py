@@ -12,6 +12,8 @@ from rigidgrad.errors import InputError
 from rigidgrad.model.contacts import Contact, listed
 from rigidgrad.robot import Robot
 
+_TILTED = 0.6  # the cosine of how far a trunk may lean
+
 
 class Stance:
     """A posture of a floating-base robot from which it walks: `x` (nx,), at rest; `places` (feet, 3) of the feet seen from the trunk, turned about the vertical alone."""
@@ -39,6 +41,11 @@ class Stance:
     def height(self) -> float:
         """Of the trunk above the feet."""
         return float(self.x[2]) - self.ground
+
+    def has_fallen(self, x: np.ndarray, ground: float) -> bool:
+        """Whether the trunk lies on its side, or nearer to the ground's height there than half of how it stands."""
+        upright = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
+        return bool(upright < _TILTED or x[2] - ground < 0.5 * self.height)
 
     def contacts(self, dt: float) -> list[Contact]:
         """The feet as problems of steps dt hold them: half of a foot's velocity is gone after a step."""

@@ -21,7 +21,6 @@ from rigidgrad.gaits.stance import Stance, heading, turn
 from rigidgrad.gaits.weights import Weights
 from rigidgrad.robot import Robot
 
-_TILTED = 0.6  # the cosine of how far a trunk may lean
 _LATE = 2  # steps that a foot which finds no ground goes on looking for it
 _DOWN = 0.01  # metres that it goes down meanwhile, in each
 
@@ -148,8 +147,7 @@ class Walker:
 
     def has_fallen(self, x: np.ndarray) -> bool:
         """Whether the trunk lies on its side, or nearer to its feet than half of how it stands."""
-        upright = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
-        return bool(upright < _TILTED or x[2] - float(self._ground(x[0], x[1])) < 0.5 * self.stance.height)
+        return self.stance.has_fallen(x, float(self._ground(x[0], x[1])))
 
     def _landed(self, now: float) -> list[bool | None]:
         """Of each foot: True where it touches before its swing is over, False where it should and does not, else None."""

@@ -46,3 +46,19 @@ class MotionWeights(Weights):
     force: float = 1e-4
     landing: float = 1e7
     last: float = 10.0
+
+
+@dataclass(frozen=True)
+class BalanceWeights(Weights):
+    """Of a robot that stands: those of a walker, `center` of the centre of mass over its feet, `hand` of hands that reach, `pressure` of the centre of pressure within the soles; `last`: by how much the state
+    and the centre of mass at the horizon's end count for more."""
+
+    position: tuple[float, float, float] = (0.0, 0.0, 200.0)
+    orientation: tuple[float, float, float] = (100.0, 100.0, 100.0)
+    velocity: tuple[float, float, float] = (300.0, 300.0, 300.0)
+    posture: float = 10.0
+    speed: float = 1.0
+    center: float = 2e4
+    hand: float = 5000.0
+    pressure: float = 1.0
+    last: float = 10.0

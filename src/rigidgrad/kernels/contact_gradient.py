@@ -7,6 +7,7 @@ P is dense, r and b are not: columns that have numbers in the same rows of r and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,8 +24,8 @@ _OUTPUTS = {"a_dq": "a_q", "a_dv": "a_v", "a_dtau": "M_inverse", "force_dq": "f_
 class ContactGradient:
     """The kernel of a function that gives parts, and what it takes."""
 
-    def __init__(self, inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], GradientParts]):
-        self.head = record_parts(inputs, parts)
+    def __init__(self, inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], GradientParts], most: float = math.inf):
+        self.head = record_parts(inputs, parts, most)
         self.filled = {name: np.reshape(marks, self.head.outputs[name]) for name, marks in self.head.pattern().items()}
 
     @property
