@@ -59,7 +59,11 @@ def exactness(count: int, rows: int = 250) -> dict[str, dict[str, float]]:
         z = way / np.linalg.norm(way)
         x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
         x /= np.linalg.norm(x)
-        return coal.Capsule(shape.radius, float(np.linalg.norm(way))), np.column_stack([x, np.cross(z, x), z]), (shape.start + shape.end) / 2
+        return (
+            coal.Capsule(shape.radius, float(np.linalg.norm(way))),
+            np.column_stack([x, np.cross(z, x), z]),
+            (shape.start + shape.end) / 2,
+        )
 
     request = coal.DistanceRequest()
     request.enable_signed_distance = True
@@ -79,7 +83,12 @@ def exactness(count: int, rows: int = 250) -> dict[str, dict[str, float]]:
             h, S, s = geometry(shape)
             there = coal.Transform3s(S, s)
             T = robot.forward_kinematics(q)["body"]
-            expected = np.array([coal.distance(g, coal.Transform3s(t[:3, :3] @ R, t[:3, :3] @ p + t[:3, 3]), h, there, request, coal.DistanceResult()) for t in T])
+            expected = np.array(
+                [
+                    coal.distance(g, coal.Transform3s(t[:3, :3] @ R, t[:3, :3] @ p + t[:3, 3]), h, there, request, coal.DistanceResult())
+                    for t in T
+                ]
+            )
             for dtype in worst:
                 d = robot.distances(q.astype(dtype), scene, gradient=False).distance[:, 0]
                 worst[dtype] = max(worst[dtype], float(np.abs(d - expected).max()))
@@ -91,7 +100,10 @@ def exactness(count: int, rows: int = 250) -> dict[str, dict[str, float]]:
 def crowd() -> tuple[rg.Robot, rg.Scene]:
     """60 balls on seven links, 20 boxes."""
     links = [f"iiwa_link_{k}" for k in range(1, 8)]
-    shapes = {name: [rg.Sphere(0.06, (0.03 * (k % 3 - 1), 0.02 * k, 0.02 * (k % 2))) for k in range(9 if i < 4 else 8)] for i, name in enumerate(links)}
+    shapes = {
+        name: [rg.Sphere(0.06, (0.03 * (k % 3 - 1), 0.02 * k, 0.02 * (k % 2))) for k in range(9 if i < 4 else 8)]
+        for i, name in enumerate(links)
+    }
     robot = rg.load("iiwa14")
     pairs = [(links[i], links[j]) for i in range(7) for j in range(i - 1)]
     rng = np.random.default_rng(1)
@@ -110,7 +122,12 @@ def throughput(rounds: int, count: int = 4096) -> dict[str, Any]:
     q = robot.random(40 * count, seed=0).q
     touching = robot.in_collision(q, scene)
     sets = {"random": q[:count], "free": q[~touching][:count]}
-    found: dict[str, Any] = {"balls": balls, "boxes": len(scene), "self_pairs": len(robot.collisions.self_pairs), "touching": float(touching.mean())}
+    found: dict[str, Any] = {
+        "balls": balls,
+        "boxes": len(scene),
+        "self_pairs": len(robot.collisions.self_pairs),
+        "touching": float(touching.mean()),
+    }
     for name, rows in sets.items():
         for dtype in ("float32", "float64"):
             x = rows.astype(dtype)
@@ -127,7 +144,11 @@ def throughput(rounds: int, count: int = 4096) -> dict[str, Any]:
                     before = time.process_time()
                     call()
                     times.append(time.process_time() - before)
-                found[f"{what} {name} {dtype}"] = {"positions": len(x), "per_second": len(x) / min(times), "median": len(x) / float(np.median(times))}
+                found[f"{what} {name} {dtype}"] = {
+                    "positions": len(x),
+                    "per_second": len(x) / min(times),
+                    "median": len(x) / float(np.median(times)),
+                }
     return found
 
 
@@ -142,11 +163,17 @@ def main() -> None:
     if "throughput" in options.parts:
         found["throughput"] = throughput(options.rounds)
         for what, x in found["throughput"].items():
-            print(f"{what:28} {x['per_second'] / 1e3:9.0f} k/s best, {x['median'] / 1e3:9.0f} k/s median" if isinstance(x, dict) else f"{what}: {x}")
+            print(
+                f"{what:28} {x['per_second'] / 1e3:9.0f} k/s best, {x['median'] / 1e3:9.0f} k/s median"
+                if isinstance(x, dict)
+                else f"{what}: {x}"
+            )
     if "exactness" in options.parts:
         found["exactness"] = exactness(options.pairs)
         for kind, x in found["exactness"].items():
-            print(f"{kind:8} {x['pairs']} pairs, {x['penetrating']} penetrating: worst error {x['float64']:.1e} m float64, {x['float32']:.1e} m float32")
+            print(
+                f"{kind:8} {x['pairs']} pairs, {x['penetrating']} penetrating: worst error {x['float64']:.1e} m float64, {x['float32']:.1e} m float32"
+            )
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
 
