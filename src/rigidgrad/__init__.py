@@ -38,6 +38,9 @@ if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on f
     from rigidgrad.control.solution import Solution as Solution
     from rigidgrad.control.solve import solve as solve
     from rigidgrad.control.system import CustomSystem as CustomSystem, RobotSystem as RobotSystem
+    from rigidgrad.geometry.scene import Scene as Scene
+    from rigidgrad.geometry.shapes import Box as Box, Capsule as Capsule, Mesh as Mesh, Plane as Plane, Points as Points, Sphere as Sphere
+    from rigidgrad.planning import plan as plan
     from rigidgrad.reports import report as report
     from rigidgrad.runtime.threads import Crew as Crew
     from rigidgrad.viewer import view as view
@@ -55,9 +58,17 @@ _LATER = {
     "interop": ("rigidgrad.interop", None),
     "jax": ("rigidgrad.jax", None),
     "math": ("rigidgrad.math", None),
+    "plan": ("rigidgrad.planning", "plan"),
     "plants": ("rigidgrad.plants", None),
     "torch": ("rigidgrad.torch", None),
     "trees": ("rigidgrad.trees", None),
+    "Box": ("rigidgrad.geometry.shapes", "Box"),
+    "Capsule": ("rigidgrad.geometry.shapes", "Capsule"),
+    "Mesh": ("rigidgrad.geometry.shapes", "Mesh"),
+    "Plane": ("rigidgrad.geometry.shapes", "Plane"),
+    "Points": ("rigidgrad.geometry.shapes", "Points"),
+    "Sphere": ("rigidgrad.geometry.shapes", "Sphere"),
+    "Scene": ("rigidgrad.geometry.scene", "Scene"),
     "CustomSystem": ("rigidgrad.control.system", "CustomSystem"),
     "Direct": ("rigidgrad.control.direct", "Direct"),
     "Equality": ("rigidgrad.control.limits", "Equality"),

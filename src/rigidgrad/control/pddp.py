@@ -203,7 +203,8 @@ class Run:
             return self.finish("diverged")
         outer = Outer(self.problem, self.options)
         outer.begin(self.x, self.u)
-        self.J = float(self.problem.evaluate(self.x, self.u)[1].sum())
+        if self.problem.constraints:  # whose penalties may be others now
+            self.J = float(self.problem.evaluate(self.x, self.u)[1].sum())
         status = ""
         while not status:
             ended = self.descend(outer.tolerance, self.options.iterations)
@@ -226,7 +227,7 @@ class Run:
             f.u[:] = p.guess
         else:
             self.roll_out(p.guess)
-        self.cost, self.negligible = p.cost(f.x, f.u), p.negligible()
+        self.cost, self.negligible = p.cost(f.x, f.u) if p.constraints else self.J, p.negligible()
         self.history.append(self.cost)
         return math.isfinite(self.J) and bool(np.all(np.isfinite(f.x)))
 
