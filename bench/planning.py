@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ class Peer:
 def by_ompl(robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndarray, seconds: float, step: float) -> tuple[bool, float]:
     from ompl import base, geometric, util
 
-    util.setLogLevel(util.LOG_ERROR)
+    util.setLogLevel(util.LogLevel.LOG_ERROR)
     n = robot.nq
     real = base.RealVectorStateSpace(n)
     bounds = base.RealVectorBounds(n)
@@ -144,7 +145,7 @@ def by_ompl(robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndar
 
 def fine(space: Space, corners: np.ndarray, most: float) -> np.ndarray:
     found = []
-    for a, b in zip(corners[:-1], corners[1:], strict=True):
+    for a, b in pairwise(corners):
         way = space.difference(a, b)
         found.append(space.moved(a, np.linspace(0, 1, int(np.ceil(np.abs(way) @ space.weights / most)) + 1)[:, None] * way))
     return np.concatenate(found)
