@@ -113,7 +113,9 @@ class Peer:
         return bool(pin.computeCollisions(self.model, self.data, self.geometry, self.places, q, True))
 
 
-def by_ompl(robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndarray, seconds: float, step: float) -> tuple[bool, float]:
+def by_ompl(
+    robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndarray, seconds: float, step: float
+) -> tuple[bool, float, float]:
     from ompl import base, geometric, util
 
     util.setLogLevel(util.LogLevel.LOG_ERROR)
@@ -138,9 +140,10 @@ def by_ompl(robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndar
     setup.setStartAndGoalStates(*states)
     setup.setPlanner(geometric.RRTConnect(setup.getSpaceInformation()))
     solved = bool(setup.solve(seconds))
+    found = time.perf_counter() - before
     if solved:
         setup.simplifySolution()
-    return solved, time.perf_counter() - before
+    return solved, time.perf_counter() - before, found
 
 
 def fine(space: Space, corners: np.ndarray, most: float) -> np.ndarray:
@@ -172,7 +175,7 @@ def main() -> None:
             q = q[~robot.in_collision(q, scene, margin=0.01)][: 2 * options.count]
             peer = Peer(robot, scene)
             rg.plan(robot, q[0], q[1], scene)
-            ours, theirs, solved, done, straight, bad, states = [], [], 0, 0, 0, 0, 0
+            ours, theirs, searched, solved, done, straight, bad, states = [], [], [], 0, 0, 0, 0, 0
             for k, (a, b) in enumerate(zip(q[::2], q[1::2], strict=True)):
                 before = time.perf_counter()
                 path = rg.plan(robot, a, b, scene)
@@ -184,9 +187,10 @@ def main() -> None:
                     states += len(rows)
                     bad += sum(peer.touches(x) for x in rows)
                 if k < options.peer and options.ompl:
-                    ok, seconds = by_ompl(robot, peer, space, a, b, 5.0, 0.01)
+                    ok, seconds, alone = by_ompl(robot, peer, space, a, b, 5.0, 0.01)
                     done += ok
                     theirs.append(seconds)
+                    searched.append(alone)
             row = {
                 "problems": len(ours),
                 "solved": solved,
@@ -201,6 +205,7 @@ def main() -> None:
                     "ompl_problems": len(theirs),
                     "ompl_solved": done,
                     "ompl_median_ms": 1e3 * float(np.median(theirs)),
+                    "ompl_search_alone_median_ms": 1e3 * float(np.median(searched)),
                     "ours_median_ms_same": 1e3 * float(np.median(ours[: len(theirs)])),
                 }
             found[f"{name} {kind}"] = row
