@@ -28,6 +28,7 @@ COMMANDS = (
     "mpc",
     "plan",
     "play",
+    "ik",
     "view",
     "fpga",
     "trees",

@@ -398,6 +398,9 @@ class Robot:
         tolerance=1e-6,
         seeds=64,
         best=1,
+        scene=None,
+        margin=0.0,
+        reject=None,
         iterations=40,
         seed=0,
     ) -> InverseKinematics:
@@ -408,8 +411,8 @@ class Robot:
         reached has `success` False, and q is the nearest that was found: the least weighted sum of squared errors.
 
         `tolerance`: a number, or (metres, radians). `weights` of squared errors: a number, (position, rotation), or {"frame": …}. `free`: axes of the targets that do not count, such as "rz" or "rotation", or
-        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. `iterations` is the most from one start;
-        `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
+        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. A `scene` is kept clear of by `margin` metres,
+        and links of each other (rg.Scene() is they alone). `reject` is a function of configurations (N, nq) that says which are no solutions, (N,), such as those in collision: the search goes on from the next start. `iterations` is the most from one start (what arrives from none is taken further from the nearest), `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
         """
         return inverse_kinematics(
             self.model,
@@ -422,9 +425,22 @@ class Robot:
             tolerance=tolerance,
             seeds=seeds,
             best=best,
+            reject=reject if scene is None else self._refusing(scene, margin, reject),
             iterations=iterations,
             seed=seed,
         )
+
+    def _refusing(self, scene: Any, margin: Any, reject: Any) -> Callable[[np.ndarray], Any]:
+        """Says which configurations collide, or are rejected besides."""
+        self.collisions.clear_of(scene)
+        if reject is not None and not callable(reject):
+            raise InputError(f"reject is a function of configurations (N, {self.nq}), not {type(reject).__name__}")
+
+        def refused(q: np.ndarray) -> Any:
+            hits = self.in_collision(q, scene, margin=margin)
+            return hits if reject is None else hits | np.asarray(reject(q))
+
+        return refused
 
     def _solver(self, aim: Aim) -> Solver:
         key = ("inverse_kinematics", aim.terms, aim.posture)

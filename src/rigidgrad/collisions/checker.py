@@ -90,6 +90,12 @@ class CollisionModel:
 
     # --- what is asked -----------------------------------------------------------------------------------------------------------
 
+    def clear_of(self, scene: Any) -> Scene:
+        """The scene, for whoever keeps clear of it: an error for a robot without shapes, which is clear of everything."""
+        if not self.links:
+            raise InputError(f"{self.model.name!r} has no collision shapes; give it some: robot.with_collisions(shapes=…)")
+        return as_scene(scene)
+
     def in_collision(self, q: Any, scene: Any = None, *, margin: float = 0.0, self_pairs: bool = True) -> Any:
         """Whether a link is within `margin` of an object, or of a link that it is paired with (…)."""
         batch = arrays.gather({"q": q}, {"q": (self.model.nq,)})
