@@ -227,17 +227,51 @@ def linear_solvers(result: Result) -> str:
 
 def contacts(result: Result) -> str:
     names = {"contact_dynamics": "dynamics", "contact_dynamics_derivatives": "with derivatives"}
-    rows = [
-        [
-            cell["robot"],
-            names[cell["function"]],
-            f"{cell['count']:,}",
-            *(number(cell["times"][name]["best"]) for name in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
-            ratio(cell["faster"]),
-        ]
-        for cell in result["cells"]
-    ]
+    rows = []
+    for cell in result["cells"]:
+        times = {name: number(timing["best"]) for name, timing in cell["times"].items()}
+        begin = [cell["robot"], names[cell["function"]]]
+        rows.append(
+            [
+                *begin,
+                f"{cell['count']:,}",
+                *(times[x] for x in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
+                ratio(cell["faster"]),
+            ]
+        )
+        if "faster from C" in cell:
+            rows.append([*begin, "1 from C", times["pinocchio clang"], times["rigidgrad from C"], "", ratio(cell["faster from C"])])
     return table(("robot", "function", "states", "Pinocchio, µs", "float64, µs", "float32, µs", "float64 against Pinocchio"), rows)
+
+
+def walking(result: Result) -> str:
+    """Speeds are means from the third second on; plans by CPU time."""
+    rows = []
+    for name, case in result["cases"].items():
+        told = (
+            f"{case['survived']} of {case['pushes']} pushes"
+            if case["pushes"]
+            else "yes"
+            if not case["falls"]
+            else f"fell after {case['seconds']:.0f} s"
+        )
+        speeds = ["; ".join(f"{v:.2f}" if abs(v) > 5e-3 else "0" for v in case[key]) for key in ("asked", "speed")]
+        times = [number(ms) for ms in case["plan_ms"]]
+        outside = f"{case['outside']} of {case['plans']:,}"
+        counted = ", ".join(f"{k} {n}" for k, n in case["counts"].items()) or "none"
+        rows.append([name, told, *speeds, *times, f"{case['torque']:.0%}", outside, counted])
+    header = [
+        "robot, scene",
+        "stands",
+        "asked, m/s; m/s; rad/s",
+        "held",
+        "a plan, ms",
+        "99%",
+        "most torque",
+        "plans out of cones",
+        "fallbacks",
+    ]
+    return table(header, rows)
 
 
 def inverse_kinematics(result: Result) -> str:
@@ -281,6 +315,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "gaits": ("gaits", gaits),
     "gait_batches": ("gaits", gait_batches),
     "motions": ("motions", motions),
+    "walking": ("walking", walking),
     "linear_solvers": ("preconditioners", linear_solvers),
     "contacts": ("contacts", contacts),
     "inverse_kinematics": ("ik", inverse_kinematics),

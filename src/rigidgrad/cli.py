@@ -26,6 +26,7 @@ COMMANDS = (
     "init",
     "solve",
     "mpc",
+    "plan",
     "play",
     "ik",
     "view",

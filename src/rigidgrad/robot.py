@@ -308,8 +308,14 @@ class Robot:
         unknown = set(options) - {"error", "roots", "shapes", "pairs"}
         if unknown:
             raise unknown_name("option of with_collisions", min(unknown), ("error", "roots", "shapes", "pairs"))
-        result = Robot(self.model, self.engine)
-        result._collision_options = {**self._collision_options, **options}
+        result = self._with(self.model)
+        result._collision_options |= options
+        return result
+
+    def _with(self, model: Model) -> Robot:
+        """A robot of another model that keeps what was chosen for this one."""
+        result = Robot(model, self.engine)
+        result._collision_options = dict(self._collision_options)
         return result
 
     # --- contacts and loops ------------------------------------------------------------------------------------------------------
@@ -480,20 +486,20 @@ class Robot:
         """The robot with joints locked at given positions: `robot.reduced(lock={"elbow": 0.5})`."""
         if not isinstance(lock, Mapping):
             raise InputError(f'lock is a dictionary {{"joint": position}}, not {type(lock).__name__}')
-        return Robot(models.reduced(self.model, lock), self.engine)
+        return self._with(models.reduced(self.model, lock))
 
     def attach(self, other: Robot, frame: str, placement: Any = (0.0, 0.0, 0.0), *, prefix: str = "") -> Robot:
         """The robot with another one fixed to a frame of it; `prefix` renames the other's links, joints and frames."""
         if not isinstance(other, Robot):
             raise InputError(f"only a Robot can be attached, not {type(other).__name__}")
-        return Robot(models.attach(self.model, other.model, frame, as_pose(placement), prefix), self.engine)
+        return self._with(models.attach(self.model, other.model, frame, as_pose(placement), prefix))
 
     def add_frame(self, name: str, parent: str, placement: Any = (0.0, 0.0, 0.0)) -> Robot:
         """The robot with one more named frame, fixed to a link or frame."""
         self.model.frame(parent)
         description = self.model.description
         frames = (*description.frames, FrameDescription(name, parent, as_pose(placement)))
-        return Robot(models.rebuild(self.model, dataclasses.replace(description, frames=frames)), self.engine)
+        return self._with(models.rebuild(self.model, dataclasses.replace(description, frames=frames)))
 
     # --- other programs ----------------------------------------------------------------------------------------------------------
 
@@ -572,7 +578,7 @@ class Robot:
         `device` chooses among several devices, `shape` the kernels: "thread" a state, "block" a state, or "auto" by the batch's size. "cpu" leads back.
         """
         if device == "cpu":
-            return Robot(self.model, self.engine)
+            return self._with(self.model)
         from rigidgrad.runtime.gpu import open_device
 
         return _DeviceRobot(self, open_device(device, **options))

@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
         "robot",
         nargs="?",
         default="iiwa14",
-        help="iiwa14 (default), cartpole, quadrotor, hyq, which walks, atlas, which stands on two feet and reaches, hyq_held, or a URDF file of a robot with a fixed base, or with --feet",
+        help="iiwa14 (default), cartpole, quadrotor, hyq, which walks, and go2, if example-robot-data is installed, atlas, which stands on two feet and reaches, hyq_held, or a URDF file of a robot with a fixed base, or with --feet",
     )
     parser.add_argument("--frame", help="what follows the target (default: the robot's tool; rigidgrad info lists frames)")
     parser.add_argument(

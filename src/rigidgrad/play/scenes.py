@@ -15,7 +15,7 @@ from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD
 from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.play.balancing import balancing
-from rigidgrad.play.walking import walking
+from rigidgrad.play.walking import PUBLISHED, walking
 from rigidgrad.robot import Robot, load
 from rigidgrad.viewer.poses import body_poses, frame_path, posture
 
@@ -79,8 +79,8 @@ class Scene:
 
 
 def scene(robot: Any = "iiwa14", frame: str | None = None, feet: Sequence[str] | None = None) -> Any:
-    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`). A robot with four `feet`, or "hyq", walks instead; "atlas" stands on two, and `frame` is its hand."""
-    if feet is not None or (isinstance(robot, str) and robot == "hyq" and frame is None):
+    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`). A robot with four `feet`, "hyq" or "go2" walks instead; "atlas" stands on two, and `frame` is its hand."""
+    if feet is not None or (isinstance(robot, str) and (robot in PUBLISHED or (robot == "hyq" and frame is None))):
         if frame is not None:
             raise InputError("a robot that walks follows no target: leave out the frame, or the feet")
         return walking(robot, feet)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ _RADIUS = 0.02  # metres, of feet that are given by their frames alone
 _ASSUMED = 0.6  # friction that plans rely on
 _PERIOD = 0.02  # seconds from plan to plan
 _FROUDE = 0.3  # the fastest walk, as a share of √(g·height)
+# robots of example-robot-data that are known by name: their files, and the frames of their feet
+PUBLISHED = {"go2": ("go2_description/urdf/go2.urdf", ("FL_foot", "FR_foot", "RL_foot", "RR_foot"))}
 _HYQ = {f"{leg}_lowerleg": (0.33, 0.0, 0.0) for leg in ("lf", "rf", "lh", "rh")}  # the ends of its shins
 
 
@@ -85,8 +89,11 @@ class WalkingScene:
 
 
 def walking(robot: Any, feet: Sequence[str] | None = None) -> WalkingScene:
-    """The scene of a robot with four legs: "hyq", or a path, URDF text or Robot with the names of the frames of its feet. Needs the [plants] extra."""
+    """The scene of a robot with four legs: "hyq", "go2", which example-robot-data has, or a path, URDF text or Robot with the names of the frames of its feet. Needs the [plants] extra."""
     library()  # before anything is compiled for it
+    if isinstance(robot, str) and robot in PUBLISHED:
+        file, named = PUBLISHED[robot]
+        robot, feet = load(published(robot, file), floating_base=True, strict=False), named if feet is None else feet
     if feet is None:
         offsets, radius = _HYQ, 0.026
     else:
@@ -111,6 +118,18 @@ def walking(robot: Any, feet: Sequence[str] | None = None) -> WalkingScene:
         limits=Limits(torque=True) if np.all(np.isfinite(model.limits.effort[6:])) else Limits(),
         push=(float(f"{4.0 * mass:.1g}"), 0.1),
         payload=float(f"{0.1 * mass:.1g}"),
+    )
+
+
+def published(name: str, file: str) -> Path:
+    """Where example-robot-data has a robot; an error where it is not installed."""
+    homes = [*(Path(p) / "cmeel.prefix" for p in sys.path), Path(sys.prefix), Path("/opt/openrobots"), Path("/usr")]
+    for home in homes:
+        path = home / "share/example-robot-data/robots" / file
+        if path.is_file():
+            return path
+    raise InputError(
+        f"{name!r} does not come along: pip install example-robot-data, or give its URDF and the frames of its feet, --feet FL_foot,FR_foot,RL_foot,RR_foot"
     )
 
 
