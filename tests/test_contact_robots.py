@@ -355,21 +355,45 @@ def test_masked_contacts_in_c(tmp_path):
                 assert_close(x, y.reshape(n, -1), 1e-11, name)
 
 
-def test_products_in_tiles_are_the_same_gradient(monkeypatch):
-    """Large robots multiply P, F and X in tiles: the kernel, read and compiled, against the straight line; loops, gains, masks and a free base included."""
-    robot = cassie(engine="lanes")
-    held = [ROD, dataclasses.replace(PLANTAR, gains=(3.0, 2.0)), rg.Contact("toe", "surface", gains=(0.0, 4.0), offset=(0.05, 0.0, -0.017))]
+def two_arms(engine):
+    """Two arms side by side on the world, the second with a finger that follows its elbow, and a third that nothing holds."""
+    b = rg.Builder("arms").link("ground", 1.0, (0, 0, 0), np.eye(3))
+    for arm, y in (("a", -0.2), ("b", 0.2), ("c", 0.6)):
+        for k, (parent, axis) in enumerate((("ground", (0, 0, 1)), (f"{arm}0", (0, 1, 0)), (f"{arm}1", (0, 1, 0)), (f"{arm}2", (1, 0, 0)))):
+            b = b.link(f"{arm}{k}", 1.0 - 0.2 * k, (0.01, 0.02, -0.15), np.diag([0.02, 0.03, 0.01]))
+            follows = {"mimic": ("joint_b2", 0.5, 0.1)} if (arm, k) == ("b", 3) else {}
+            b = b.joint(f"joint_{arm}{k}", "revolute", parent, f"{arm}{k}", xyz=(0, y, 0) if k == 0 else (0, 0, -0.3), axis=axis, **follows)
+    return b.build(engine=engine)
+
+
+RODS = [ROD, dataclasses.replace(PLANTAR, gains=(3.0, 2.0)), rg.Contact("toe", "surface", gains=(0.0, 4.0), offset=(0.05, 0.0, -0.017))]
+HANDS = [rg.Loop("a3", "b3", offset_a=(0.05, 0, -0.2)), rg.Contact("b3", offset=(0.1, 0.05, -0.2), gains=(0.0, 3.0))]
+
+
+@pytest.mark.parametrize(
+    ("make", "held", "damped"),
+    [
+        (lambda engine: cassie(engine=engine), RODS, False),
+        (two_arms, HANDS, False),
+        (two_arms, [*HANDS, HANDS[1]], True),
+    ],
+)
+def test_products_in_tiles_are_the_same_gradient(monkeypatch, make, held, damped):
+    """Large robots multiply P, F and X in tiles: the kernel, read and compiled, against the straight line; loops, gains, masks, mimic joints, arms apart and a free base included."""
+    robot = make("lanes")
     q, v, tau = robot.random(batch=(11,), seed=7)
-    active = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])[np.arange(11) % 2]
+    active = np.ones((11, len(held)))
+    active[1::2, 1] = 0.0
     name = "contact_dynamics_derivatives"
-    expected = cassie().contact_dynamics_derivatives(q, v, tau, held, active=active, damped=False)
+    expected = make("numpy").contact_dynamics_derivatives(q, v, tau, held, active=active, damped=damped)
     monkeypatch.setattr(formulation, "_CONTACTS_TILED_FROM", 0)
-    kernel = formulation.source_of(robot.model, name, contacts=robot.constraint_set(name, held, True, False))
+    kernel = formulation.source_of(robot.model, name, contacts=robot.constraint_set(name, held, True, damped))
     assert isinstance(kernel, Kernel)
     found = interpret(kernel, {"q": q, "v": v, "tau": tau, "active": active})
-    fast = robot.compile(name, contacts=held, masked=True, damped=False)
+    fast = robot.compile(name, contacts=held, masked=True, damped=damped)
     compiled = fast(q, v, tau, active)
-    slack = max(slack_of(robot, x, held) for x in q)
+    slack = 1e-7 if damped else max(slack_of(robot, x, held) for x in q)
+    assert slack < 1e-6
     for part, x, y in zip(DERIVATIVES, compiled, expected, strict=False):
         assert_close(found[part].reshape(y.shape), y, slack, part)
         assert_close(x, y, slack, part)

@@ -342,6 +342,56 @@ def test_both_engines_find_the_same(arm):
     np.testing.assert_allclose(slow.q, fast.q, atol=1e-6)
 
 
+def test_what_is_rejected_is_no_solution(arm):
+    T, _ = reachable(arm, TIP, 60, seed=18)
+
+    def low(q):
+        """The elbow below 0.6 m."""
+        return arm.forward_kinematics(q)["iiwa_link_4"][:, 2, 3] < 0.6
+
+    free, kept = arm.inverse_kinematics({TIP: T}), arm.inverse_kinematics({TIP: T}, reject=low)
+    assert low(free.q).sum() > 5, "the claim was not tried"
+    assert not low(kept.q[kept.success]).any()
+    assert kept.success.sum() > 30
+    np.testing.assert_array_equal(kept.q[~low(free.q)], free.q[~low(free.q)])
+    single = arm.inverse_kinematics({TIP: T[0]}, reject=low)
+    np.testing.assert_array_equal(single.q, kept.q[0])
+    several = arm.inverse_kinematics({TIP: T[:3]}, best=3, reject=low)
+    assert not low(several.q[several.success]).any()
+    nothing = arm.inverse_kinematics({TIP: T[:3]}, reject=lambda q: np.ones(len(q), bool))
+    assert not nothing.success.any()
+    assert (nothing.error < TOLERANCE).all(), "reached, and refused"
+
+
+@pytest.fixture(scope="module")
+def solid(arm):
+    """The arm with balls along its links, and things around it."""
+    shapes = {"iiwa_link_3": [rg.Sphere(0.12)], "iiwa_link_4": [rg.Sphere(0.1)], "iiwa_link_6": [rg.Sphere(0.09)], TIP: [rg.Sphere(0.05)]}
+    scene = rg.Scene([rg.Sphere(0.25, (0.45, 0.0, 0.75)), rg.Box((3.0, 3.0, 0.1), (0.0, 0.0, 0.1))])
+    return arm.with_collisions(shapes=shapes), scene
+
+
+def test_solutions_keep_clear_of_a_scene(solid):
+    robot, scene = solid
+    q = robot.random((400,), seed=19).q
+    T = robot.forward_kinematics(q[~robot.in_collision(q, scene, margin=0.02)])[TIP]
+    blind, safe = robot.inverse_kinematics({TIP: T}), robot.inverse_kinematics({TIP: T}, scene=scene, margin=0.02)
+    assert robot.in_collision(blind.q, scene, margin=0.02).mean() > 0.1, "the claim was not tried"
+    assert safe.success.mean() > 0.98
+    centers = {"iiwa_link_3": 0.12, "iiwa_link_4": 0.1, "iiwa_link_6": 0.09, TIP: 0.05}
+    placed = robot.forward_kinematics(safe.q[safe.success])
+    for link, radius in centers.items():
+        away = np.linalg.norm(placed[link][:, :3, 3] - (0.45, 0.0, 0.75), axis=1)
+        assert away.min() > 0.25 + radius + 0.02 - 1e-9
+    both = robot.inverse_kinematics({TIP: T[:9]}, scene=scene, reject=lambda q: q[:, 0] > 0)
+    assert (both.q[both.success, 0] <= 0).all()
+
+
+def test_a_robot_without_shapes_cannot_keep_clear(arm):
+    with pytest.raises(InputError, match="no collision shapes"):
+        arm.inverse_kinematics({TIP: np.eye(4)}, scene=rg.Scene())
+
+
 # --- bad input -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +423,10 @@ def test_bad_targets_and_starts_are_refused(arm, arguments, message):
         ({"seeds": 0}, "seeds"),
         ({"seeds": np.zeros((2, 3))}, "seeds"),
         ({"best": 0}, "best"),
+        ({"best": 65}, "from 1 to 64"),
+        ({"seeds": 10**9}, "from 1 to 65536"),
+        ({"reject": 3}, "reject"),
+        ({"reject": lambda q: True}, "reject"),
         ({"iterations": 1.5}, "iterations"),
         ({"seed": -1}, "seed"),
         ({"weights": -1.0}, "weight"),
@@ -384,7 +438,7 @@ def test_bad_targets_and_starts_are_refused(arm, arguments, message):
 )
 def test_bad_options_are_refused(arm, options, message):
     with pytest.raises(InputError, match=message):
-        arm.inverse_kinematics({TIP: np.eye(4)}, **options)
+        arm.inverse_kinematics({TIP: reachable(arm, TIP, 1)[0][0]}, **options)
 
 
 def test_unknown_names_are_told_the_nearest(arm):

@@ -19,7 +19,7 @@ LAYERS = [
     {"__init__"},
     {"play", "reproduce"},
     {"reports", "tasks"},
-    {"cluster", "fpga", "gaits", "plants", "viewer"},
+    {"cluster", "fpga", "gaits", "planning", "plants", "viewer"},
     {"control", "codegen", "jax", "torch"},
     {"robot", "trees"},
     {"ik"},

@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on f
     from rigidgrad.control.system import CustomSystem as CustomSystem, RobotSystem as RobotSystem
     from rigidgrad.geometry.scene import Scene as Scene
     from rigidgrad.geometry.shapes import Box as Box, Capsule as Capsule, Mesh as Mesh, Plane as Plane, Points as Points, Sphere as Sphere
+    from rigidgrad.planning import plan as plan
     from rigidgrad.reports import report as report
     from rigidgrad.runtime.threads import Crew as Crew
     from rigidgrad.viewer import view as view
@@ -57,6 +58,7 @@ _LATER = {
     "interop": ("rigidgrad.interop", None),
     "jax": ("rigidgrad.jax", None),
     "math": ("rigidgrad.math", None),
+    "plan": ("rigidgrad.planning", "plan"),
     "plants": ("rigidgrad.plants", None),
     "torch": ("rigidgrad.torch", None),
     "trees": ("rigidgrad.trees", None),

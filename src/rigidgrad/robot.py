@@ -308,8 +308,14 @@ class Robot:
         unknown = set(options) - {"error", "roots", "shapes", "pairs"}
         if unknown:
             raise unknown_name("option of with_collisions", min(unknown), ("error", "roots", "shapes", "pairs"))
-        result = Robot(self.model, self.engine)
-        result._collision_options = {**self._collision_options, **options}
+        result = self._with(self.model)
+        result._collision_options |= options
+        return result
+
+    def _with(self, model: Model) -> Robot:
+        """A robot of another model that keeps what was chosen for this one."""
+        result = Robot(model, self.engine)
+        result._collision_options = dict(self._collision_options)
         return result
 
     # --- contacts and loops ------------------------------------------------------------------------------------------------------
@@ -388,6 +394,9 @@ class Robot:
         tolerance=1e-6,
         seeds=64,
         best=1,
+        scene=None,
+        margin=0.0,
+        reject=None,
         iterations=40,
         seed=0,
     ) -> InverseKinematics:
@@ -398,8 +407,8 @@ class Robot:
         reached has `success` False, and q is the nearest that was found: the least weighted sum of squared errors.
 
         `tolerance`: a number, or (metres, radians). `weights` of squared errors: a number, (position, rotation), or {"frame": …}. `free`: axes of the targets that do not count, such as "rz" or "rotation", or
-        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. `iterations` is the most from one start;
-        `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
+        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. A `scene` is kept clear of by `margin` metres,
+        and links of each other (rg.Scene() is they alone). `reject` is a function of configurations (N, nq) that says which are no solutions, (N,), such as those in collision: the search goes on from the next start. `iterations` is the most from one start (what arrives from none is taken further from the nearest), `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
         """
         return inverse_kinematics(
             self.model,
@@ -412,9 +421,22 @@ class Robot:
             tolerance=tolerance,
             seeds=seeds,
             best=best,
+            reject=reject if scene is None else self._refusing(scene, margin, reject),
             iterations=iterations,
             seed=seed,
         )
+
+    def _refusing(self, scene: Any, margin: Any, reject: Any) -> Callable[[np.ndarray], Any]:
+        """Says which configurations collide, or are rejected besides."""
+        self.collisions.clear_of(scene)
+        if reject is not None and not callable(reject):
+            raise InputError(f"reject is a function of configurations (N, {self.nq}), not {type(reject).__name__}")
+
+        def refused(q: np.ndarray) -> Any:
+            hits = self.in_collision(q, scene, margin=margin)
+            return hits if reject is None else hits | np.asarray(reject(q))
+
+        return refused
 
     def _solver(self, aim: Aim) -> Solver:
         key = ("inverse_kinematics", aim.terms, aim.posture)
@@ -464,20 +486,20 @@ class Robot:
         """The robot with joints locked at given positions: `robot.reduced(lock={"elbow": 0.5})`."""
         if not isinstance(lock, Mapping):
             raise InputError(f'lock is a dictionary {{"joint": position}}, not {type(lock).__name__}')
-        return Robot(models.reduced(self.model, lock), self.engine)
+        return self._with(models.reduced(self.model, lock))
 
     def attach(self, other: Robot, frame: str, placement: Any = (0.0, 0.0, 0.0), *, prefix: str = "") -> Robot:
         """The robot with another one fixed to a frame of it; `prefix` renames the other's links, joints and frames."""
         if not isinstance(other, Robot):
             raise InputError(f"only a Robot can be attached, not {type(other).__name__}")
-        return Robot(models.attach(self.model, other.model, frame, as_pose(placement), prefix), self.engine)
+        return self._with(models.attach(self.model, other.model, frame, as_pose(placement), prefix))
 
     def add_frame(self, name: str, parent: str, placement: Any = (0.0, 0.0, 0.0)) -> Robot:
         """The robot with one more named frame, fixed to a link or frame."""
         self.model.frame(parent)
         description = self.model.description
         frames = (*description.frames, FrameDescription(name, parent, as_pose(placement)))
-        return Robot(models.rebuild(self.model, dataclasses.replace(description, frames=frames)), self.engine)
+        return self._with(models.rebuild(self.model, dataclasses.replace(description, frames=frames)))
 
     # --- other programs ----------------------------------------------------------------------------------------------------------
 
@@ -556,7 +578,7 @@ class Robot:
         `device` chooses among several devices, `shape` the kernels: "thread" a state, "block" a state, or "auto" by the batch's size. "cpu" leads back.
         """
         if device == "cpu":
-            return Robot(self.model, self.engine)
+            return self._with(self.model)
         from rigidgrad.runtime.gpu import open_device
 
         return _DeviceRobot(self, open_device(device, **options))

@@ -89,28 +89,21 @@ class CollisionModel:
 
     # --- what is asked -----------------------------------------------------------------------------------------------------------
 
+    def clear_of(self, scene: Any) -> Scene:
+        """The scene, for whoever keeps clear of it: an error for a robot without shapes, which is clear of everything."""
+        if not self.links:
+            raise InputError(f"{self.model.name!r} has no collision shapes; give it some: robot.with_collisions(shapes=…)")
+        return as_scene(scene)
+
     def in_collision(self, q: Any, scene: Any = None, *, margin: float = 0.0, self_pairs: bool = True) -> Any:
         """Whether a link is within `margin` of an object, or of a link that it is paired with (…)."""
-        scene = as_scene(scene)
-        margin = _margin(margin)
         batch = arrays.gather({"q": q}, {"q": (self.model.nq,)})
-        rows, dtype = batch.rows["q"], batch.dtype
-        count = len(rows)
-        result = np.zeros(count, bool)
-        if count and self.links:
-            robot, world = self._robot(dtype, self_pairs), self._scene(scene, dtype)
-            wide = lanes_of(dtype)
-            place, width = self._placing(False), numbers_of(self.links)
-            room = np.zeros(width * wide, dtype)
-            for start, stop in self._pieces(count, width * dtype.itemsize, wide):
-                placed = place(_filled(rows[start:stop], wide))
-                bits = np.zeros(len(placed) // wide, np.int64)
-                touching(placed, room, robot[:7], world, margin, bits)
-                found = np.unpackbits(bits.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")[:, :wide].reshape(-1)
-                result[start:stop] = found[: stop - start]
-            result |= ~np.isfinite(rows).all(axis=1)  # of NaN nothing is known to be free
-        result = result.reshape(batch.shape)
+        result = self.check(scene, margin=margin, self_pairs=self_pairs, dtype=batch.dtype)(batch.rows["q"]).reshape(batch.shape)
         return batch.back(result) if batch.back else result if batch.shape else bool(result)
+
+    def check(self, scene: Any = None, *, margin: float = 0.0, self_pairs: bool = True, dtype: Any = np.float64) -> Check:
+        """`in_collision` of one scene, for many calls with positions (n, nq) of one dtype."""
+        return Check(self, as_scene(scene), _margin(margin), self_pairs, np.dtype(dtype))
 
     def distances(self, q: Any, scene: Any = None, *, gradient: bool = True, points: bool = False, self_pairs: bool = True) -> Distances:
         scene = as_scene(scene)
@@ -163,7 +156,7 @@ class CollisionModel:
         if twists not in self._kept:
             identity = f"{digest(self.model)} {self.links!r}"
             recording = Recording("placing", self.model.name, f"{identity} {twists}", lambda: placing(self.model, self.links, twists))
-            self._kept[twists] = Compiled(recording)
+            self._kept[twists] = Compiled(recording, threads=1)
         return self._kept[twists]
 
     def _numbers(self, dtype: np.dtype) -> numbers.LinkNumbers:
@@ -180,6 +173,39 @@ class CollisionModel:
         if dtype not in scene._numbers:
             scene._numbers[dtype] = tuple(numbers.scene_numbers(scene, dtype, covered))
         return scene._numbers[dtype]
+
+
+class Check:
+    """What `in_collision` does, ready for positions (n, nq): whether each one touches (n,). Its memory is its own: one thread at a time."""
+
+    def __init__(self, collisions: CollisionModel, scene: Scene, margin: float, self_pairs: bool, dtype: np.dtype):
+        self.count = 0  # positions that were looked at
+        self._dtype, self._wide, width = dtype, lanes_of(dtype), numbers_of(collisions.links)
+        self._place = collisions._placing(False) if collisions.links else None
+        self._rows = max(1, _CHUNK_BYTES // max(width * dtype.itemsize, 1) // self._wide) * self._wide
+        self._placed = np.empty((self._rows, width), dtype)
+        self._bits = np.zeros(self._rows // self._wide, np.int64)
+        room = np.zeros(width * self._wide, dtype)
+        robot, world = collisions._robot(dtype, self_pairs)[:7], collisions._scene(scene, dtype)
+        self._call = touching.over(self._placed, room, robot, world, margin, self._bits)
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        count, wide = len(rows), self._wide
+        self.count += count
+        result = np.zeros(count, bool)
+        if self._place is None:
+            return result
+        rows = np.asarray(rows, self._dtype)
+        for start in range(0, count, self._rows):
+            piece = _filled(rows[start : start + self._rows], wide)
+            packs = len(piece) // wide
+            self._place(piece, out=self._placed[: len(piece)])
+            self._call(0, 0, packs)
+            found = np.unpackbits(self._bits[:packs].view(np.uint8).reshape(packs, 8), axis=1, bitorder="little")[:, :wide].reshape(-1)
+            result[start : start + self._rows] = found[: count - start]
+        if not np.isfinite(rows.sum()):  # of NaN nothing is known to be free
+            result |= ~np.isfinite(rows).all(axis=1)
+        return result
 
 
 def collision_model(

@@ -134,15 +134,15 @@ def link_to_link(i, j, lanes, robot, margin, worst):
 
 
 @kernel
-def touching(placed, lanes, robot, scene, margin, result):
-    """result[pack]: a bit for each of its positions, set where a link is within `margin` of an object or of a link that it is paired with.
+def touching(part, start, stop, placed, lanes, robot, scene, margin, result):
+    """result[pack] for packs from `start` to `stop`: a bit for each of its positions, set where a link is within `margin` of an object or of a link that it is paired with.
 
     `placed` (rows, numbers), rows a multiple of the width; `lanes` has room for the numbers of one pack.
     """
     reach, order, pairs = robot[4], robot[5], robot[6]
     numbers, wide = placed.shape[1], width(placed)
     objects = scene[1][5]
-    for pack in range(placed.shape[0] // wide):
+    for pack in range(start, stop):
         for k in range(numbers):
             transpose(placed, pack * wide, numbers, k, lanes)
         worst = filled(placed, 1e30)

@@ -307,6 +307,7 @@ class DeviceRun:
                 least=0,
                 refused=0,
                 small_falls=0,
+                flat=0,
                 **self.forgotten,
             )
 

@@ -11,12 +11,12 @@ import numpy as np
 from rigidgrad.control.costs import CenterOfMass, CenterOfPressure, ContactForce, Effort, FrictionCone, Reach, State
 from rigidgrad.control.limits import Limits
 from rigidgrad.control.numeric_input import numbers
-from rigidgrad.control.phases import Phase
+from rigidgrad.control.phases import Phase, seconds, whole_steps
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import FallenError, InputError, unknown_name
 from rigidgrad.gaits.stance import Stance, heading, turn
-from rigidgrad.gaits.weights import BalanceWeights
+from rigidgrad.gaits.weights import BalanceWeights, weights_of
 from rigidgrad.robot import Robot
 
 _REACH = 3  # the place of the first hand among the costs
@@ -55,8 +55,8 @@ class Balancer:
         self.hands = {h: numbers(f"the offset of hand {h!r}", o, (3,)) for h, o in _offsets(hands).items()}
         for hand in self.hands:
             robot.model.frame(hand)
-        self.steps, self.dt = steps, dt
-        self.weights = BalanceWeights() if weights is None else weights
+        self.steps, self.dt = whole_steps(steps), seconds(dt)
+        self.weights = weights_of(weights, BalanceWeights)
         self.limits = Limits(torque=True) if limits is None else limits
         self.speed = float(numbers("speed", speed, ()))
         if not self.speed > 0:

@@ -11,14 +11,15 @@ import numpy as np
 from rigidgrad.control.costs import CenterOfPressure, ContactForce, Effort, FrictionCone, Reach, State
 from rigidgrad.control.limits import Limits
 from rigidgrad.control.numeric_input import numbers
-from rigidgrad.control.phases import Phase
+from rigidgrad.control.options import check_number
+from rigidgrad.control.phases import Phase, seconds, whole_steps
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import FallenError, InputError, unknown_name
 from rigidgrad.gaits.footholds import foothold, swing_curve
 from rigidgrad.gaits.rhythm import QUADRUPEDS, Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, heading, turn
-from rigidgrad.gaits.weights import Weights
+from rigidgrad.gaits.weights import Weights, weights_of
 from rigidgrad.robot import Robot
 
 _LATE = 2  # steps that a foot which finds no ground goes on looking for it
@@ -61,16 +62,19 @@ class Walker:
             raise unknown_name("gait", gait, QUADRUPEDS)
         self._rotations = self.stance.rotations_of(self.stance.x)
         self.rhythm = Rhythm(groups_of(gait, self.stance.places[:, :2]), swing, support)
-        self.step_height = float(numbers("step_height", step_height, ()))
-        self.steps, self.dt = steps, dt
         if half_lengths is None and any(f.kind == "surface" for f in self.feet):
             raise InputError("feet that are surfaces have edges: give half_lengths=(x, y), half of a sole's length and width in metres")
         self.half_lengths = None if half_lengths is None else numbers("half_lengths", half_lengths, (2,))
-        self.integral = float(numbers("integral", integral, ()))
-        self.weights = Weights() if weights is None else weights
+        check_number("step_height", step_height)
+        check_number("acceleration", acceleration, positive=True)
+        check_number("integral", integral)
+        self.step_height, self.acceleration, self.integral = float(step_height), float(acceleration), float(integral)
+        self.steps, self.dt = whole_steps(steps), seconds(dt)
+        self.weights = weights_of(weights, Weights)
         self.limits = Limits(torque=True) if limits is None else limits
+        if terrain is not None and not callable(terrain):
+            raise InputError(f"terrain is a function of x and y that gives the height of the ground, not {type(terrain).__name__}")
         self.terrain, self.rests = terrain, rests
-        self.acceleration = float(numbers("acceleration", acceleration, ()))
         self.command = (0.0, 0.0, 0.0)
         self.touching: Any = None  # which feet touch the ground now (feet,), where that is measured
         self.reset()
@@ -255,11 +259,9 @@ class Walker:
         return rows
 
     def _ground(self, x: Any, y: Any) -> Any:
-        return (
-            self.stance.ground * np.ones_like(np.asarray(x, dtype=float))
-            if self.terrain is None
-            else np.asarray(self.terrain(x, y), dtype=float)
-        )
+        if self.terrain is None:
+            return self.stance.ground * np.ones_like(np.asarray(x, dtype=float))
+        return numbers("the height of the terrain", self.terrain(x, y), np.shape(x))
 
     def _swing(
         self, k: int, now: np.ndarray, x: np.ndarray, trunk: np.ndarray, since: np.ndarray, airborne: np.ndarray, lifts: np.ndarray

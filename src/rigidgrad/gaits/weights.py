@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+
+from rigidgrad.errors import InputError
+
+Own = TypeVar("Own", bound="Weights")
 
 
 @dataclass(frozen=True)
@@ -76,3 +81,10 @@ class BalanceWeights(Weights):
     hand: float = 5000.0
     pressure: float = 1.0
     last: float = 10.0
+
+
+def weights_of(given: Own | None, kind: type[Own]) -> Own:
+    """What was given, if it is of this kind, or its defaults."""
+    if given is not None and not isinstance(given, kind):
+        raise InputError(f"weights are rg.gaits.{kind.__name__}(…) here, not {type(given).__name__}")
+    return kind() if given is None else given

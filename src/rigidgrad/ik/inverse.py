@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.ik.search import Advance, Found, nothing, search, search_one, settled
+from rigidgrad.ik.search import Advance, Found, Refused, nothing, search, search_one, settled
 from rigidgrad.ik.several import several
 from rigidgrad.ik.starts import BLOCK, BLOCKS, configurations, nearest
 from rigidgrad.ik.step import RULES, STEPS, Aim, advance
-from rigidgrad.ik.tasks import Frame, Task
+from rigidgrad.ik.tasks import Frame, Posture, Task
 from rigidgrad.kernels.interpret import interpret
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.model.model import Model
@@ -44,6 +44,14 @@ class InverseKinematics(NamedTuple):
     rotation_error: np.ndarray  # (…), radians
 
 
+class Choice(NamedTuple):
+    """Which solutions are wanted."""
+
+    best: int
+    seed: int
+    refused: Refused | None
+
+
 class Solver:
     """Compiled kernels for tasks of one kind; targets are numbers."""
 
@@ -52,16 +60,10 @@ class Solver:
         self.library = configurations(model, 0, BLOCKS * BLOCK)
         identity = f"{digest(model)} {aim!r}"
         made = hashlib.sha256(self.library.tobytes()).hexdigest()
-        self._engine = engine
-        self.advance: Advance = self._function("inverse_kinematics", f"{identity} 1", lambda: advance(model, aim, 1))
-        self.finish: Advance = self._function("inverse_kinematics", f"{identity} {_ROUNDS}", lambda: advance(model, aim, _ROUNDS))
-        self.nearest = self._function("inverse_kinematics_starts", f"{identity} {made}", lambda: nearest(model, aim, self.library))
+        self.advance: Advance = function(model, "inverse_kinematics", f"{identity} 1", lambda: advance(model, aim, 1), engine)
+        self.finish: Advance = function(model, "inverse_kinematics", f"{identity} {_ROUNDS}", lambda: advance(model, aim, _ROUNDS), engine)
+        self.nearest = function(model, "inverse_kinematics_starts", f"{identity} {made}", lambda: nearest(model, aim, self.library), engine)
         self._tables: dict[tuple[int, int], np.ndarray] = {}
-
-    def _function(self, name: str, identity: str, build: Callable[[], Kernel]) -> Callable[..., Any]:
-        if self._engine == "numpy":
-            return _Interpreted(build())
-        return Compiled(Recording(name, self.model.name, identity, build), dtype="float64")
 
     def order(self, targets: np.ndarray, seed: int) -> np.ndarray:
         """Which configurations of the library the first starts of each target are, (N, BLOCKS); and checks that matrices are rotations."""
@@ -82,12 +84,12 @@ class Solver:
             self._tables = {key: np.concatenate([self.library, more])}
         return self._tables[key]
 
-    def run(self, targets: np.ndarray, given: np.ndarray | None, count: int, seed: int, best: int, own: np.ndarray | None) -> Found:
+    def run(self, targets: np.ndarray, given: np.ndarray | None, count: int, choice: Choice, own: np.ndarray | None) -> Found:
         """`given` (N, k, nq): the first starts of each target; `own` (N, nq): where the user begins, whose base further starts share."""
         model = self.model
         first = 0 if given is None else given.shape[1]
         drawn = max(0, count - first)
-        near, table = self.order(targets, seed), self.table(drawn, seed)
+        near, table = self.order(targets, choice.seed), self.table(drawn, choice.seed)
         further = len(self.library) - BLOCKS
         base = model.joints[0] if own is not None and model.joints and model.joints[0].kind.flies else None
 
@@ -106,13 +108,20 @@ class Solver:
                 q[~mine, place] = own[rows[~mine], place]
             return q
 
-        if best > 1:
-            return several(self.model, self.advance, targets, starts, first + drawn, best, own)
+        if choice.best > 1:
+            return several(self.model, self.advance, targets, starts, first + drawn, choice.best, own, choice.refused)
         if len(targets) == 1 and targets[0, -1] <= _ROUNDS * STEPS:
-            found = search_one(self.finish, targets, starts, first + drawn)
+            found = search_one(self.finish, targets, starts, first + drawn, choice.refused)
         else:
-            found = search(self.advance, targets, starts, first + drawn)
-        return settled(self.advance, targets, found)
+            found = search(self.advance, targets, starts, first + drawn, choice.refused)
+        return settled(self.advance, targets, found, choice.refused)
+
+
+def function(model: Model, name: str, identity: str, build: Callable[[], Kernel], engine: str) -> Callable[..., Any]:
+    """A kernel of rows as a function of arrays, for a robot of that engine."""
+    if engine == "numpy":
+        return _Interpreted(build())
+    return Compiled(Recording(name, model.name, identity, build), dtype="float64")
 
 
 class _Interpreted:
@@ -137,6 +146,7 @@ def inverse_kinematics(
     tolerance: Any,
     seeds: Any,
     best: Any,
+    reject: Any,
     iterations: Any,
     seed: Any,
 ) -> InverseKinematics:
@@ -158,15 +168,14 @@ def inverse_kinematics(
         if fixed.ndim < 2 or not fixed.shape[-2]:
             raise InputError(f"seeds has shape {fixed.shape}; it is a number of starts, or starts (…, starts, {model.nq})")
         batch.append(fixed.shape[:-2])
-    count = _whole("seeds", seeds, 1) if fixed is None else fixed.shape[-2] + (start is not None)
-    wanted = min(_whole("best", best, 1), 1 << 20)
+    count = _whole("seeds", seeds, 1, _RANDOM) if fixed is None else fixed.shape[-2] + (start is not None)
+    choice = Choice(_whole("best", best, 1, count), _whole("seed", seed, 0), _refusing(model, reject))
     try:
-        shape = np.broadcast_shapes(*batch)
+        shape = np.broadcast_shapes(*batch) if any(batch) else ()
     except ValueError:
         raise InputError(
             f"the batch axes of targets, start, posture and seeds do not broadcast against each other: {', '.join(map(str, batch))}"
         ) from None
-    chosen = _whole("seed", seed, 0)
     everything = [t.target for t in tasks] + list(inputs.values()) + ([fixed] if fixed is not None else [])
     dtype = np.dtype(np.float32 if all(x.dtype == np.float32 for x in everything) else np.float64)
 
@@ -179,8 +188,8 @@ def inverse_kinematics(
     if fixed is not None:
         more = np.broadcast_to(fixed, (*shape, *fixed.shape[-2:])).reshape(n, fixed.shape[-2], model.nq)
         given = _inside(model, more if given is None else np.concatenate([given, more], axis=1))
-    found = _searched(solver(aim), rows, given, count, chosen, wanted, begin)
-    return _result(model, found, shape if wanted == 1 else (*shape, wanted), dtype, back)
+    found = _searched(solver(aim), rows, given, count, choice, begin)
+    return _result(model, found, shape if choice.best == 1 else (*shape, choice.best), dtype, back)
 
 
 def listed(model: Model, targets: Any, weights: Any = None, free: Any = None) -> list[Task]:
@@ -195,6 +204,8 @@ def listed(model: Model, targets: Any, weights: Any = None, free: Any = None) ->
         tasks = [_framed(tool_frame(model), targets, weights, free)]
     if not tasks:
         raise InputError('there is nothing to reach: targets are a pose, {"frame": pose or point}, or tasks of rg.ik')
+    if any(isinstance(t, Posture) for t in tasks):
+        raise InputError("rg.ik.Posture is a task of rg.ik.Velocity; here, posture= is")
     plain = isinstance(targets, Mapping) or not isinstance(targets, Task | Sequence)
     for what, value in (("weights", weights), ("free", free)):
         if value is None:
@@ -235,23 +246,23 @@ def _rows(
     return rows.reshape(math.prod(shape), rows.shape[-1])
 
 
-def _searched(
-    solver: Solver, rows: np.ndarray, given: np.ndarray | None, count: int, seed: int, best: int, begin: np.ndarray | None
-) -> Found:
+def _searched(solver: Solver, rows: np.ndarray, given: np.ndarray | None, count: int, choice: Choice, begin: np.ndarray | None) -> Found:
     """The search, piece by piece, of all targets that are numbers."""
     n, nq = len(rows), solver.model.nq
+    if n == 1 and given is None and np.isfinite(rows).all():
+        return solver.run(rows, given, count, choice, begin)
     fine = np.isfinite(rows).all(axis=1)
     if given is not None:
         fine &= np.isfinite(given).all(axis=(1, 2))
-    sound = bool(fine.all())
-    if sound and n <= _PIECE:
-        return solver.run(rows, given, count, seed, best, begin) if n else nothing(0, nq)
+    best = choice.best
+    piece = max(1, _PIECE // (count if best > 1 else 1))
+    if n <= piece and fine.all():
+        return solver.run(rows, given, count, choice, begin) if n else nothing(0, nq)
     found = nothing(n * best, nq)
     where = np.flatnonzero(fine)
-    piece = max(1, _PIECE // best)
     for k in range(0, len(where), piece):
         part = where[k : k + piece]
-        some = solver.run(rows[part], None if given is None else given[part], count, seed, best, None if begin is None else begin[part])
+        some = solver.run(rows[part], None if given is None else given[part], count, choice, None if begin is None else begin[part])
         for whole, mine in zip(found, some, strict=True):
             whole.reshape(n, best, *whole.shape[1:])[part] = mine.reshape(len(part), best, *mine.shape[1:])
     return found
@@ -262,24 +273,28 @@ def _result(model: Model, found: Found, shape: Shape, dtype: np.dtype, back: Any
     rotation = 2 * np.arcsin(np.minimum(1.0, 0.5 * np.sqrt(found.left[:, 1])))
     q = found.q
     if dtype == np.float32:
-        with np.errstate(over="ignore"):
-            q = np.clip(q.astype(np.float32), _towards(model.limits.lower, np.inf), _towards(model.limits.upper, -np.inf))
-    numbers = {
-        "q": q.reshape(*shape, model.nq),
-        "success": found.arrived.reshape(shape),
-        "error": np.maximum(position, rotation).astype(dtype, copy=False).reshape(shape),
-        "iterations": found.steps.reshape(shape),
-        "position_error": position.astype(dtype, copy=False).reshape(shape),
-        "rotation_error": rotation.astype(dtype, copy=False).reshape(shape),
-    }
-    return InverseKinematics(**({name: back(x) for name, x in numbers.items()} if back else numbers))
+        q = towards(model, q)
+    numbers = (
+        q.reshape(*shape, model.nq),
+        found.arrived.reshape(shape),
+        np.maximum(position, rotation).astype(dtype, copy=False).reshape(shape),
+        found.steps.reshape(shape),
+        position.astype(dtype, copy=False).reshape(shape),
+        rotation.astype(dtype, copy=False).reshape(shape),
+    )
+    return InverseKinematics(*(map(back, numbers) if back else numbers))
 
 
-def _towards(limit: np.ndarray, inside: float) -> np.ndarray:
-    """Limits as float32, no further out."""
-    rounded = limit.astype(np.float32)
-    out = rounded.astype(float) < limit if inside > 0 else rounded.astype(float) > limit
-    return np.where(out, np.nextafter(rounded, np.float32(inside)), rounded)
+def towards(model: Model, q: np.ndarray) -> np.ndarray:
+    """q as float32, within the limits still."""
+
+    def rounded(limit: np.ndarray, inside: float) -> np.ndarray:
+        near = limit.astype(np.float32)
+        out = near.astype(float) < limit if inside > 0 else near.astype(float) > limit
+        return np.where(out, np.nextafter(near, np.float32(inside)), near)
+
+    with np.errstate(over="ignore"):
+        return np.clip(q.astype(np.float32), rounded(model.limits.lower, np.inf), rounded(model.limits.upper, -np.inf))
 
 
 def _inside(model: Model, q: np.ndarray) -> np.ndarray:
@@ -297,12 +312,13 @@ def _configurations(model: Model, name: str, value: Any) -> tuple[np.ndarray, An
 def _rules(tolerance: Any, iterations: int, rounding: float) -> Rules:
     """`rounding` is what is left of the tolerance for that of results."""
     try:
-        given = np.asarray(tolerance, dtype=float)
+        given = np.array(tolerance, dtype=float)
     except (TypeError, ValueError):
         given = np.array(np.nan)
-    if given.shape not in ((), (2,)) or not (given > 0).all():
+    pair = given.tolist() if given.shape == (2,) else [given.item()] * 2 if given.shape == () else [math.nan]
+    if not all(x > 0 for x in pair):
         raise InputError(f"tolerance is {tolerance!r}; it is a positive number, or a pair (metres, radians)")
-    position, rotation = (max(x - rounding, x / 4) for x in np.broadcast_to(given, (2,)).tolist())
+    position, rotation = (max(x - rounding, x / 4) for x in pair)
     return position**2, (2 * math.sin(min(rotation, math.pi) / 2)) ** 2, float(iterations)
 
 
@@ -314,11 +330,30 @@ def _is_count(value: Any) -> bool:
     return True
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: Any, least: int, most: float = math.inf) -> int:
     try:
         count = operator.index(value)
     except TypeError:
         count = least - 1
-    if count < least:
-        raise InputError(f"{name} is {value!r}; it is a whole number, at least {least}")
+    if not least <= count <= most:
+        bounds = f"at least {least}" if most == math.inf else f"from {least} to {most:.0f}"
+        raise InputError(f"{name} is {value!r}; it is a whole number, {bounds}{' (seeds)' if name == 'best' and count > most else ''}")
     return count
+
+
+def _refusing(model: Model, reject: Any) -> Refused | None:
+    """A user's function of configurations, whose answers are checked."""
+    if reject is None:
+        return None
+    if not callable(reject):
+        raise InputError(f"reject is a function of configurations (N, {model.nq}), not {type(reject).__name__}")
+
+    def refused(q: np.ndarray) -> np.ndarray:
+        answer = np.asarray(reject(q))
+        if answer.shape != q.shape[:1] or answer.dtype != bool:
+            raise InputError(
+                f"reject gave {answer.dtype}{answer.shape} for {len(q)} configurations; it gives one truth value for each, bool({len(q)},)"
+            )
+        return answer
+
+    return refused

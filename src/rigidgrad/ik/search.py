@@ -19,6 +19,7 @@ ALONE = 8  # starts of one target that run side by side
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Advance = Callable[[np.ndarray, np.ndarray, np.ndarray], Rows]
 Starts = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Refused = Callable[[np.ndarray], np.ndarray]  # which configurations (N, nq) are none, (N,)
 
 
 class Found(NamedTuple):
@@ -41,13 +42,13 @@ def fresh(n: int) -> np.ndarray:
     return state
 
 
-def search_one(finish: Advance, target: np.ndarray, starts: Starts, count: int) -> Found:
+def search_one(finish: Advance, target: np.ndarray, starts: Starts, count: int, refused: Refused | None = None) -> Found:
     """The same as `search` for one target (1, size), a few starts at a time, each to its end in one call."""
-    T, state, zero = np.repeat(target, ALONE, axis=0), fresh(ALONE), np.zeros(ALONE, int)
+    T, state, zero = target.repeat(ALONE, axis=0), fresh(ALONE), np.zeros(ALONE, int)
     nearest: tuple[float, Rows, int] | None = None
     for first in range(0, count, ALONE):
         rows = finish(starts(zero, np.minimum(np.arange(first, first + ALONE), count - 1)), state, T)
-        arrived = rows[3][:, 0] == 1.0
+        arrived = _arrived(rows[0], rows[3], refused)
         k = int(arrived.argmax())
         if arrived[k]:
             return _one(rows, k, True)
@@ -63,7 +64,7 @@ def _one(rows: Rows, k: int, arrived: bool) -> Found:
     return Found(q[k : k + 1], left[k : k + 1], np.array([arrived]), state[k : k + 1, 0].astype(int))
 
 
-def search(advance: Advance, targets: np.ndarray, starts: Starts, count: int) -> Found:
+def search(advance: Advance, targets: np.ndarray, starts: Starts, count: int, refused: Refused | None = None) -> Found:
     """The first of `count` starts that arrives, or what comes nearest; `starts(rows, numbers)` are configurations."""
     n = len(targets)
     beside = min(count, max(1, -(-_BESIDE // max(n, 1))))
@@ -79,7 +80,7 @@ def search(advance: Advance, targets: np.ndarray, starts: Starts, count: int) ->
         if not over.any():
             continue
         where = np.flatnonzero(over)
-        arrived = status[where, 0] == 1.0
+        arrived = _arrived(q[where], status[where], refused)
         _keep(found, won, row[where], number[where], q[where], left[where], arrived, state[where, 0].astype(int))
         stays = number < won[row] if beside > 1 else np.ones(len(row), bool)
         stays[where[arrived]] = False
@@ -95,6 +96,14 @@ def search(advance: Advance, targets: np.ndarray, starts: Starts, count: int) ->
     return found
 
 
+def _arrived(q: np.ndarray, status: np.ndarray, refused: Refused | None) -> np.ndarray:
+    """Which rows are at their targets, and not refused."""
+    arrived = status[:, 0] == 1.0
+    if refused is not None and arrived.any():
+        arrived[arrived] = ~refused(q[arrived])
+    return arrived
+
+
 def _padded(advance: Advance, q: np.ndarray, state: np.ndarray, T: np.ndarray) -> Rows:
     n = len(q)
     if n >= _PADS[1]:
@@ -105,9 +114,12 @@ def _padded(advance: Advance, q: np.ndarray, state: np.ndarray, T: np.ndarray) -
     return after[:n], state[:n], left[:n], status[:n]
 
 
-def settled(advance: Advance, targets: np.ndarray, found: Found) -> Found:
-    """Rows that did not arrive, after further steps: the nearest, not only near."""
-    rows = np.flatnonzero(~found.arrived & np.isfinite(found.left[:, 2]))
+def settled(advance: Advance, targets: np.ndarray, found: Found, refused: Refused | None = None) -> Found:
+    """Rows that did not arrive, after further steps: the nearest, not only near. Those that were refused stay."""
+    if found.arrived.all():
+        return found
+    away = (found.left[:, :2] > targets[:, -3:-1]).any(axis=1)
+    rows = np.flatnonzero(~found.arrived & away & np.isfinite(found.left[:, 2]))
     if not len(rows):
         return found
     q, left, T = found.q[rows], found.left[rows], targets[rows]
@@ -115,7 +127,7 @@ def settled(advance: Advance, targets: np.ndarray, found: Found) -> Found:
         after, _, now, status = _padded(advance, q, np.full((len(q), 2), np.inf), T)
         nearer = now[:, 2] < left[:, 2]
         q[nearer], left[nearer] = after[nearer], now[nearer]
-        found.arrived[rows] |= status[:, 0] == 1.0
+        found.arrived[rows] |= nearer & _arrived(q, status, refused)
         if not (nearer & (status[:, 0] != 1.0)).any():
             break
     found.q[rows], found.left[rows] = q, left

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from rigidgrad.ik.search import Advance, Found, Starts, nothing, search
+from rigidgrad.ik.search import Advance, Found, Refused, Starts, nothing, search
 from rigidgrad.model.model import Model
 
 _APART = 1e-2  # two solutions differ if a number of q does by more than this
 
 
-def several(model: Model, advance: Advance, targets: np.ndarray, starts: Starts, count: int, best: int, begin: np.ndarray | None) -> Found:
+def several(
+    model: Model,
+    advance: Advance,
+    targets: np.ndarray,
+    starts: Starts,
+    count: int,
+    best: int,
+    begin: np.ndarray | None,
+    refused: Refused | None,
+) -> Found:
     """For each target `best` rows: solutions that differ, those near `begin` first, else in the order of starts; then, without success, what came nearest."""
     n = len(targets)
     row, number = np.repeat(np.arange(n), count), np.tile(np.arange(count), n)
@@ -18,7 +27,7 @@ def several(model: Model, advance: Advance, targets: np.ndarray, starts: Starts,
     def one(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
         return starts(row[rows], number[rows])
 
-    all_ = search(advance, targets[row], one, 1)
+    all_ = search(advance, targets[row], one, 1, refused)
     result = nothing(n * best, model.nq)
     for t in range(n):
         own = np.arange(t * count, (t + 1) * count)

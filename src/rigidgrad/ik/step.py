@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.algorithms import ltl, manifold
-from rigidgrad.algorithms.joints import Matrix, Vector
-from rigidgrad.algorithms.sparsity import Supports
+from rigidgrad.algorithms.joints import Vector
+from rigidgrad.ik.quadratic import supports
 from rigidgrad.ik.terms import Part, Term
 from rigidgrad.kernels.language import Array, Kernel
 from rigidgrad.model.model import Model
@@ -23,6 +23,8 @@ from rigidgrad.program.recorder import record
 from rigidgrad.scalars import Scalar, add, is_constant, less, mul, select, sqrt, sub, total
 
 STEPS = 4  # of a round
+_ROWS = {"m": 3, "rad": 3}  # of a part, at most
+_LARGER = 4  # times that one form's matrix may have the rows of the other's
 RULES = 3  # numbers at the end of a target
 _SHARE, _LEAST = 0.3, 1e-8  # of the damping
 _YOUNG, _SLOW = 8.0, 0.5  # steps after which a round must bring the cost below this part of what it was
@@ -125,16 +127,7 @@ def within(model: Model, q: Vector) -> Vector:
 def _solve(A: Sequence[Sequence[Scalar]], damping: Scalar, b: Sequence[Scalar]) -> Vector:
     """(A + damping)⁻¹ b along the zeros of A: of JᵀJ they are those of the tree."""
     H = [[add(x, damping) if i == k else x for i, x in enumerate(row)] for k, row in enumerate(A)]
-    return ltl.solve(ltl.factorize(H, _supports(A)), b)
-
-
-def _supports(A: Matrix | Sequence[Sequence[Scalar]]) -> Supports:
-    """Where the factor of a symmetric matrix is not zero, from the last row up."""
-    rows = [{i for i in range(k) if not is_constant(A[k][i], 0.0)} for k in range(len(A))]
-    for k in reversed(range(len(A))):
-        for i in rows[k]:
-            rows[i] |= {j for j in rows[k] if j < i}
-    return tuple(tuple(sorted(row, reverse=True)) for row in rows)
+    return ltl.solve(ltl.factorize(H, supports(A)), b)
 
 
 def errors(model: Model, aim: Aim, q: Vector, numbers: Vector) -> tuple[Scalar, Scalar, Scalar]:
@@ -159,7 +152,10 @@ def advance(model: Model, aim: Aim, rounds: int) -> Kernel:
     def one(dual: bool) -> Program:
         return fuse(record(inputs, {"after": (nq,)}, lambda v: (step(model, aim, tuple(v["q"]), tuple(v["target"]), v["state"][0], dual),)))
 
-    program = min((one(True), one(False)), key=lambda p: p.counts().flops)
+    rows = sum(_ROWS[unit] for t in aim.terms for unit in t.units)
+    # where one is larger by far, it is not worth to be recorded: of hundreds of joints that takes minutes
+    forms = [dual for dual, n, other in ((True, rows, model.nv), (False, model.nv, rows)) if n <= _LARGER * other]
+    program = min((one(dual) for dual in forms), key=lambda p: p.counts().flops)
     shapes = inputs | {"before": (nq,)}
     judgement = fuse(record(shapes, {"left": (3,), "state": (2,), "status": (1,)}, lambda v: _judge(model, aim, v)))
     copies = {n: record({"x": (n,)}, {"y": (n,)}, lambda v: (tuple(v["x"]),)) for n in (1, 2, nq)}

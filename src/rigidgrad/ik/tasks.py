@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -9,21 +10,42 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.ik.terms import CenterOfMassTerm, FrameTerm, LookTerm, Term, Triple
+from rigidgrad.ik.terms import CenterOfMassTerm, FrameTerm, LookTerm, PostureTerm, Term, Triple
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.runtime import arrays
 
 Shape = tuple[int, ...]
 AXES = ("x", "y", "z", "rx", "ry", "rz")
+ORIGIN: Triple = (0.0, 0.0, 0.0)
+_LAST = np.array([0.0, 0.0, 0.0, 1.0])  # row of a pose
 _GROUPS = {"position": AXES[:3], "rotation": AXES[3:]}
 
 
 class Task(ABC):
-    """Something to reach, with targets of any batch axes. `weight` is a number, or a pair (position, rotation), of squared errors."""
+    """Something to reach, with targets of any batch axes. `weight` is a number, or a pair (position, rotation), of squared errors.
 
-    def __init__(self, target: Any, weight: Any):
-        self.target, self.back = arrays.to_numpy(self.what, target)
-        self.weight = weight
+    `gain` is for `Velocity`: the part of the error, up to 1, that a step is to take away. `target` may be set anew; it is a copy, and cannot be written into.
+    """
+
+    version = 0  # of its attributes: `Velocity` looks at those that changed
+
+    def __init__(self, target: Any, weight: Any, gain: float):
+        self.target = target
+        self.weight, self.gain = weight, gain
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "version", self.version + 1)
+
+    @property
+    def target(self) -> Any:
+        return self._target
+
+    @target.setter
+    def target(self, value: Any) -> None:
+        given, self.back = arrays.to_numpy(self.what, value)
+        self._target = given.copy()
+        self._target.flags.writeable = False
 
     @property
     @abstractmethod
@@ -57,6 +79,13 @@ class Task(ABC):
 
     def roots(self, term: Term) -> np.ndarray:
         """Roots of the weights, one for each part of the term."""
+        if isinstance(self.weight, int | float) and 0 < self.weight < math.inf:
+            position = rotation = self.weight
+        else:
+            position, rotation = self._pair()
+        return np.sqrt([position if unit == "m" else rotation for unit in term.units])
+
+    def _pair(self) -> tuple[float, float]:
         try:
             given = np.asarray(self.weight, dtype=float)
         except (TypeError, ValueError):
@@ -64,7 +93,7 @@ class Task(ABC):
         if given.shape not in ((), (2,)) or not np.isfinite(given).all() or (given < 0).any() or not given.any():
             raise InputError(f"the weight of {self.what} is {self.weight!r}; it is a positive number, or a pair (position, rotation)")
         position, rotation = np.broadcast_to(given, (2,)).tolist()
-        return np.sqrt([position if unit == "m" else rotation for unit in term.units])
+        return position, rotation
 
 
 class Frame(Task):
@@ -81,13 +110,13 @@ class Frame(Task):
         *,
         weight: Any = 1.0,
         free: str | Iterable[str] = (),
-        offset: Any = (0.0, 0.0, 0.0),
+        offset: Any = ORIGIN,
         base: str | None = None,
+        gain: float = 1.0,
     ):
         self.frame, self.base = frame, base
         self.offset = three(f"the offset of frame {frame!r}", offset)
-        super().__init__(target, weight)
-        self.pose = self.target.shape[-2:] == (4, 4)
+        super().__init__(target, weight, gain)
         self.free = free_axes(self.what, free)
         if not self.pose and self.free & set(AXES[3:]):
             raise InputError(f"{self.what} is a point: rotation is free anyway")
@@ -97,6 +126,10 @@ class Frame(Task):
             raise InputError(f"all axes of {self.what} are free; leave it out")
 
     _expected = "a pose (…, 4, 4) or a point (…, 3)"
+
+    @property
+    def pose(self) -> bool:
+        return self.target.shape[-2:] == (4, 4)
 
     @property
     def what(self) -> str:
@@ -118,10 +151,10 @@ class Frame(Task):
         T = self.target
         if not self.pose:
             return T.astype(float, copy=False)
-        if T.size and not ((T[..., 3, :3] == 0) & (T[..., 3, 3:] == 1)).all() and np.isfinite(T).all():
+        if not (T[..., 3, :] == _LAST).all() and np.isfinite(T).all():
             raise InputError(f"the last row of {self.what} must be 0 0 0 1")
         result = np.empty((*T.shape[:-2], 12))
-        result[..., :9].reshape(*T.shape[:-2], 3, 3)[...] = T[..., :3, :3]
+        result[..., :9] = T[..., :3, :3].reshape(*T.shape[:-2], 9)
         result[..., 9:] = T[..., :3, 3]
         return result
 
@@ -129,8 +162,8 @@ class Frame(Task):
 class CenterOfMass(Task):
     """The centre of mass at a point (…, 3) of the world; `free` are axes that do not count: CenterOfMass((0, 0, 0), free="z") stands above the origin."""
 
-    def __init__(self, target: Any, *, weight: Any = 1.0, free: str | Iterable[str] = ()):
-        super().__init__(target, weight)
+    def __init__(self, target: Any, *, weight: Any = 1.0, free: str | Iterable[str] = (), gain: float = 1.0):
+        super().__init__(target, weight, gain)
         self.free = free_axes(self.what, free)
         if self.free & set(AXES[3:]) or len(self.free) == 3:
             raise InputError("of the centre of mass, 'x', 'y' or 'z' can be free, and not all of them")
@@ -146,9 +179,9 @@ class CenterOfMass(Task):
 class LookAt(Task):
     """An axis of a frame, from the point at `offset` in it, towards a point (…, 3) of the world: a camera's line of sight. Its error is an angle."""
 
-    def __init__(self, frame: str, target: Any, *, axis: Any = (0.0, 0.0, 1.0), offset: Any = (0.0, 0.0, 0.0), weight: Any = 1.0):
+    def __init__(self, frame: str, target: Any, *, axis: Any = (0.0, 0.0, 1.0), offset: Any = ORIGIN, weight: Any = 1.0, gain: float = 1.0):
         self.frame = frame
-        super().__init__(target, weight)
+        super().__init__(target, weight, gain)
         self.offset = three(f"the offset of frame {frame!r}", offset)
         direction = np.array(three(f"the axis of frame {frame!r}", axis))
         length = float(np.linalg.norm(direction))
@@ -164,6 +197,26 @@ class LookAt(Task):
     def term(self, model: Model) -> LookTerm:
         moving(model, self.frame)
         return LookTerm(self.frame, self.axis, self.offset, self.weighted)
+
+
+class Posture(Task):
+    """Joints towards their places in a configuration (…, nq); joints that fly do not count. For `Velocity`; `robot.inverse_kinematics` has `posture=`."""
+
+    def __init__(self, target: Any, *, weight: float = 1e-3, gain: float = 1.0):
+        super().__init__(target, weight, gain)
+
+    @property
+    def what(self) -> str:
+        return "the posture"
+
+    @property
+    def shape(self) -> Shape:
+        return self.target.shape[-1:]
+
+    def term(self, model: Model) -> PostureTerm:
+        if self.target.ndim < 1 or self.target.shape[-1] != model.nq:
+            raise InputError(f"the posture has shape {self.target.shape}; expected (…, {model.nq}), with any batch axes in front")
+        return PostureTerm(model.nq)
 
 
 def moving(model: Model, frame: str) -> None:
@@ -182,6 +235,8 @@ def free_axes(what: str, free: Any) -> frozenset[str]:
 
 
 def three(what: str, value: Any) -> Triple:
+    if value is ORIGIN:
+        return ORIGIN
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):

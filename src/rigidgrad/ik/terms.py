@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from rigidgrad.algorithms import kinematics
+from rigidgrad.algorithms import kinematics, manifold
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.algorithms.textbook import momentum
 from rigidgrad.model.model import Frame, Model
@@ -38,9 +38,9 @@ class Term(ABC):
     weighted: bool
 
     @property
-    @abstractmethod
     def size(self) -> int:
         """How many numbers its target has."""
+        return 3
 
     @property
     @abstractmethod
@@ -182,10 +182,6 @@ class CenterOfMassTerm(Term):
         return f"centre of mass free {sorted(self.free)} {self.weighted}"
 
     @property
-    def size(self) -> int:
-        return 3
-
-    @property
     def units(self) -> tuple[Literal["m", "rad"], ...]:
         return ("m",)
 
@@ -219,10 +215,6 @@ class LookTerm(Term):
         return f"look {self.frame!r} {self.axis} {self.offset} {self.weighted}"
 
     @property
-    def size(self) -> int:
-        return 3
-
-    @property
     def units(self) -> tuple[Literal["m", "rad"], ...]:
         return ("rad",)
 
@@ -240,6 +232,31 @@ class LookTerm(Term):
         ]  # the axis turns, and so does the line of sight
         e, rows = _along([rotate_back(X.E, t) for t in across(self.axis)], e, tuple(zip(*columns, strict=True)))
         return [Part("rad", e, rows, squared)]
+
+
+@dataclass(frozen=True)
+class PostureTerm(Term):
+    """Every joint towards its place in a configuration; joints that fly do not count."""
+
+    numbers: int
+    weighted: bool = True
+
+    def __repr__(self) -> str:
+        return "posture"
+
+    @property
+    def size(self) -> int:
+        return self.numbers
+
+    @property
+    def units(self) -> tuple[Literal["m", "rad"], ...]:
+        return ("rad",)
+
+    def parts(self, model: Model, q: Vector, target: Vector) -> list[Part]:
+        way = manifold.difference(model, q, target)
+        own = [j.v + k for j in model.joints if not (j.is_mimic or j.kind.flies) for k in range(j.nv)]
+        e = tuple(way[i] for i in own)
+        return [Part("rad", e, tuple(tuple(1.0 if i == k else 0.0 for k in range(model.nv)) for i in own), _dot(e, e))]
 
 
 def placed(model: Model, name: str, offset: Sequence[float]) -> Frame:

@@ -1,6 +1,6 @@
 """The derivatives of one knot of a motion with contacts, as a kernel: small Programs, and between them the products that would make one Program too long for the caches of instructions.
 
-`head` gives the parts of the gradient of dynamics (`contact_dynamics.GradientParts`) and of the terms what is no product, `tail` makes of ∂a what the backward pass reads. With P = M⁻¹ - Vᵀ (D⁻¹ V),
+`head` gives the parts of the gradient of dynamics (`contact_dynamics.GradientParts`) and of the terms what is no product, `tail` makes of ∂a what the backward pass reads. With P = ∂a/∂τ and F = ∂f/∂τ (`contact_gradient`),
 
     ∂a = a - P r + Fᵀ b,        ∂f = f - F r - X b,
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rigidgrad.kernels.blocks import Matrix
+from rigidgrad.kernels.contact_gradient import by_torque
 from rigidgrad.kernels.language import Array, Kernel, View
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
@@ -46,14 +47,17 @@ class Knot:
         self.k = Kernel()
         self.inputs = {name: _row(self.k.input(name, *shape)) for name, shape in head.inputs.items()}
         self.out = {name: self.k.output(name, *shape) for name, shape in outputs.items()}
-        self.n, self.m, self.rows = head.outputs["M_inverse"][0], place.sizes[2], head.outputs["F"][0]
+        self.n, self.m, self.rows = head.outputs["W"][0], place.sizes[2], head.outputs["B"][0]
 
     def kernel(self) -> Kernel:
         views = self._parts()
         self._begin_cost()
         self.k.call(self.head, self.inputs, {name: views.get(name) or self._own(name) for name in self.head.outputs})
-        P, F, X = views["M_inverse"], views["F"], views["X"]
-        self.k.product(P, views["V"].T, views["scaled_V"], -1.0, accumulate=True, symmetric=True)
+        P, F = (
+            self.k.scratch(f"{name} of the gradient", rows, self.n).matrix(rows, self.n) for name, rows in (("P", self.n), ("F", self.rows))
+        )
+        by_torque(self.k, self.filled, views, P, F)
+        X = views["X"]
         r, b = self._beside("r"), self._beside("b")
         a, f = self._target("a", self.n), self._target("f", self.rows)
         self._add(a, P, "r", r, -1.0)

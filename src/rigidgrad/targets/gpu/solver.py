@@ -26,7 +26,7 @@ CHOICES = ("largest", "best", "balanced")
 # what a problem keeps on the device from kernel to kernel
 CONTROL = (
     *("status", "cost", "rho", "sigma", "iterations_done", "fresh", "again", "last_try", "alpha", "largest_defect", "negligible"),
-    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose", "newton", "small_falls"),
+    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose", "newton", "small_falls", "flat"),
 )
 # what is the same for all problems
 OPTIONS = (
@@ -220,7 +220,10 @@ def _policy() -> list[str]:
     for name, program in policy.programs().items():
         found.append(_state_function(f"policy_{name}", program))
         declared, passed = (", ".join(f"{by}{x}" for x in program.inputs) for by in ("real ", "&"))
-        found.append(f"BOTH real policy_{name}({declared}) {{ real y; policy_{name}_state({passed}, &y); return y; }}")
+        if program.outputs["y"]:
+            found.append(f"BOTH void policy_{name}({declared}, real *y) {{ policy_{name}_state({passed}, y); }}")
+        else:
+            found.append(f"BOTH real policy_{name}({declared}) {{ real y; policy_{name}_state({passed}, &y); return y; }}")
     return found
 
 

@@ -288,7 +288,7 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
     if (TID == 0) {
       /* word: the step size taken or -1; whether the cost-to-go is handed over */
       int chosen = -1, handed = 0;
-      const real before = c[COST], low = options[RHO_LOW], high = options[RHO_HIGH];
+      const real before = c[COST];
       const int whole = (int)options[WHOLE];
       real rho = c[RHO];
       int now = RUNNING;
@@ -299,61 +299,54 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
       } else {
         if (c[AGAIN] == 0) c[ITERATIONS_DONE] += 1;
         c[AGAIN] = 1;
-        /* the bent dynamics may make H_uu indefinite, or promise too much; without them it never is */
-        const int newton = CURVED && c[NEWTON] != 0;
-        if (newton && (!ready || !FINITE(slope) || !FINITE(curve))) {
-          c[NEWTON] = 0;
-        } else if (!ready || !FINITE(slope) || !FINITE(curve)) {
-          rho = policy_raised(rho, low);
-          if (rho > high) now = TROUBLE;
-          if (c[LAST_TRY] != 0) now = STALLED;
-        } else {
-          real sigma = c[SIGMA];
+        const int usable = ready && FINITE(slope) && FINITE(curve), words[] = {RUNNING, CONVERGED, STALLED, SLOW, TROUBLE};
+        real sigma = c[SIGMA], expected = 0, fall = 0, cost = before, alpha = 0, left = 0;
+        if (usable) {
           c[FRESH] = 0;
           handed = 1;
           if (open > 0) sigma = policy_penalty(sigma, open, slope, curve);
           for (int a = 0; a < count; ++a) {
-            const real alpha = alphas[a], fall = before - ld(sums, 3 * a) + sigma * (open - ld(sums, 3 * a + 1));
+            const real size = alphas[a], lower = before - ld(sums, 3 * a) + sigma * (open - ld(sums, 3 * a + 1));
             st(tried, 2 * a, ld(sums, 3 * a) + sigma * ld(sums, 3 * a + 1));
             st(tried, 2 * a + 1,
-               places ? policy_acceptable_with_defects(fall, alpha, slope, sigma * open, ld(sums, 3 * a + 2), options[ARMIJO], options[DEFECT])
-                      : policy_acceptable(fall, policy_expected_fall(alpha, slope, curve), options[ACCEPT_LOW], options[ACCEPT_HIGH]));
+               places ? policy_acceptable_with_defects(lower, size, slope, sigma * open, ld(sums, 3 * a + 2), options[ARMIJO], options[DEFECT])
+                      : policy_acceptable(lower, policy_expected_fall(size, slope, curve), options[ACCEPT_LOW], options[ACCEPT_HIGH]));
           }
-          const real expected = places ? sigma * open - slope - (real)0.5 * curve : policy_expected_fall(alphas[whole], slope, curve);
+          expected = places ? sigma * open - slope - (real)0.5 * curve : policy_expected_fall(alphas[whole], slope, curve);
           const int how = (int)options[CHOOSE];
           /* small step sizes count only where the first few are refused */
           for (int few = (int)options[FIRST_SIZES];; few = count) {
             chosen = choose(tried, few, how == BEST || (how == BALANCED && whole < few && ld(tried, 2 * whole + 1) != 0));
             if (chosen >= 0 || few == count) break;
           }
-          real small = policy_nothing(c[TOLERANCE], before, c[NEGLIGIBLE]);
           c[SIGMA] = sigma;
-          if (chosen < 0 && expected > small && newton) {
-            c[NEWTON] = 0;
-          } else if (chosen < 0 && expected > small) {
-            rho = policy_raised(rho, low);
-            if (rho > high) now = STALLED;
-            if (c[LAST_TRY] != 0) now = expected > options[DOUBTFUL] * magnitude(before) ? STALLED : CONVERGED;
-          } else if (chosen < 0) { /* so small a step may be due to the regularisation: once more without */
-            if (rho == 0) now = CONVERGED;
-            rho = 0;
-            c[LAST_TRY] = 1;
-          } else {
-            const real J = ld(sums, 3 * chosen), fall = before - J;
-            small = policy_nothing(c[TOLERANCE], J, c[NEGLIGIBLE]);
-            const int telling = rho <= low && (expected <= small || (c[LOOSE] != 0 && magnitude(fall) <= small && alphas[chosen] >= options[TELLING]));
-            c[COST] = J;
-            c[AGAIN] = c[LAST_TRY] = 0;
+        }
+        if (chosen >= 0) {
+          cost = ld(sums, 3 * chosen);
+          fall = before - cost;
+          alpha = alphas[chosen];
+          left = sigma * ld(sums, 3 * chosen + 1);
+        }
+        /* the bent dynamics may make H_uu indefinite, or promise too much; without them it never is */
+        if (CURVED && c[NEWTON] != 0 && chosen < 0 && (!usable || expected > policy_nothing(c[TOLERANCE], before, c[NEGLIGIBLE]))) {
+          c[NEWTON] = 0;
+        } else {
+          real after[5];
+          policy_judged((real)(chosen >= 0), (real)usable, expected, fall, cost, alpha, left, rho, options[RHO_LOW], options[RHO_HIGH], c[TOLERANCE],
+                        c[NEGLIGIBLE], c[LOOSE], options[TELLING], options[DOUBTFUL] * magnitude(before), c[LAST_TRY], c[FLAT], c[SMALL_FALLS],
+                        blocks == 1 ? options[PATIENCE] : FAR, after); /* a stale cost-to-go makes steps uneven */
+          now = words[(int)after[0]];
+          rho = after[1];
+          c[LAST_TRY] = after[2];
+          c[FLAT] = after[3];
+          c[SMALL_FALLS] = after[4];
+          if (chosen >= 0) {
+            c[COST] = cost;
+            c[AGAIN] = 0;
             c[NEWTON] = CURVED;
-            c[ALPHA] = alphas[chosen];
+            c[ALPHA] = alpha;
             c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 2);
-            rho = policy_lowered(rho, low);
-            if (telling && sigma * ld(sums, 3 * chosen + 1) <= (real)10 * small)
-              now = CONVERGED;
-            else if ((c[SMALL_FALLS] = magnitude(fall) <= small ? c[SMALL_FALLS] + 1 : 0) >= options[PATIENCE] && blocks == 1)
-              now = SLOW; /* a stale cost-to-go makes steps uneven */
-            else if (c[ITERATIONS_DONE] >= options[MOST])
-              now = ITERATIONS;
+            if (now == RUNNING && c[ITERATIONS_DONE] >= options[MOST]) now = ITERATIONS;
           }
         }
       }
