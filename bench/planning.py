@@ -7,10 +7,10 @@ lie in another folder: `--ompl FOLDER`). Times are those of one core, of whole c
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +113,12 @@ class Peer:
         return bool(pin.computeCollisions(self.model, self.data, self.geometry, self.places, q, True))
 
 
-def by_ompl(robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndarray, seconds: float, step: float) -> tuple[bool, float]:
+def by_ompl(
+    robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndarray, seconds: float, step: float
+) -> tuple[bool, float, float]:
     from ompl import base, geometric, util
 
-    util.setLogLevel(util.LOG_ERROR)
+    util.setLogLevel(util.LogLevel.LOG_ERROR)
     n = robot.nq
     real = base.RealVectorStateSpace(n)
     bounds = base.RealVectorBounds(n)
@@ -138,14 +140,15 @@ def by_ompl(robot: rg.Robot, peer: Peer, space: Space, a: np.ndarray, b: np.ndar
     setup.setStartAndGoalStates(*states)
     setup.setPlanner(geometric.RRTConnect(setup.getSpaceInformation()))
     solved = bool(setup.solve(seconds))
+    found = time.perf_counter() - before
     if solved:
         setup.simplifySolution()
-    return solved, time.perf_counter() - before
+    return solved, time.perf_counter() - before, found
 
 
 def fine(space: Space, corners: np.ndarray, most: float) -> np.ndarray:
     found = []
-    for a, b in itertools.pairwise(corners):
+    for a, b in pairwise(corners):
         way = space.difference(a, b)
         found.append(space.moved(a, np.linspace(0, 1, int(np.ceil(np.abs(way) @ space.weights / most)) + 1)[:, None] * way))
     return np.concatenate(found)
@@ -172,7 +175,7 @@ def main() -> None:
             q = q[~robot.in_collision(q, scene, margin=0.01)][: 2 * options.count]
             peer = Peer(robot, scene)
             rg.plan(robot, q[0], q[1], scene)
-            ours, theirs, solved, done, straight, bad, states = [], [], 0, 0, 0, 0, 0
+            ours, theirs, searched, solved, done, straight, bad, states = [], [], [], 0, 0, 0, 0, 0
             for k, (a, b) in enumerate(zip(q[::2], q[1::2], strict=True)):
                 before = time.perf_counter()
                 path = rg.plan(robot, a, b, scene)
@@ -184,9 +187,10 @@ def main() -> None:
                     states += len(rows)
                     bad += sum(peer.touches(x) for x in rows)
                 if k < options.peer and options.ompl:
-                    ok, seconds = by_ompl(robot, peer, space, a, b, 5.0, 0.01)
+                    ok, seconds, alone = by_ompl(robot, peer, space, a, b, 5.0, 0.01)
                     done += ok
                     theirs.append(seconds)
+                    searched.append(alone)
             row = {
                 "problems": len(ours),
                 "solved": solved,
@@ -201,6 +205,7 @@ def main() -> None:
                     "ompl_problems": len(theirs),
                     "ompl_solved": done,
                     "ompl_median_ms": 1e3 * float(np.median(theirs)),
+                    "ompl_search_alone_median_ms": 1e3 * float(np.median(searched)),
                     "ours_median_ms_same": 1e3 * float(np.median(ours[: len(theirs)])),
                 }
             found[f"{name} {kind}"] = row

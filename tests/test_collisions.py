@@ -339,3 +339,24 @@ def test_wrong_questions_are_answered_with_advice():
     with pytest.raises(UnknownNameError, match="box 0"):
         robot.distances(q, [rg.Box((1, 1, 1))]).of("hand", "box")
     assert rg.load("pendulum").in_collision(np.zeros(1), [rg.Box((1, 1, 1))]) is False
+
+
+def test_covers_too_coarse_to_tell_links_apart_are_said(tmp_path):
+    """Two boxes with a joint between them and a gap of 2 cm: covers of 2 cm always overlap, finer ones do not."""
+    link = '<link name="{}"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>{}</link>'
+    box = '<collision><origin xyz="0 0 {}"/><geometry><box size="0.1 0.1 0.1"/></geometry></collision>'
+    joint = '<joint name="{}" type="revolute"><parent link="{}"/><child link="{}"/><axis xyz="0 0 1"/><limit lower="-1" upper="1" effort="1" velocity="1"/></joint>'
+    text = (
+        '<robot name="r">'
+        + link.format("a", box.format(0))
+        + link.format("b", "")
+        + link.format("c", box.format(0.12))
+        + joint.format("j", "a", "b")
+        + joint.format("k", "b", "c")
+        + "</robot>"
+    )
+    with pytest.warns(ModelWarning, match=r"too coarse.*c, a"):
+        assert rg.load(text).collisions.self_pairs == ()
+    fine = rg.load(text).with_collisions(error=0.005)
+    assert fine.collisions.self_pairs == (("c", "a"),)
+    assert not fine.in_collision(np.zeros(2))

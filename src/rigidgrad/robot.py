@@ -6,7 +6,7 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from rigidgrad.algorithms.results import (
     RneaDerivatives,
     RneaSecondDerivatives,
 )
-from rigidgrad.collisions.checker import CollisionModel, Distances, collision_model
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.ik.inverse import InverseKinematics, Solver, inverse_kinematics
 from rigidgrad.ik.step import Aim
@@ -55,6 +54,9 @@ from rigidgrad.runtime import arrays, reference
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.explain import Explanation, explain, explain_reference
 from rigidgrad.runtime.lanes import Job
+
+if TYPE_CHECKING:
+    from rigidgrad.collisions.checker import CollisionModel, Distances
 
 ENGINES = ("lanes", "numpy")
 GRAVITY = (0.0, 0.0, -9.81)
@@ -295,6 +297,8 @@ class Robot:
     def collisions(self) -> CollisionModel:
         """Its links as balls and capsules, as `collision_model()` makes them, unless `with_collisions` chose otherwise."""
         if self._collisions is None:
+            from rigidgrad.collisions.checker import collision_model  # which brings what writes code
+
             self._collisions = collision_model(self.model, **self._collision_options)
         return self._collisions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from rigidgrad.collisions.covers import covered
 from rigidgrad.collisions.placing import placing
 from rigidgrad.collisions.touching import touching
 from rigidgrad.collisions.vectors import lanes_of
-from rigidgrad.errors import InputError, unknown_name
+from rigidgrad.errors import InputError, ModelWarning, unknown_name
 from rigidgrad.geometry.files import Roots
 from rigidgrad.geometry.links import LINK_ERROR, LinkShape, link_shapes
 from rigidgrad.geometry.scene import Scene, as_scene
@@ -234,8 +235,21 @@ def collision_model(
     if not possible:
         return whole
     least = whole.distances(_positions(model), gradient=False).distance
-    kept = tuple(pair for pair, d in zip(possible, least.T, strict=True) if d.min() < _NEAR and d.max() > 0)
-    return CollisionModel(model, links, kept)
+    kept, unclear = [], []
+    for (i, j), d in zip(possible, least.T, strict=True):
+        error = links[i].error + links[j].error
+        if d.max() > error and d.min() < _NEAR:
+            kept.append((i, j))
+        elif d.min() < _NEAR and error > 0:
+            unclear.append(f"{links[i].link}, {links[j].link}")
+    if unclear:
+        warnings.warn(
+            f"{model.name}: covers are too coarse to tell whether these links touch, so they are not looked at: {'; '.join(unclear)}. "
+            "with_collisions(error=…) makes finer ones, pairs=[…] says what counts",
+            ModelWarning,
+            stacklevel=4,
+        )
+    return CollisionModel(model, links, tuple(kept))
 
 
 def _adjacent(model: Model, i: int, j: int) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from rigidgrad import schema
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import RobotSystem, System
+from rigidgrad.control.terms.avoidance import Avoidance
 from rigidgrad.control.terms.clearance import Clearance, LinkSphere, Obstacle
 from rigidgrad.control.terms.constraint import Bounds, Constraint, check_order
 from rigidgrad.control.terms.equality import Equality
@@ -24,6 +25,7 @@ from rigidgrad.control.terms.position import Position
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.velocity import Velocity
 from rigidgrad.errors import InputError
+from rigidgrad.geometry.scene import as_scene
 from rigidgrad.model.model import Limits as JointLimits
 
 __all__ = ["Clearance", "Constraint", "Equality", "Inequality", "Limits", "LinkSphere", "Obstacle", "Position", "Velocity", "as_limits"]
@@ -36,7 +38,8 @@ class Limits:
     array b (from -b to b), or a tuple (lower, upper) of these, in which None stands for no bound. Positions are limited for joints with one freedom; a
     number means all of these. `margin=0.1` keeps to the middle 90% of every range that has two ends.
 
-    Every one of the `spheres` stays out of every obstacle, `clearance` metres apart. `constraints` are `Inequality` and `Equality`.
+    Every one of the `spheres` stays out of every obstacle, `clearance` metres apart; so does every link with collision shapes (`robot.collisions`) of everything in `scene`, an `rg.Scene`. Which shapes a scene has is
+    compiled; where they are may change. `constraints` are `Inequality` and `Equality`.
 
     A start outside of its position limits or inside of an obstacle is an error, because no control can undo it within a step. With `recover=True` the bound in
     question begins at the start and moves evenly to its place, which it reaches at the last knot; likewise for velocities.
@@ -52,6 +55,7 @@ class Limits:
         *,
         obstacles: Annotated[Sequence[Obstacle], schema.objects(Obstacle), "spheres in the world to keep out of"] = (),
         spheres: Annotated[Sequence[LinkSphere], schema.objects(LinkSphere), "spheres on links that keep out of them"] = (),
+        scene: Any = None,
         constraints: Sequence[Constraint] = (),
         margin: Annotated[float, schema.number(least=0), "the part of a range with two ends that is left unused"] = 0.0,
         clearance: Annotated[float, schema.number(least=0), "metres between spheres and obstacles"] = 0.0,
@@ -64,6 +68,7 @@ class Limits:
         self.added = _all(Constraint, "constraints", constraints)
         if bool(self.obstacles) != bool(self.spheres):
             raise InputError("obstacles are avoided by spheres on links: give both, obstacles=[Obstacle(…)] and spheres=[LinkSphere(…)]")
+        self.scene = as_scene(scene)
         self.margin, self.clearance, self.recover = margin, clearance, bool(recover)
 
     def __copy__(self) -> Limits:
@@ -97,6 +102,8 @@ class Limits:
             result.append(Velocity(self))
         if self.obstacles:
             result.append(Clearance(self))
+        if len(self.scene):
+            result.append(Avoidance(self))
         return (*result, *self.added)
 
     def bounds_of(self, what: str, value: Any, shape: tuple[int, int]) -> Bounds:
