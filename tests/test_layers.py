@@ -41,7 +41,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE = {
     "control": [
         {"solve"},
-        {"batch", "device", "mpc"},
+        {"batch", "device", "inverse", "mpc"},
         {"direct", "pddp"},
         {"device_run", "shooting"},
         {"augmented", "riccati"},
@@ -73,7 +73,7 @@ INSIDE = {
 # who may import a part; of others, anyone above
 ONLY = {"targets": {"targets", "runtime", "codegen", "fpga", "commands", "trees"}}  # packs of `trees` are vectors of the target
 # imports within functions that go up: a solver hands over to one that knows it
-UP = {("control", "pddp", "device"), ("control", "direct", "device")}
+UP = {("control", "pddp", "device"), ("control", "pddp", "inverse"), ("control", "direct", "device")}
 
 
 def is_for_types(node: ast.AST) -> bool:

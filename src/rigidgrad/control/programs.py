@@ -16,15 +16,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.algorithms import manifold
+from rigidgrad.algorithms.fast.constraint_rows import Inputs
+from rigidgrad.algorithms.fast.contact_residuals import contact_residuals
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.costs import Cost, Effort, State, Term
 from rigidgrad.control.curvature import curvature
 from rigidgrad.control.expansion import Whole, by_force, knot_kernel, pays
-from rigidgrad.control.integrators import base_maps, free_base, is_structured, linearize, moved_with_velocity, step, velocity_gradient
+from rigidgrad.control.integrators import (
+    base_maps,
+    free_base,
+    is_structured,
+    lasting,
+    linearize,
+    moved_with_velocity,
+    step,
+    velocity_gradient,
+)
 from rigidgrad.control.limits import Constraint, Position, Velocity
 from rigidgrad.control.system import CustomSystem, RobotSystem, System
 from rigidgrad.control.terms.cost import Quadratic, gauss_newton
+from rigidgrad.errors import InputError
 from rigidgrad.kernels.knot import Place
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.fuse import fuse
@@ -33,7 +46,7 @@ from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording, host_lanes
 from rigidgrad.runtime.riccati import Layout, Sizes
 from rigidgrad.runtime.sweep import Sweep, SweepJob
-from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
+from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, sub, total
 
 Acting = tuple[Term, dict[str, slice]]  # with its parts of a row of parameters
 Shapes = Mapping[str, tuple[int, ...]]
@@ -81,11 +94,11 @@ class Programs:
 
     # --- terms of one knot, over any scalar ----------------------------------------------------------------------------------------
 
-    def values(self, x: Vector, u: Vector | None, p: Vector) -> tuple[Scalar, Scalar]:
-        """The cost of a knot, and the penalty for its constraints. Without a control it is the last knot."""
+    def values(self, x: Vector, u: Vector | None, p: Vector, system: System | None = None) -> tuple[Scalar, Scalar]:
+        """The cost of a knot, and the penalty for its constraints. Without a control it is the last knot. `system`: as it is given by p, with what else is known."""
         cost: list[Scalar] = []
         penalty: list[Scalar] = []
-        s = self.given(p)
+        s = self.given(p) if system is None else system
         for term, part in self._acting(u):
             control = self._zero() if u is None else u
             target = p[part["target"]]
@@ -232,13 +245,15 @@ class Programs:
 
         return self._sweep(f"choice of {name}", shapes, {"now": (size,)}, evaluate, (), width=_width(problems))
 
-    @cached_property
-    def consensus(self) -> Sweep:
+    def consensus(self, o: Layout) -> Sweep:
         """(dx, alpha; F, gains, gap, h) → (A + B K) dx + alpha (B κ + gap): how states move by the linearised dynamics (Plancher 2022, 4.7).
 
         There the whole gap is closed whatever alpha is, which can be far more of a step than alpha asks for.
         """
-        s, o = self.system, self.layout
+        return self._once(self._consensus, replace(o, dtype="float64", diagonal=False, gaps=False))
+
+    def _consensus(self, o: Layout) -> Sweep:
+        s = self.system
         shared: dict[str, tuple[int, ...]] = {"F": (o.rows, o.columns), "gains": (s.nu, o.columns), "gap": (s.ndx,), "h": ()}
         if o.form == "floating":
             shared["move"] = (o.move_size,)
@@ -264,8 +279,7 @@ class Programs:
                 moved = [add(d, mul(a["h"], w)) for d, w in zip(dx[: o.half], by, strict=True)] + moved
             return (tuple(add(x, mul(a["alpha"], g)) for x, g in zip(moved, a["gap"], strict=True)),)
 
-        name = f"consensus{' of a free base' if o.form == 'floating' else ''}"
-        return self._sweep(name, {"dx": (s.ndx,), "alpha": ()} | shared, {"dx": (s.ndx,)}, evaluate, list(shared))
+        return self._sweep(f"consensus {o.form} {o.base}", {"dx": (s.ndx,), "alpha": ()} | shared, {"dx": (s.ndx,)}, evaluate, list(shared))
 
     # --- all knots at once -----------------------------------------------------------------------------------------------------------------
 
@@ -273,7 +287,9 @@ class Programs:
     def layout(self) -> Layout:
         """How the backward pass wants F, l and L."""
         s = self.system
-        form, base = "dense", free_base(s, self.integrator) if s.ndx >= _FREE_BASE_FROM else 0
+        form, base = "dense", free_base(s, self.integrator) or 0
+        if s.ndx < _FREE_BASE_FROM:
+            base = 0
         if base:
             form = "floating"
         if self.uniform and is_structured(s, self.integrator):
@@ -281,6 +297,17 @@ class Programs:
         width = min(host_lanes("float64"), _LONGEST_VECTOR)
         diagonal = s.ndx <= _DIAGONAL_UP_TO and all(self._is_diagonal(t) for t in self.terms)
         return Layout(s.ndx, s.nu, form, "float64", width, diagonal=diagonal, bounded=self.bounded, base=base)
+
+    def free_layout(self, dtype: str) -> Layout:
+        """The same where accelerations are unknowns, whose step's positions have to tell how velocities move them."""
+        o, base = replace(self.layout_in(dtype), diagonal=False), free_base(self.system, self.integrator)
+        if o.form != "dense":
+            return o
+        if base is None:
+            raise InputError(
+                'form="inverse" is for robots of which at most the first joint turns freely, moved by integrator="semi_implicit_euler"; leave form out'
+            )
+        return replace(o, form="floating", base=base)
 
     def layout_in(self, dtype: str) -> Layout:
         """The same columns in either type, so that gains look the same; of float32 longer vectors, where whole ones fit."""
@@ -320,27 +347,83 @@ class Programs:
         if o.form not in ("dense", "floating") or o.diagonal or not pays(s, touching):
             return None
         inputs = {"x": (s.nx,), "u": (s.nu,), "h": (), "p": (self.parameters,)}
+        return self._knot(s, o, inputs, expanded_shapes(o))
+
+    def _knot(self, s: RobotSystem, o: Layout | Sizes, inputs: Shapes, outputs: Shapes) -> Callable[[], Kernel]:
         starts, sizes = (o.state(0), o.state(s.nv), o.control(0)), (s.nv, s.nv, s.nu)
-        place = Place(starts, sizes, o.columns)
-        return partial(
-            knot_kernel,
-            s,
-            inputs,
-            expanded_shapes(o),
-            place,
-            self.given,
-            self._expand_some,
-            touching,
-            partial(self._moved, o),
-        )
+        place, touching = Place(starts, sizes, o.columns), any(by_force(t) for t in self.terms)
+        return partial(knot_kernel, s, inputs, outputs, place, self.given, self._expand_some, touching, partial(self._moved, o))
+
+    @property
+    def forces(self) -> int:
+        """Numbers of all contact forces."""
+        held = self.system.held if isinstance(self.system, RobotSystem) else None
+        return 0 if held is None else sum(c.rows for c in held.constraints)
+
+    def _free_inputs(self) -> Shapes:
+        s = self.system
+        assert isinstance(s, RobotSystem)
+        return {"x": (s.nx,), "u": (s.nu,), "a": (s.nv,), "f": (self.forces,), "h": (), "p": (self.parameters,)}
+
+    def free_expansion(self, dtype: str = "float64") -> Compiled:
+        """(x, u, a, f, h, p) → what `expansion` gives, where accelerations and contact forces are unknowns; and `offset` and `G` of `kernels.knot`."""
+        return self._once(self._free_expansion, dtype)
+
+    def _free_expansion(self, dtype: str) -> Compiled:
+        s, o, r = self.system, self.free_layout(dtype), self.forces
+        assert isinstance(s, RobotSystem)
+        outputs = dict(expanded_shapes(o)) | {"offset": (s.nv + 3 * r,), "G": (r, o.n + o.m)}
+        build = self._knot(s, o, self._free_inputs(), outputs)
+        recording = Recording(f"free expansion {o}", s.name, self._identity(self._free_inputs(), lambda: None), build)
+        return Compiled(recording, dtype=dtype, threads=1)
+
+    @cached_property
+    def free_evaluation(self) -> Compiled:
+        """(x, a, f, h, p) → the state after it, the controls that a and f need, the forces that they lack then, what contacts lack, and the cost and the penalty."""
+        s = self.system
+        assert isinstance(s, RobotSystem)
+        B = np.eye(s.nv) if s.actuation is None else np.array(s.actuation)
+        pseudo = np.linalg.pinv(B)
+        pseudo[np.abs(pseudo) < 1e-14] = 0.0
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            own = self.given(a["p"])
+            assert isinstance(own, RobotSystem)
+            q, v = own.split(a["x"])
+            touching = own.touching or Inputs(())
+            needed, held = contact_residuals(own.lean, q, v, a["a"], a["f"], touching, own.external, gauge=own.gauge)
+            u = tuple(mul(touching.flow, total(mul(b, x) for b, x in zip(row, needed, strict=True))) for row in pseudo.tolist())
+            lacking = tuple(sub(x, mul(touching.flow, y)) for x, y in zip(needed, own.forces(u), strict=True))
+            h = lasting(own, a["h"])
+            after = tuple(add(x, mul(h, y)) for x, y in zip(v, a["a"], strict=True))
+            moved = (*manifold.integrate(own.model, q, tuple(mul(a["h"], w) for w in after)), *after)
+            return moved, u, lacking, held, self.values(a["x"], u, a["p"], own.with_forces(a["f"]))
+
+        inputs = {name: shape for name, shape in self._free_inputs().items() if name != "u"}
+        outputs = {"next": (s.nx,), "u": (s.nu,), "e": (s.nv,), "c": (self.forces,), "l": (2,)}
+        return Compiled(self._recording("free evaluation", inputs, outputs, evaluate), dtype="float64", threads=1)
+
+    @cached_property
+    def accelerations(self) -> Compiled:
+        """(x, u, p) → accelerations and contact forces; of an impact the change of velocities, and impulses."""
+        s = self.system
+        assert isinstance(s, RobotSystem)
+
+        def evaluate(a: dict[str, Any]) -> tuple:
+            own = self.given(a["p"])
+            assert isinstance(own, RobotSystem)
+            q, v = own.split(a["x"])
+            return own.acceleration(q, v, a["u"]), () if own.held is None else own.contact_forces(q, v, a["u"])
+
+        return self._compiled("accelerations", {}, {"a": (s.nv,), "f": (self.forces,)}, evaluate)
 
     def _moved(
         self, o: Layout | Sizes, s: RobotSystem, a: Mapping[str, Any], after: Vector, v_q: Matrix, v_v: Matrix, v_u: Matrix
     ) -> tuple:
         """What the backward pass reads of the dynamics, from v' and its derivatives."""
-        if isinstance(o, Layout) and o.form == "floating":
-            rows = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
-            return tuple(self._spread(o, row) for row in rows), self._move(o, s, a["h"], after)
+        if o.form != "dense":
+            rows = tuple(self._spread(o, (*x, *y, *z)) for x, y, z in zip(v_q, v_v, v_u, strict=True))
+            return (rows, self._move(o, s, a["h"], after)) if isinstance(o, Layout) and o.form == "floating" else (rows,)
         implicit = self.integrator == "semi_implicit_euler"
         A, B = moved_with_velocity(s, a["h"], after if implicit else s.split(a["x"])[1], v_q, v_v, v_u, implicit)
         return (tuple(self._spread(o, (*x, *y)) for x, y in zip(A, B, strict=True)),)
@@ -349,7 +432,7 @@ class Programs:
     def _move(o: Layout, s: RobotSystem, h: Scalar, after: Vector) -> tuple:
         """How positions move with velocities, as the backward pass reads it."""
         found: list[Scalar] = []
-        for matrix in base_maps(s, h, after):
+        for matrix in base_maps(s, h, after) if o.base else ():
             for row in matrix:
                 found += [*row, *(0.0,) * (o.base_columns - o.base)]
         return (*found, *(h,) * o.width)
@@ -645,7 +728,7 @@ def whole_dynamics(o: Layout, F: np.ndarray, h: np.ndarray, move: np.ndarray | N
     if o.form == "explicit":
         at[:, :, half : o.n] = by
         return np.concatenate([at, F], axis=1)
-    if move is not None:
+    if o.base and move is not None:
         at[:, : o.base, : o.base], by[:, : o.base, : o.base] = (np.stack(_base_matrix(o, move, k), axis=1) for k in (0, 1))
     return np.concatenate([at + by @ F, F], axis=1)
 

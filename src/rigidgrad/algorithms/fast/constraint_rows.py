@@ -187,6 +187,15 @@ def in_world(rows: Sequence[Row], force: Sequence[Scalar]) -> Vector:
     return tuple(found)
 
 
+def in_points(rows: Sequence[Row], force: Sequence[Scalar]) -> Vector:
+    """Rows in world axes, in the axes of points."""
+    found: list[Scalar] = []
+    for row, own in _parts(rows, force):
+        for k in range(0, row.constraint.rows, 3):
+            found.extend(rotate(row.point.world.E, tuple(own[k : k + 3])))
+    return tuple(found)
+
+
 # --- derivatives ---------------------------------------------------------------------------------------------------------------------
 
 
