@@ -49,6 +49,7 @@ INSIDE = {
         {"constrained"},
         {"penalty", "trajectories"},
         {"solution"},
+        {"free_programs"},
         {"guess", "phases", "programs", "surroundings"},
         {"expansion"},
         {"costs", "curvature", "limits"},

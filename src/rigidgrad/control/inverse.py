@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.control.free_programs import FreePrograms
 from rigidgrad.control.pddp import PDDP, Run, guess_with_gaps
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward
@@ -35,7 +36,7 @@ _MET = 1e-12  # residuals below are none
 def check_form(problem: Problem) -> None:
     """Raises where a problem has no inverse dynamics of this kind."""
     s = problem.system
-    problem.programs.free_layout("float64")
+    FreePrograms.of(problem.programs)
     assert isinstance(s, RobotSystem)
     if problem.programs.bounded:
         raise InputError('form="inverse" keeps no torque limits, since joint forces are no unknowns there; leave form out, or the limits')
@@ -47,18 +48,18 @@ class FreeBackward(Backward):
     """The pass over knots that are expanded at accelerations a and forces f."""
 
     def __init__(self, problem: Problem, dtype: str):
-        steps, programs = problem.steps, problem.programs
-        n, r = problem.system.ndx // 2, programs.forces
+        steps, self.free = problem.steps, FreePrograms.of(problem.programs)
+        n, r = problem.system.ndx // 2, self.free.forces
         self.a, self.f = np.zeros((steps, n)), np.zeros((steps, r))
         self.offset = np.zeros((steps, n + 3 * r), dtype)
         self.G = np.zeros((steps, r, problem.system.ndx + problem.system.nu), dtype)
         super().__init__(problem, dtype=dtype, gaps=True)
 
     def own_layout(self, o: Layout) -> Layout:
-        return self.problem.programs.free_layout(o.dtype)
+        return self.free.layout(o.dtype)
 
     def own_expansion(self, dtype: str) -> Compiled:
-        return self.problem.programs.free_expansion(dtype)
+        return self.free.expansion(dtype)
 
     def expand_knots(self, x: np.ndarray, u: np.ndarray, p: np.ndarray) -> None:
         a, f = self.a.astype(self.dtype, copy=False), self.f.astype(self.dtype, copy=False)
@@ -97,7 +98,7 @@ class FreeForward:
         self.x, self.u = np.zeros((steps + 1, s.nx)), np.zeros((steps, s.nu))
         self.linear = Forward(problem, backward, np.ones(1), 1, True, (self.x, self.u))  # its sweep of the linearised steps
         self.gap = np.zeros((steps, s.ndx))
-        self.residuals = np.zeros((steps, s.ndx + s.ndx // 2 + problem.programs.forces))
+        self.residuals = np.zeros((steps, s.ndx + s.ndx // 2 + backward.free.forces))
         self.h = np.zeros(steps)
         self.lasting = np.zeros((steps, 1))
         self.trials: dict[int, Trial] = {}
@@ -115,7 +116,7 @@ class FreeForward:
     def evaluate(self, trial: Trial) -> Trial:
         """Costs with penalties, and how far all equations are from being solved: forces times the time they act."""
         p = self.problem
-        after, trial.u, e, c, costs = p.programs.free_evaluation(trial.x[:-1], trial.a, trial.f, self.h, p.p[:-1])
+        after, trial.u, e, c, costs = self.backward.free.evaluation(trial.x[:-1], trial.a, trial.f, self.h, p.p[:-1])
         trial.gap = p.minus(after, trial.x[1:])
         trial.residuals = np.concatenate([trial.gap, self.lasting * e, self.lasting * c], axis=1)
         trial.J = float(costs.sum() + p.programs.final_evaluation(trial.x[-1:], p.p[-1:]).sum())
@@ -197,7 +198,7 @@ class FreeRun(Run):
             f.x[:], f.u[:] = p.start, p.guess
             self.roll_out(p.guess)
             x, u = f.x.copy(), f.u.copy()
-        a, force = p.programs.accelerations(x[:-1], u, p.p[:-1])
+        a, force = b.free.accelerations(x[:-1], u, p.p[:-1])
         trial = f.evaluate(Trial(x, a, force))
         f.set(trial)
         self.J = trial.J
@@ -211,19 +212,11 @@ class FreeRun(Run):
 
     def roll_out(self, u: np.ndarray) -> None:
         """From the start, with controls u and the gains around the reference."""
-        f, s = self.forward, self.single
-        s.prepare()
-        s.x[:], s.u[:] = f.x, u
-        kappa = self.backward.gains[:, :, self.backward.layout.gradient]
-        kept = kappa.copy()
-        kappa[:] = 0.0
-        self.J = float(s.run()[0])
-        kappa[:] = kept
-        s.take(0)
-        f.x[:], f.u[:] = s.x, s.u
-        f.residuals[:] = f.gap[:] = 0.0
+        super().roll_out(u)
+        f = self.forward
+        f.residuals[:] = 0.0
         if not self.ended:
-            self.backward.a[:], self.backward.f[:] = self.problem.programs.accelerations(f.x[:-1], f.u, self.problem.p[:-1])
+            self.backward.a[:], self.backward.f[:] = self.backward.free.accelerations(f.x[:-1], f.u, self.problem.p[:-1])
 
     def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
         """The step size taken by the merit function, the cost with it, and the fall of the merit expected of a whole step: the whole step is tried first."""

@@ -16,9 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.algorithms import manifold
-from rigidgrad.algorithms.fast.constraint_rows import Inputs
-from rigidgrad.algorithms.fast.contact_residuals import contact_residuals
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.costs import Cost, Effort, State, Term
@@ -28,7 +25,6 @@ from rigidgrad.control.integrators import (
     base_maps,
     free_base,
     is_structured,
-    lasting,
     linearize,
     moved_with_velocity,
     step,
@@ -37,7 +33,6 @@ from rigidgrad.control.integrators import (
 from rigidgrad.control.limits import Constraint, Position, Velocity
 from rigidgrad.control.system import CustomSystem, RobotSystem, System
 from rigidgrad.control.terms.cost import Quadratic, gauss_newton
-from rigidgrad.errors import InputError
 from rigidgrad.kernels.knot import Place
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.fuse import fuse
@@ -46,7 +41,7 @@ from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording, host_lanes
 from rigidgrad.runtime.riccati import Layout, Sizes
 from rigidgrad.runtime.sweep import Sweep, SweepJob
-from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, sub, total
+from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
 
 Acting = tuple[Term, dict[str, slice]]  # with its parts of a row of parameters
 Shapes = Mapping[str, tuple[int, ...]]
@@ -175,7 +170,7 @@ class Programs:
 
         `cost` is (cost, penalty). With `gaps` the next state keeps (1 - alpha) of a gap. Lanes share what follows alpha, unless each has a problem of its own.
         """
-        return self._once(self._roll_out, gaps, problems)
+        return self.once(self._roll_out, gaps, problems)
 
     def _roll_out(self, gaps: bool, problems: int) -> Sweep:
         s, o = self.system, self.layout if problems == 1 else self.side_by_side
@@ -216,7 +211,7 @@ class Programs:
 
     def final_cost(self, problems: int = 1) -> Sweep:
         """(x, cost; p) → the cost with the last knot's."""
-        return self._once(self._final_cost, problems)
+        return self.once(self._final_cost, problems)
 
     def _final_cost(self, problems: int) -> Sweep:
         s = self.system
@@ -230,7 +225,7 @@ class Programs:
 
     def choice(self, name: str, count: int, problems: int) -> Sweep:
         """(which, candidates 0, 1, …, now) → of the states ("x") or controls ("u") of a knot the candidate with that number, or as they are now."""
-        return self._once(self._choice, name, count, problems)
+        return self.once(self._choice, name, count, problems)
 
     def _choice(self, name: str, count: int, problems: int) -> Sweep:
         size = self.system.nx if name == "x" else self.system.nu
@@ -250,7 +245,7 @@ class Programs:
 
         There the whole gap is closed whatever alpha is, which can be far more of a step than alpha asks for.
         """
-        return self._once(self._consensus, replace(o, dtype="float64", diagonal=False, gaps=False))
+        return self.once(self._consensus, replace(o, dtype="float64", diagonal=False, gaps=False))
 
     def _consensus(self, o: Layout) -> Sweep:
         s = self.system
@@ -298,17 +293,6 @@ class Programs:
         diagonal = s.ndx <= _DIAGONAL_UP_TO and all(self._is_diagonal(t) for t in self.terms)
         return Layout(s.ndx, s.nu, form, "float64", width, diagonal=diagonal, bounded=self.bounded, base=base)
 
-    def free_layout(self, dtype: str) -> Layout:
-        """The same where accelerations are unknowns, whose step's positions have to tell how velocities move them."""
-        o, base = replace(self.layout_in(dtype), diagonal=False), free_base(self.system, self.integrator)
-        if o.form != "dense":
-            return o
-        if base is None:
-            raise InputError(
-                'form="inverse" is for robots of which at most the first joint turns freely, moved by integrator="semi_implicit_euler"; leave form out'
-            )
-        return replace(o, form="floating", base=base)
-
     def layout_in(self, dtype: str) -> Layout:
         """The same columns in either type, so that gains look the same; of float32 longer vectors, where whole ones fit."""
         o = self.layout
@@ -330,13 +314,11 @@ class Programs:
 
     def expansion(self, dtype: str = "float64", threads: int = 1) -> Compiled:
         """(x, u, h, p) → F (or G), l and L of the running knots, as `targets.llvm_riccati` reads them."""
-        return self._once(self._expansion, dtype, threads)
+        return self.once(self._expansion, dtype, threads)
 
     def _expansion(self, dtype: str, threads: int) -> Compiled:
         o = self.layout_in(dtype)
-        return self._compiled(
-            f"expansion {o}", {"h": ()}, expanded_shapes(o), partial(self._expand_knot, o), dtype, threads, self._tiled(o)
-        )
+        return self.compiled(f"expansion {o}", {"h": ()}, expanded_shapes(o), partial(self._expand_knot, o), dtype, threads, self._tiled(o))
 
     def _tiled(self, o: Layout | Sizes) -> Callable[[], Kernel] | None:
         """The expansion of a knot with contacts as a kernel, where that is quicker."""
@@ -347,75 +329,13 @@ class Programs:
         if o.form not in ("dense", "floating") or o.diagonal or not pays(s, touching):
             return None
         inputs = {"x": (s.nx,), "u": (s.nu,), "h": (), "p": (self.parameters,)}
-        return self._knot(s, o, inputs, expanded_shapes(o))
+        return self.knot(s, o, inputs, expanded_shapes(o))
 
-    def _knot(self, s: RobotSystem, o: Layout | Sizes, inputs: Shapes, outputs: Shapes) -> Callable[[], Kernel]:
+    def knot(self, s: RobotSystem, o: Layout | Sizes, inputs: Shapes, outputs: Shapes) -> Callable[[], Kernel]:
+        """The kernel that expands a knot (`expansion.knot_kernel`)."""
         starts, sizes = (o.state(0), o.state(s.nv), o.control(0)), (s.nv, s.nv, s.nu)
         place, touching = Place(starts, sizes, o.columns), any(by_force(t) for t in self.terms)
         return partial(knot_kernel, s, inputs, outputs, place, self.given, self._expand_some, touching, partial(self._moved, o))
-
-    @property
-    def forces(self) -> int:
-        """Numbers of all contact forces."""
-        held = self.system.held if isinstance(self.system, RobotSystem) else None
-        return 0 if held is None else sum(c.rows for c in held.constraints)
-
-    def _free_inputs(self) -> Shapes:
-        s = self.system
-        assert isinstance(s, RobotSystem)
-        return {"x": (s.nx,), "u": (s.nu,), "a": (s.nv,), "f": (self.forces,), "h": (), "p": (self.parameters,)}
-
-    def free_expansion(self, dtype: str = "float64") -> Compiled:
-        """(x, u, a, f, h, p) → what `expansion` gives, where accelerations and contact forces are unknowns; and `offset` and `G` of `kernels.knot`."""
-        return self._once(self._free_expansion, dtype)
-
-    def _free_expansion(self, dtype: str) -> Compiled:
-        s, o, r = self.system, self.free_layout(dtype), self.forces
-        assert isinstance(s, RobotSystem)
-        outputs = dict(expanded_shapes(o)) | {"offset": (s.nv + 3 * r,), "G": (r, o.n + o.m)}
-        build = self._knot(s, o, self._free_inputs(), outputs)
-        recording = Recording(f"free expansion {o}", s.name, self._identity(self._free_inputs(), lambda: None), build)
-        return Compiled(recording, dtype=dtype, threads=1)
-
-    @cached_property
-    def free_evaluation(self) -> Compiled:
-        """(x, a, f, h, p) → the state after it, the controls that a and f need, the forces that they lack then, what contacts lack, and the cost and the penalty."""
-        s = self.system
-        assert isinstance(s, RobotSystem)
-        B = np.eye(s.nv) if s.actuation is None else np.array(s.actuation)
-        pseudo = np.linalg.pinv(B)
-        pseudo[np.abs(pseudo) < 1e-14] = 0.0
-
-        def evaluate(a: dict[str, Any]) -> tuple:
-            own = self.given(a["p"])
-            assert isinstance(own, RobotSystem)
-            q, v = own.split(a["x"])
-            touching = own.touching or Inputs(())
-            needed, held = contact_residuals(own.lean, q, v, a["a"], a["f"], touching, own.external, gauge=own.gauge)
-            u = tuple(mul(touching.flow, total(mul(b, x) for b, x in zip(row, needed, strict=True))) for row in pseudo.tolist())
-            lacking = tuple(sub(x, mul(touching.flow, y)) for x, y in zip(needed, own.forces(u), strict=True))
-            h = lasting(own, a["h"])
-            after = tuple(add(x, mul(h, y)) for x, y in zip(v, a["a"], strict=True))
-            moved = (*manifold.integrate(own.model, q, tuple(mul(a["h"], w) for w in after)), *after)
-            return moved, u, lacking, held, self.values(a["x"], u, a["p"], own.with_forces(a["f"]))
-
-        inputs = {name: shape for name, shape in self._free_inputs().items() if name != "u"}
-        outputs = {"next": (s.nx,), "u": (s.nu,), "e": (s.nv,), "c": (self.forces,), "l": (2,)}
-        return Compiled(self._recording("free evaluation", inputs, outputs, evaluate), dtype="float64", threads=1)
-
-    @cached_property
-    def accelerations(self) -> Compiled:
-        """(x, u, p) → accelerations and contact forces; of an impact the change of velocities, and impulses."""
-        s = self.system
-        assert isinstance(s, RobotSystem)
-
-        def evaluate(a: dict[str, Any]) -> tuple:
-            own = self.given(a["p"])
-            assert isinstance(own, RobotSystem)
-            q, v = own.split(a["x"])
-            return own.acceleration(q, v, a["u"]), () if own.held is None else own.contact_forces(q, v, a["u"])
-
-        return self._compiled("accelerations", {}, {"a": (s.nv,), "f": (self.forces,)}, evaluate)
 
     def _moved(
         self, o: Layout | Sizes, s: RobotSystem, a: Mapping[str, Any], after: Vector, v_q: Matrix, v_v: Matrix, v_u: Matrix
@@ -467,11 +387,11 @@ class Programs:
 
     def final_expansion(self, dtype: str = "float64") -> Compiled:
         """(x, p) → V and v at the last knot, as `targets.llvm_riccati` reads them."""
-        return self._once(self._final_expansion, dtype)
+        return self.once(self._final_expansion, dtype)
 
     def _final_expansion(self, dtype: str) -> Compiled:
         o = self.layout_in(dtype)
-        return self._compiled(f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype)
+        return self.compiled(f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype)
 
     def _expand_last(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple:
         q = self.expand(a["x"], None, a["p"])
@@ -485,7 +405,7 @@ class Programs:
 
     def expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
         """Of the running knots and of the last one, a problem in each lane."""
-        return self._once(self._expansions_side_by_side, dtype, problems)
+        return self.once(self._expansions_side_by_side, dtype, problems)
 
     def _expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
         o, last = self.side_by_side, {"x": (self.system.nx,), "p": (self.parameters,)}
@@ -508,7 +428,7 @@ class Programs:
             q = self.expand(a["x"], a["u"], a["p"])
             return (*moved, add(*self.values(a["x"], a["u"], a["p"])), *q[1:])
 
-        return self._compiled("linearization", {"h": ()}, outputs, evaluate)
+        return self.compiled("linearization", {"h": ()}, outputs, evaluate)
 
     @cached_property
     def final_linearization(self) -> Compiled:
@@ -519,7 +439,7 @@ class Programs:
             q = self.expand(a["x"], None, a["p"])
             return add(*self.values(a["x"], None, a["p"])), q.lx, q.lxx
 
-        return self._compiled("final_linearization", None, {"l": (), "lx": (n,), "lxx": (n, n)}, evaluate)
+        return self.compiled("final_linearization", None, {"l": (), "lx": (n,), "lxx": (n, n)}, evaluate)
 
     @cached_property
     def evaluation(self) -> Compiled:
@@ -529,11 +449,11 @@ class Programs:
         def evaluate(a: dict[str, Any]) -> tuple:
             return step(self.given(a["p"]), self.integrator, a["x"], a["u"], a["h"]), self.values(a["x"], a["u"], a["p"])
 
-        return self._compiled("evaluation", {"h": ()}, {"next": (s.nx,), "l": (2,)}, evaluate)
+        return self.compiled("evaluation", {"h": ()}, {"next": (s.nx,), "l": (2,)}, evaluate)
 
     @cached_property
     def final_evaluation(self) -> Compiled:
-        return self._compiled("final_evaluation", None, {"l": (2,)}, lambda a: (self.values(a["x"], None, a["p"]),))
+        return self.compiled("final_evaluation", None, {"l": (2,)}, lambda a: (self.values(a["x"], None, a["p"]),))
 
     @cached_property
     def constraint_values(self) -> Compiled:
@@ -546,7 +466,7 @@ class Programs:
                 found += term.residual(self.given(a["p"]), a["x"], a["u"], a["p"][part["target"]])
             return (tuple(found),)
 
-        return self._compiled("constraint_values", {}, {"c": (count,)}, evaluate)
+        return self.compiled("constraint_values", {}, {"c": (count,)}, evaluate)
 
     @cached_property
     def constraint_jacobians(self) -> Compiled:
@@ -563,7 +483,7 @@ class Programs:
                 by_control += gu if gu is not None else [(0.0,) * m] * term.size(self.system)
             return tuple(by_state), tuple(by_control)
 
-        return self._compiled("constraint_jacobians", {}, {"gx": (count, n), "gu": (count, m)}, evaluate)
+        return self.compiled("constraint_jacobians", {}, {"gx": (count, n), "gu": (count, m)}, evaluate)
 
     @cached_property
     def step_curvature(self) -> Compiled:
@@ -582,7 +502,7 @@ class Programs:
             return (tuple(rows),)
 
         shapes = {"x": (s.nx,), "u": (m,), "h": (), "v": (n,)} | self._input_shape()
-        return Compiled(self._recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate), dtype="float64", threads=1)
+        return Compiled(self.recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate), dtype="float64", threads=1)
 
     @cached_property
     def step(self) -> Compiled:
@@ -590,7 +510,7 @@ class Programs:
         s = self.system
         shapes = {"x": (s.nx,), "u": (s.nu,), "h": ()} | self._input_shape()
         evaluate = lambda a: (step(s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"]),)  # noqa: E731
-        return Compiled(self._recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False), dtype="float64", threads=1)
+        return Compiled(self.recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False), dtype="float64", threads=1)
 
     @cached_property
     def inverse_dynamics(self) -> Compiled:
@@ -604,26 +524,26 @@ class Programs:
             assert isinstance(given, RobotSystem)
             return (newton_euler(given.lean, a["q"], a["v"], a["a"], given.external),)
 
-        return Compiled(self._recording("inverse_dynamics", shapes, {"tau": (s.nv,)}, evaluate, terms=False), dtype="float64", threads=1)
+        return Compiled(self.recording("inverse_dynamics", shapes, {"tau": (s.nv,)}, evaluate, terms=False), dtype="float64", threads=1)
 
     @cached_property
     def difference(self) -> Compiled:
         s = self.system
         shapes = {"x": (s.nx,), "origin": (s.nx,)}
         return Compiled(
-            self._recording("minus", shapes, {"dx": (s.ndx,)}, lambda a: (s.minus(a["x"], a["origin"]),), terms=False), threads=1
+            self.recording("minus", shapes, {"dx": (s.ndx,)}, lambda a: (s.minus(a["x"], a["origin"]),), terms=False), threads=1
         )
 
     @cached_property
     def displacement(self) -> Compiled:
         s = self.system
         shapes = {"x": (s.nx,), "dx": (s.ndx,)}
-        return Compiled(self._recording("plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False), threads=1)
+        return Compiled(self.recording("plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False), threads=1)
 
     def _input_shape(self) -> dict[str, tuple[int, ...]]:
         return {"inputs": (self.system.inputs,)} if self.system.inputs else {}
 
-    def _once(self, make: Callable[..., Any], *arguments: Any) -> Any:
+    def once(self, make: Callable[..., Any], *arguments: Any) -> Any:
         key = make.__name__, *arguments
         if key not in self._made:
             self._made[key] = make(*arguments)
@@ -631,7 +551,7 @@ class Programs:
 
     # --- compiling ---------------------------------------------------------------------------------------------------------------------------
 
-    def _identity(self, inputs: Shapes, build: Callable[[], Any], terms: bool = True) -> str:
+    def identity(self, inputs: Shapes, build: Callable[[], Any], terms: bool = True) -> str:
         text = f"{self.system.key()} {self.integrator} {self.bounded} {dict(inputs)}"
         if terms:
             text += " ".join(t.identity() for t in self.terms)
@@ -639,15 +559,15 @@ class Programs:
             text += str(build())
         return text
 
-    def _recording(
+    def recording(
         self, name: str, inputs: Shapes, outputs: Shapes, evaluate: Callable[[dict[str, Any]], tuple], terms: bool = True
     ) -> Recording:
         def build():
             return fuse(record(inputs, outputs, evaluate))
 
-        return Recording(name, self.system.name, self._identity(inputs, build, terms), build)
+        return Recording(name, self.system.name, self.identity(inputs, build, terms), build)
 
-    def _compiled(
+    def compiled(
         self,
         name: str,
         more: Shapes | None,
@@ -660,7 +580,7 @@ class Programs:
         """`more`: inputs between the control and the parameters; None where there is no control. `tiled`: a kernel that gives the same."""
         middle = {} if more is None else {"u": (self.system.nu,)} | dict(more)
         inputs = {"x": (self.system.nx,)} | middle | {"p": (self.parameters,)}
-        recording = self._recording(name, inputs, outputs, evaluate)
+        recording = self.recording(name, inputs, outputs, evaluate)
         if tiled is not None:
             recording = replace(recording, name=f"{name} in tiles", build=tiled)
         return Compiled(recording, dtype=dtype, threads=threads)
@@ -679,7 +599,7 @@ class Programs:
         def build():
             return fuse(record(inputs, outputs, evaluate))
 
-        identity = self._identity(inputs, build)
+        identity = self.identity(inputs, build)
         if tiled is not None:
             return Sweep(SweepJob(f"{name} in tiles", self.system.name, identity, tiled, frozenset(shared), dtype, width))
         return Sweep(SweepJob(name, self.system.name, identity, build, frozenset(shared), dtype, width))
