@@ -40,26 +40,24 @@ FIRST_CALLS = (
     ("hyq-floating", "aba_derivatives"),
     ("atlas-floating", "aba_derivatives"),
 )
-FIRST_SOLVE = """
-import json, sys, time
+FIRST_SOLVE = f"""{startup.CLOCK}
+import json
 import numpy as np
 import rigidgrad as rg
-now = getattr(time, sys.argv[-1])
 robot = rg.load("iiwa14")
 start = now()
 costs = [rg.costs.State(np.zeros(14), weight=0.1, final=1000.0), rg.costs.Effort(1e-4)]
 rg.solve(rg.Problem(robot, start=np.r_[np.full(7, 0.3), np.zeros(7)], steps=63, dt=0.5 / 63, costs=costs))
-print(json.dumps({"first_call": now() - start}))
+print(json.dumps({{"first_call": now() - start}}))
 """
-FIRST_TREE = """
-import json, sys, time
+FIRST_TREE = f"""{startup.CLOCK}
+import json
 import numpy as np
-now = getattr(time, sys.argv[-1])
 start = now()
 from rigidgrad import trees
 t, x = trees.auto_tree(2000, 2.0, 0.3), np.zeros(2000)
 trees.rnea(t, x, x, x, threads=1)
-print(json.dumps({"first_call": now() - start}))
+print(json.dumps({{"first_call": now() - start}}))
 """
 
 
@@ -122,21 +120,31 @@ class Tree:
         self.folder, self._core = folder, core
         shutil.copy(Path(__file__).with_name(WORKER), folder / "bench" / WORKER)
         self._environment = {"PYTHONPATH": str(folder / "src")} | caches(folder / "cache")
-        self.worker = Worker(sys.executable, folder / "bench" / WORKER, environment=self._environment)
-        file = self.worker.ask("where")["file"]
+        self.worker = self._started()
+
+    def _started(self) -> Worker:
+        folder = self.folder
+        worker = Worker(sys.executable, folder / "bench" / WORKER, environment=self._environment)
+        file = worker.ask("where")["file"]
         if not Path(file).is_relative_to(folder):
             sys.exit(f"a worker imports {file}, which is not in {folder}")
+        return worker
+
+    def _ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """A worker that ends, for want of memory say, takes its cell with it and nothing else."""
+        try:
+            return self.worker.ask(do, **arguments)
+        except (RuntimeError, BrokenPipeError) as error:
+            self.worker = self._started()
+            raise Absent(str(error)) from None
 
     def open(self, cell: Cell) -> dict[str, Any]:
         """`repeats` that fill a slice, `bits` of the results."""
         if cell.code:
-            try:
-                self.seconds(cell, 1)  # fills the caches: those on disk, and Python's own
-            except RuntimeError as error:
-                raise Absent(str(error).strip().splitlines()[-1]) from None
+            self.seconds(cell, 1)  # fills the caches: those on disk, and Python's own
             return {"repeats": 1, "bits": None}
         cores = list(range(os.cpu_count() or 1)) if cell.arguments.get("threads", 1) > 1 else [self._core]
-        answer = self.worker.ask("open", part=cell.part, cores=cores, arguments=cell.arguments)
+        answer = self._ask("open", part=cell.part, cores=cores, arguments=cell.arguments)
         if "missing" in answer:
             raise Absent(answer["missing"])
         return answer
@@ -144,10 +152,14 @@ class Tree:
     def seconds(self, cell: Cell, repeats: int) -> float:
         """Of one evaluation."""
         if not cell.code:
-            return self.worker.ask("time", repeats=repeats)["seconds"] / repeats
+            return self._ask("time", repeats=repeats)["seconds"] / repeats
         with tempfile.TemporaryDirectory() as empty:
             environment = self._environment | (caches(Path(empty)) if cell.cold else {})
-            found = json.loads(startup.fresh_process(*cell.code, clock="process_time", **environment))
+            try:
+                printed = startup.fresh_process(*cell.code, clock="cpu", **environment)
+            except RuntimeError as error:
+                raise Absent(str(error).strip().splitlines()[-1]) from None
+            found = json.loads(printed)
         return found["first_call"] if isinstance(found, dict) else found
 
 
@@ -187,7 +199,10 @@ def measured(cell: Cell, trees: dict[str, Tree], rounds: int) -> dict[str, Any]:
             repeats = max(answer["repeats"] for answer in opened.values())
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            taken[name].append(cell.units * trees[name].seconds(cell, repeats))
+            try:
+                taken[name].append(cell.units * trees[name].seconds(cell, repeats))
+            except Absent as absent:
+                return row | {"absent": name, "why": str(absent), "holds": None if name == "that" else False}
     timings = {name: Timing(min(times), float(np.median(times)), tuple(times)) for name, times in taken.items()}
     against, itself = (compared(timings["this"], timings[name]) for name in ("that", "same"))
     spread = max(max(value, 1 / value) for value in itself.values())
@@ -250,7 +265,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    options = arguments()
+    options, here = arguments(), machine.describe({})
     with tempfile.TemporaryDirectory(prefix="rigidgrad-against-") as temporary:
         # names of the same length: all that differs between two copies of this tree is chance
         folders = {name: Path(temporary).resolve() / name for name in ("this", "same", "that")}
@@ -263,16 +278,20 @@ def main() -> None:
             for done, cell in enumerate(options.cells):
                 say(f"{done + 1}/{len(options.cells)} {cell.part}, {cell.label}")
                 rows.append(measured(cell, trees, max(3, options.rounds // 5) if cell.code else options.rounds))
+                if options.json:
+                    store(options, here, rows)  # what is measured stays, whatever ends a run of an hour
         finally:
             for tree in trees.values():
                 tree.worker.close()
     say("")
     print(f"this tree against {options.revision}: times as a multiple of that one's\n{table(rows)}")
-    if options.json:
-        result = {"machine": machine.describe({}), "revision": options.revision, "cells": rows}
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
     sys.exit(any(row["holds"] is False for row in rows))
+
+
+def store(options: argparse.Namespace, here: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    result = {"machine": here, "revision": options.revision, "of": len(options.cells), "cells": rows}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

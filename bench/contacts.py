@@ -6,6 +6,7 @@ Quadrupeds on four points, humanoids on two surfaces. Contacts do not move, so t
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import machine
 import measure
 import numpy as np
 from cases import Batch, Task
-from peers import build, pinocchio_cpp
+from peers import build, ours, pinocchio_cpp
 
 import rigidgrad as rg
 
@@ -28,17 +29,20 @@ FUNCTIONS = {"contact_dynamics": "dynamics", "contact_dynamics_derivatives": "wi
 
 
 def load(label: str) -> rg.Robot:
-    """A bundled robot, or one of example-robot-data."""
-    source = ROBOTS[label][0]
+    return load_example(ROBOTS[label][0], floating_base=True)
+
+
+def load_example(source: str, floating_base: bool) -> rg.Robot:
+    """A bundled robot, or a URDF of example-robot-data."""
     if not source.endswith(".urdf"):
-        return rg.load(source, floating_base=True)
+        return rg.load(source, floating_base=floating_base)
     import pinocchio
 
     roots = [p / "share" / "example-robot-data" / "robots" for p in Path(pinocchio.__file__).parents if p.name == "cmeel.prefix"]
     path = next((found for root in roots for found in sorted(root.rglob(Path(source).name))), None)
     if path is None:
         raise SystemExit(f"example-robot-data has no {Path(source).name}")
-    return rg.load(path, floating_base=True, strict=False)
+    return rg.load(path, floating_base=floating_base, strict=False)
 
 
 def state_batch(robot: rg.Robot, contacts: list[rg.Contact], count: int) -> Batch:
@@ -49,7 +53,7 @@ def state_batch(robot: rg.Robot, contacts: list[rg.Contact], count: int) -> Batc
     return Batch(q, v, tau)
 
 
-def ours(robot: rg.Robot, name: str, contacts: list[rg.Contact], batch: Batch, dtype: str) -> tuple[Task, dict]:
+def from_python(robot: rg.Robot, name: str, contacts: list[rg.Contact], batch: Batch, dtype: str) -> tuple[Task, dict]:
     call = robot.compile(name, contacts=contacts, dtype=dtype, threads=1)
     inputs = [x.astype(dtype) for x in batch]
     outputs = tuple(call(*inputs)[:-1])
@@ -59,6 +63,22 @@ def ours(robot: rg.Robot, name: str, contacts: list[rg.Contact], batch: Batch, d
             call(*inputs, out=outputs)
 
     return Task(run, lambda: outputs), dict(call.counts)
+
+
+def from_c(robot: rg.Robot, name: str, contacts: list[rg.Contact], batch: Batch, outputs: tuple[np.ndarray, ...]) -> dict[str, Task]:
+    """One state by a call of the kernel's machine code in a C loop, if there is a C compiler."""
+    library = ours.loop_in_c()
+    if library is None:
+        return {}
+    kernel = robot.compile(name, contacts=contacts)._kernel("float64", "single")
+    arrays = [*batch, *(np.empty_like(x) for x in outputs)]
+    context = np.array([*(x for array in arrays for x in (array.ctypes.data, array.size)), *kernel.linked], np.int64)
+    rows, pointer = ctypes.c_void_p(kernel.address), ctypes.c_void_p(context.ctypes.data)
+
+    def run(repeats: int, _alive=(kernel, context)) -> None:
+        library.loop(rows, pointer, ctypes.c_long(repeats))
+
+    return {"rigidgrad from C": Task(run, lambda: tuple(arrays[len(batch) :]))}
 
 
 def theirs(library, robot: rg.Robot, name: str, contacts: list[rg.Contact], batch: Batch, shapes: list[tuple[int, ...]]) -> Task:
@@ -78,12 +98,14 @@ def cells(label: str, count: int, rounds: int, library) -> list[dict]:
     batch = state_batch(robot, contacts, count)
     found = []
     for name in FUNCTIONS:
-        task, counts = ours(robot, name, contacts, batch, "float64")
+        task, counts = from_python(robot, name, contacts, batch, "float64")
         outputs = task.results()
         peer = theirs(library, robot, name, contacts, batch, [x.shape for x in outputs])
         peer.run(1)
         error = max(float(abs(x - y).max() / abs(y).max()) for x, y in zip(outputs[:1], peer.results()[:1], strict=True))
-        tasks = {"rigidgrad": task, "rigidgrad float32": ours(robot, name, contacts, batch, "float32")[0], "pinocchio clang": peer}
+        tasks = {"rigidgrad": task, "rigidgrad float32": from_python(robot, name, contacts, batch, "float32")[0], "pinocchio clang": peer}
+        if count == 1:
+            tasks |= from_c(robot, name, contacts, batch, outputs)
         timings = measure.interleaved(tasks, count, rounds, 20.0, "cpu")
         best = timings["rigidgrad"].best
         found.append(
@@ -99,10 +121,15 @@ def cells(label: str, count: int, rounds: int, library) -> list[dict]:
                 "faster": measure.ratio(timings["pinocchio clang"], timings["rigidgrad"]),
             }
         )
+        in_c = ""
+        if "rigidgrad from C" in tasks:
+            assert all(np.array_equal(x, y) for x, y in zip(tasks["rigidgrad from C"].results(), outputs, strict=True))
+            found[-1]["faster from C"] = f = measure.ratio(timings["pinocchio clang"], timings["rigidgrad from C"])
+            in_c = f"; from C {timings['rigidgrad from C'].best:.3f} µs, {f['ratio']:.1f}x"
         f = found[-1]["faster"]
         print(
             f"{label:6} {FUNCTIONS[name]:17} {count:5} {best:7.3f} µs ({timings['rigidgrad float32'].best:.3f} float32), Pinocchio "
-            f"{timings['pinocchio clang'].best:7.2f} µs: {f['ratio']:.1f}x ({f['low']:.1f} to {f['high']:.1f}), {found[-1]['gflops']:.0f} GFLOP/s, differ by {error:.0e}",
+            f"{timings['pinocchio clang'].best:7.2f} µs: {f['ratio']:.1f}x ({f['low']:.1f} to {f['high']:.1f}), {found[-1]['gflops']:.0f} GFLOP/s, differ by {error:.0e}{in_c}",
             flush=True,
         )
     return found

@@ -1,7 +1,8 @@
 """Quadrupeds that trot in MuJoCo under live control, in simulated time: `python bench/walking.py [--robots hyq go2] [--seconds 60] [--json FILE]`.
 
 Each case is a robot and a scene: commanded speeds, pushes, another mass, friction or slope than the controller knows. Printed are the speed held against the one commanded, whether it fell, the
-fallbacks counted, and how long plans took: the median and the 99% quantile, on one core.
+fallbacks counted, how far the forces of all plans leave their friction cones at most, and how long plans took: the median and the 99% quantile, on one core. After a push that fells it the robot
+is put on its feet again, and the next push follows.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,8 +51,11 @@ class Walking:
             dt=PERIOD,
             limits=rg.Limits(torque=self.torque),
             terrain=terrain,
+            weights=rg.gaits.Weights(
+                cone=10.0
+            ),  # with as many iterations cones are kept; with one and 1.0, light robots leave them by a third of the normal force
         )
-        return walker, rg.MPC(walker.problem(), rg.PDDP(iterations=1), period=PERIOD, target=walker)
+        return walker, rg.MPC(walker.problem(), rg.PDDP(iterations=3), period=PERIOD, target=walker)
 
 
 def on_its_feet(robot: rg.Robot, feet: tuple[str, ...], q: np.ndarray, radius: float) -> np.ndarray:
@@ -97,12 +103,19 @@ def start_and_stop(t: float) -> tuple[float, float, float]:
     return (0.4, 0.0, 0.0) if t % 10.0 >= 3.0 else (0.0, 0.0, 0.0)
 
 
+def all_in_turn(t: float) -> tuple[float, float, float]:
+    """Forward, sideways, turning, an arc, backwards, a stop: ten seconds each."""
+    return ((0.5, 0.0, 0.0), (0.0, 0.3, 0.0), (0.0, 0.0, 0.5), (0.3, 0.0, 0.4), (-0.3, 0.0, 0.0), (0.0, 0.0, 0.0))[int(t / 10.0) % 6]
+
+
 SCENES = {
     "forward 0.3": Scene(steady(0.3)),
     "forward 0.5": Scene(steady(0.5)),
     "sideways 0.2": Scene(steady(0.0, 0.2)),
+    "sideways 0.5": Scene(steady(0.0, 0.5)),
     "turning 0.5": Scene(steady(0.0, 0.0, 0.5)),
     "start and stop": Scene(start_and_stop),
+    "all in turn": Scene(all_in_turn),
     "pushes": Scene(steady(0.3), pushes=True),
     "20% heavier": Scene(steady(0.3), mass_error=0.2),
     "friction 0.5": Scene(steady(0.3), friction=0.5),
@@ -112,16 +125,62 @@ SCENES = {
 
 @dataclass
 class Outcome:
-    """Of a run: seconds that it stood, the mean velocity over whole seconds after the command, in the trunk's axes, and what was counted."""
+    """Of a run: seconds that it went on, the mean velocity over whole seconds after the command, in the trunk's axes, and what was counted."""
 
     seconds: float
-    fell: bool
+    falls: int
     speed: list[float]
     asked: list[float]
     counts: dict[str, int]
-    plan_ms: list[float] = field(default_factory=list)
+    plan_ms: list[float] = field(default_factory=list)  # CPU time of a step that plans, median and 99%
+    wall_ms: list[float] = field(default_factory=list)  # the same by the clock, of the plan alone: with whatever else the machine did
     pushes: int = 0
-    torque: float = 0.0
+    survived: int = 0
+    torque: float = 0.0  # the largest, as a part of the motor's limit
+    cone: float = 0.0  # how far a planned force leaves its pyramid at most, as a part of the normal force, or of a hundredth of the weight if that is more
+    loaded: float = 0.0  # the same of feet that bear at least a tenth of the weight
+    plans: int = 0
+    outside: int = 0  # plans in which a loaded foot's force leaves its pyramid by more than 1e-3 of the normal force
+
+
+class Cones:
+    """Keeps account of how far the forces of plans leave the pyramids that the plans were charged for."""
+
+    def __init__(self, walker: rg.gaits.Walker, problem: rg.Problem):
+        self.walker, self.problem, self.contacts = walker, problem, walker.stance.contacts(problem.dt)
+        self.weight = 9.81 * float(sum(m for m, *_ in walker.robot.model.inertias))
+        self.worst = self.loaded = 0.0
+        self.plans, self.outside, self._seen = 0, 0, -math.inf
+
+    def forget(self) -> None:
+        """Time begins anew."""
+        self._seen = -math.inf
+
+    def look(self, plan: Any) -> None:
+        """At a plan, once."""
+        if not plan.start > self._seen:
+            return
+        self._seen = plan.start
+        self.plans += 1
+        system, nq = self.problem.system, self.walker.robot.nq
+        worst = 0.0
+        rows = self.problem.p[:-1, self.problem.programs.inputs][:, system.contact_numbers]
+        for stands in np.unique(rows, axis=0):
+            knots = (rows == stands).all(axis=1)
+            held = [c for c, on in zip(self.contacts, stands, strict=True) if on]
+            if not held:
+                continue
+            x, u = plan.x[:-1][knots], plan.u[knots]
+            tau = np.concatenate([np.zeros((len(u), 6)), u], axis=1)
+            f = self.walker.robot.contact_dynamics(x[:, :nq], x[:, nq:], tau, contacts=held).force.reshape(-1, 3)
+            mu = np.tile([c.friction for c in held], int(knots.sum()))
+            outside = np.abs(f[:, :2]).max(axis=1) - mu * f[:, 2]
+            bears = np.maximum(f[:, 2], 0.01 * self.weight)
+            self.worst = max(self.worst, float((outside / bears).max()))
+            heavy = f[:, 2] > 0.1 * self.weight
+            worst = max(worst, float((outside[heavy] / f[heavy, 2]).max(initial=0.0)))
+        self.loaded = max(self.loaded, worst)
+        self.outside += worst > 1e-3
 
 
 def run(walking: Walking, scene: Scene, seconds: float, seed: int = 0) -> Outcome:
@@ -134,19 +193,37 @@ def run(walking: Walking, scene: Scene, seconds: float, seed: int = 0) -> Outcom
     weight = 9.81 * float(sum(m for m, *_ in robot.model.inertias))
     pushes = np.sort(rng.uniform(3.0, seconds - 2.0, 10)) if scene.pushes and seconds > 6.0 else np.zeros(0)
     pending, given = list(pushes), 0
+    survived, judged = 0, math.inf
     moved, commanded, most = np.zeros(3), np.zeros(3), 0.0
+    cones, limit = Cones(walker, mpc.problem), mpc.problem.own_bounds[1][0]
     frame = robot.model.body_names[0]
-    counted, fell = 0.0, False
-    while plant.time < seconds:
-        t = plant.time
+    counted, falls, passed = 0.0, 0, 0.0
+    solve: list[float] = []
+    spent: list[float] = []
+    counts: Counter[str] = Counter()
+
+    def settle() -> None:
+        """Keeps what the controller's log and counts say; the first plan compiles."""
+        solve.extend(1e3 * mpc.log.solve_seconds[1:])
+        counts.update({k: int(v) for k, v in mpc.counts.items() if v})
+
+    while passed + plant.time < seconds:
+        t = passed + plant.time
+        if t >= judged:
+            survived, judged = survived + 1, math.inf
         if pending and t >= pending[0]:
             angle = rng.uniform(0.0, 2.0 * math.pi)
             plant.push((0.1 * weight * math.cos(angle), 0.1 * weight * math.sin(angle), 0.0), 0.3, frame)
             pending.pop(0)
-            given += 1
+            survived += judged < math.inf  # the next one before it was judged
+            given, judged = given + 1, t + 2.0
         walker.command = scene.command(t)
-        u = mpc.step(plant.x, t)
-        most = max(most, float(np.abs(u).max()))
+        began, before = time.thread_time(), mpc.log.solves
+        u = mpc.step(plant.x, plant.time)
+        if mpc.log.solves > max(before, 1):  # the first plan compiles
+            spent.append(1e3 * (time.thread_time() - began))
+        most = max(most, float((np.abs(u) / limit).max()))
+        cones.look(mpc.plan)
         plant.advance(u)
         x = plant.x
         if t > 3.0:
@@ -156,14 +233,36 @@ def run(walking: Walking, scene: Scene, seconds: float, seed: int = 0) -> Outcom
             counted += 1e-3
         up = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
         if up < 0.7 or x[2] - math.tan(scene.slope) * x[0] < 0.5 * x0[2]:
-            fell = True
-            break
-    solve = 1e3 * mpc.log.solve_seconds[1:]  # the first plan compiles
-    spent = [float(np.median(solve)), float(np.quantile(solve, 0.99))]
-    counts = {k: int(v) for k, v in mpc.counts.items() if v}
+            falls += 1
+            if not pending:
+                break
+            settle()
+            passed, judged = t, math.inf
+            plant.reset()
+            mpc.reset()
+            walker.reset()
+            cones.forget()
+    settle()
     return Outcome(
-        plant.time, fell, (moved / max(counted, 1e-9)).tolist(), (commanded / max(counted, 1e-9)).tolist(), counts, spent, given, most
+        seconds=passed + plant.time,
+        falls=falls,
+        speed=(moved / max(counted, 1e-9)).tolist(),
+        asked=(commanded / max(counted, 1e-9)).tolist(),
+        counts=dict(counts),
+        plan_ms=_quantiles(spent),
+        wall_ms=_quantiles(solve),
+        pushes=given,
+        survived=survived,
+        torque=most,
+        cone=cones.worst,
+        loaded=cones.loaded,
+        plans=cones.plans,
+        outside=cones.outside,
     )
+
+
+def _quantiles(milliseconds: list[float]) -> list[float]:
+    return [float(np.median(milliseconds)), float(np.quantile(milliseconds, 0.99))]
 
 
 def main() -> None:
@@ -179,11 +278,11 @@ def main() -> None:
         for label in arguments.scenes:
             o = run(walking, SCENES[label], arguments.seconds)
             found["cases"][f"{name}, {label}"] = vars(o)
-            told = "fell" if o.fell else "stood"
-            pushes = f", {o.pushes} pushes" if o.pushes else ""
+            told = f"fell {o.falls} times" if o.falls else "stood"
+            pushes = f", {o.survived} of {o.pushes} pushes survived" if o.pushes else ""
             print(
                 f"{name:5} {label:15} {told} {o.seconds:5.1f} s{pushes}; speed {np.round(o.speed, 3)} of {np.round(o.asked, 3)}; plans {o.plan_ms[0]:.1f} ms, "
-                f"99% {o.plan_ms[1]:.1f}; torque {o.torque:.0f}; counted {o.counts or 'nothing'}",
+                f"99% {o.plan_ms[1]:.1f} (by the clock {o.wall_ms[0]:.1f}, {o.wall_ms[1]:.1f}); torque {o.torque:.2f} of the limit; cones left by {o.cone:.1e}, by loaded feet {o.loaded:.1e}, by more than 1e-3 in {o.outside} of {o.plans} plans; counted {o.counts or 'nothing'}",
                 flush=True,
             )
     if arguments.json:

@@ -49,7 +49,7 @@ lap = rg.tracking(log, mpc, after=2.0)  # seconds in which the tip comes to the 
 table = {
     "motion": f"cost {motion.cost:.6f} after {motion.iterations} iterations, {1e3 * spent:.2f} ms",
     "figure eight": str(lap),
-    "a plan takes": f"{1e6 * np.median(log.solve_seconds):.0f} µs (median), of the 2000 there are",
+    "plan time": f"{1e6 * np.median(log.solve_seconds):.0f} µs median, of a period of 2000 µs",
 }
 for name, value in table.items():
     print(f"{name:>14}  {value}")

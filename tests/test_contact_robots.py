@@ -33,6 +33,13 @@ STANDING = {
     "go2_description/urdf/go2.urdf": points("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
     "solo_description/robots/solo12.urdf": points("FL_FOOT", "FR_FOOT", "HL_FOOT", "HR_FOOT"),
     "hyq_description/robots/hyq_no_sensors.urdf": points("lf_foot", "rf_foot", "lh_foot"),
+    "anymal_c_simple_description/urdf/anymal.urdf": [
+        *points("LF_FOOT", "RF_FOOT"),
+        rg.Contact("LH_FOOT", "surface", offset=(0.02, 0.01, -0.05)),
+    ],
+    "bolt_description/robots/bolt.urdf": points("FL_ANKLE", "FR_ANKLE"),
+    "romeo_description/urdf/romeo_small.urdf": [rg.Contact("l_sole", "surface"), rg.Contact("r_sole", "surface"), rg.Contact("l_wrist")],
+    "ur_description/urdf/ur5_robot.urdf": points("wrist_3_link"),
     "talos_data/robots/talos_reduced.urdf": [rg.Contact("left_sole_link", "surface"), rg.Contact("gripper_right_base_link")],
     "g1_description/urdf/g1_29dof_rev_1_0.urdf": [rg.Contact(f"{side}_ankle_roll_link", "surface") for side in ("left", "right")],
 }
@@ -219,6 +226,41 @@ def test_feet_without_mass_are_held_as_others():
     assert np.allclose(x.a, y.a, rtol=1e-10, atol=1e-10) and np.allclose(x.force, y.force, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("engine", ["numpy", "lanes"])
+def test_a_result_can_be_given_again(engine):
+    """As out=, with its arrays; the remark on redundant contacts is that of the new call."""
+    robot = rg.Builder("bar").link("base", 1.0, (0, 0, 0), np.eye(3)).link("arm", 1.0, (0.1, 0, 0), np.eye(3))
+    robot = robot.joint("j", "revolute", "base", "arm", axis=(0, 1, 0)).build(floating_base=True, engine=engine)
+    state, tip = robot.random(batch=(3,), seed=0), rg.Contact("arm", offset=(0.3, 0, 0))
+    expected = robot.contact_dynamics(*state, tip)
+    given = robot.contact_dynamics(*robot.random(batch=(3,), seed=1), tip, damped=True)
+    found = robot.contact_dynamics(*state, tip, out=given)
+    assert found.a is given.a and found.force is given.force and "redundant" in given.damping and found.damping is None
+    assert np.array_equal(found.a, expected.a) and np.array_equal(found.force, expected.force)
+    fast, pair = robot.compile("contact_dynamics", contacts=tip), tuple(map(np.empty_like, expected[:2]))
+    assert fast(*state, out=pair) is pair and fast(*state, out=found).a is given.a
+    assert np.array_equal(given.a, pair[0])
+    with pytest.raises(InputError, match="out has 3 arrays; it needs 2"):
+        robot.contact_dynamics(*state, tip, out=(*pair, None))
+
+
+def test_masks_and_places_that_mean_nothing_are_refused():
+    robot = planar_leg()
+    state, pose = robot.random(batch=(2,), seed=1), np.eye(4)
+    for odd in ([[0.5]], [[1], [2]], np.float32([[-1.0]])):
+        with pytest.raises(InputError, match="active is 1 where a contact holds and 0 where it does not"):
+            robot.contact_dynamics(*state, rg.Contact("foot"), active=odd)
+    a = robot.contact_dynamics(*state, rg.Contact("foot"), active=[[np.nan], [1.0]]).a
+    assert np.isnan(a[0]).all() and np.isfinite(a[1]).all()
+    held = rg.Contact("foot", "surface", gains=(1.0, 0.0), place=pose)
+    robot.contact_dynamics(*state, held)
+    for odd in (0 * pose, np.diag([1.0, 1.0, -1.0, 1.0])):
+        with pytest.raises(InputError, match="'foot': place has a pose whose upper left 3 x 3 block is no rotation"):
+            robot.contact_dynamics(*state, dataclasses.replace(held, place=odd))
+    with pytest.raises(InputError, match="damped is True, False or None"):
+        robot.contact_dynamics(*state, rg.Contact("foot"), damped="yes")
+
+
 def test_the_world_is_no_partner():
     robot = rg.load("iiwa14")
     state, base = robot.random(seed=0), robot.frames[0]
@@ -313,21 +355,45 @@ def test_masked_contacts_in_c(tmp_path):
                 assert_close(x, y.reshape(n, -1), 1e-11, name)
 
 
-def test_products_in_tiles_are_the_same_gradient(monkeypatch):
-    """Large robots multiply P, F and X in tiles: the kernel, read and compiled, against the straight line; loops, gains, masks and a free base included."""
-    robot = cassie(engine="lanes")
-    held = [ROD, dataclasses.replace(PLANTAR, gains=(3.0, 2.0)), rg.Contact("toe", "surface", gains=(0.0, 4.0), offset=(0.05, 0.0, -0.017))]
+def two_arms(engine):
+    """Two arms side by side on the world, the second with a finger that follows its elbow, and a third that nothing holds."""
+    b = rg.Builder("arms").link("ground", 1.0, (0, 0, 0), np.eye(3))
+    for arm, y in (("a", -0.2), ("b", 0.2), ("c", 0.6)):
+        for k, (parent, axis) in enumerate((("ground", (0, 0, 1)), (f"{arm}0", (0, 1, 0)), (f"{arm}1", (0, 1, 0)), (f"{arm}2", (1, 0, 0)))):
+            b = b.link(f"{arm}{k}", 1.0 - 0.2 * k, (0.01, 0.02, -0.15), np.diag([0.02, 0.03, 0.01]))
+            follows = {"mimic": ("joint_b2", 0.5, 0.1)} if (arm, k) == ("b", 3) else {}
+            b = b.joint(f"joint_{arm}{k}", "revolute", parent, f"{arm}{k}", xyz=(0, y, 0) if k == 0 else (0, 0, -0.3), axis=axis, **follows)
+    return b.build(engine=engine)
+
+
+RODS = [ROD, dataclasses.replace(PLANTAR, gains=(3.0, 2.0)), rg.Contact("toe", "surface", gains=(0.0, 4.0), offset=(0.05, 0.0, -0.017))]
+HANDS = [rg.Loop("a3", "b3", offset_a=(0.05, 0, -0.2)), rg.Contact("b3", offset=(0.1, 0.05, -0.2), gains=(0.0, 3.0))]
+
+
+@pytest.mark.parametrize(
+    ("make", "held", "damped"),
+    [
+        (lambda engine: cassie(engine=engine), RODS, False),
+        (two_arms, HANDS, False),
+        (two_arms, [*HANDS, HANDS[1]], True),
+    ],
+)
+def test_products_in_tiles_are_the_same_gradient(monkeypatch, make, held, damped):
+    """Large robots multiply P, F and X in tiles: the kernel, read and compiled, against the straight line; loops, gains, masks, mimic joints, arms apart and a free base included."""
+    robot = make("lanes")
     q, v, tau = robot.random(batch=(11,), seed=7)
-    active = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])[np.arange(11) % 2]
+    active = np.ones((11, len(held)))
+    active[1::2, 1] = 0.0
     name = "contact_dynamics_derivatives"
-    expected = cassie().contact_dynamics_derivatives(q, v, tau, held, active=active, damped=False)
-    monkeypatch.setattr(formulation, "_TILED_FROM", 0)
-    kernel = formulation.source_of(robot.model, name, contacts=robot.constraint_set(name, held, True, False))
+    expected = make("numpy").contact_dynamics_derivatives(q, v, tau, held, active=active, damped=damped)
+    monkeypatch.setattr(formulation, "_CONTACTS_TILED_FROM", 0)
+    kernel = formulation.source_of(robot.model, name, contacts=robot.constraint_set(name, held, True, damped))
     assert isinstance(kernel, Kernel)
     found = interpret(kernel, {"q": q, "v": v, "tau": tau, "active": active})
-    fast = robot.compile(name, contacts=held, masked=True, damped=False)
+    fast = robot.compile(name, contacts=held, masked=True, damped=damped)
     compiled = fast(q, v, tau, active)
-    slack = max(slack_of(robot, x, held) for x in q)
+    slack = 1e-7 if damped else max(slack_of(robot, x, held) for x in q)
+    assert slack < 1e-6
     for part, x, y in zip(DERIVATIVES, compiled, expected, strict=False):
         assert_close(found[part].reshape(y.shape), y, slack, part)
         assert_close(x, y, slack, part)

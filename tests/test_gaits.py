@@ -261,6 +261,17 @@ def test_wrong_gaits_are_refused(robot, feet, x0):
     for wrong in ({"height": 0.0}, {"push": -0.1}, {"land": -0.1}):
         with pytest.raises(InputError):
             build("jump", **wrong)
+    for endless in ({"cycles": 10**9}, {"dt": 1e-9}, {"support": 900.0, "cycles": 2}, {"step_height": -0.1}):
+        with pytest.raises(InputError, match=r"steps of|step_height"):
+            build("trot", **endless)
+    for endless in ({"land": 1e9}, {"push": 999.0, "dt": 1e-3}):
+        with pytest.raises(InputError, match="more than 100,000 steps"):
+            build("jump", **endless)
+    long = x0.copy()
+    long[6] = 2.0
+    for start in ("home", np.zeros(37), long, np.array([None] * 19)):
+        with pytest.raises(InputError, match=r"start of a gait|quaternion"):
+            build(start=start)
     with pytest.raises(InputError, match="time"):
         build("stand", time=-1.0)
     with pytest.raises(InputError, match="start of a gait"):
@@ -364,6 +375,29 @@ def test_walkers_refuse_what_they_cannot_do(robot, feet, x0, walker):
     other = rg.Problem(robot, x0, steps=3, dt=0.02, costs=[rg.costs.Effort(1.0)])
     with pytest.raises(InputError, match="its own problem"):
         walker.steer(other, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"steps": 0}, "steps"), ({"steps": 1.5}, "steps"), ({"dt": 0.0}, "dt"), ({"dt": math.nan}, "dt"), ({"weights": 3}, "Weights"), ({"terrain": 3}, "terrain"),
+        ({"acceleration": -1.0}, "acceleration"), ({"acceleration": 0.0}, "acceleration"), ({"step_height": -0.1}, "step_height"),
+    ],
+)  # fmt: skip
+def test_a_walker_of_senseless_options_is_an_error_at_once(robot, feet, x0, option, said):
+    with pytest.raises(InputError, match=said):
+        rg.gaits.Walker(robot, feet, x0, **option)
+
+
+def test_ground_that_is_no_number_is_not_planned_for(robot, feet, x0):
+    walker = rg.gaits.Walker(robot, feet, x0)
+    problem = walker.problem()
+    walker.terrain = lambda x, y: np.nan * np.asarray(x)
+    with pytest.raises(InputError, match="height of the terrain holds NaN"):
+        walker.steer(problem, 0.0)
+    walker.terrain = lambda x, y: None
+    with pytest.raises(InputError, match="height of the terrain"):
+        walker.steer(problem, 0.02)
 
 
 def test_it_trots_as_fast_as_commanded(walker, x0, feet):

@@ -343,6 +343,43 @@ def test_a_limit_that_cannot_be_kept_is_said(shim):
     assert ours.status == "infeasible" == cpu.status and ours.stats["violation"] > 1.0
 
 
+# --- second derivatives of the dynamics -----------------------------------------------------------------------------------------------------
+
+
+SECOND = {
+    "limits": lambda: swing(limits=rg.Limits(torque=12.0, velocity=2.0)),
+    "a guess of states": lambda: along_a_line(),
+    "contacts": hop,
+}
+
+
+@needs_opencl
+@pytest.mark.parametrize("what", SECOND)
+def test_pocl_bends_the_dynamics_as_the_cpu_does(what):
+    problem = SECOND[what]()
+    solution, cpu = (rg.solve(problem, rg.PDDP(second_order=True, device=device)) for device in ("opencl", None))
+    check_like_cpu(problem, solution, cpu, 1e-9)
+    if what == "limits":
+        assert solution.stats["steps"][:10] == cpu.stats["steps"][:10]  # later ones are decided by rounding
+        assert solution.iterations < rg.solve(problem).iterations
+
+
+@needs_shim
+@pytest.mark.parametrize("bug", [None, " + bend[t]", "SYNC_ALL"])
+def test_the_shim_bends_the_dynamics_without_races(shim, bug):
+    """Its steps are the CPU's; without the second derivatives, or without the barrier behind them, they are not."""
+
+    def change(text):
+        place = text.index("h = curved + row") if bug == "SYNC_ALL" else 0
+        return text[:place] + (text[place:].replace(bug, "", 1) if bug else text[place:])
+
+    device, problem = shim(1, change), swing(start=(0.6, -0.4), steps=12)
+    solution, cpu = (rg.solve(problem, rg.PDDP(second_order=True, device=device)) for device in ("cuda", None))
+    same = np.allclose(solution.stats["history"][:4], cpu.stats["history"][:4], rtol=1e-9)
+    assert device.report.clean, device.report  # that barrier is of global memory, which the checker does not see
+    assert same == (bug is None)
+
+
 # --- guesses of states ------------------------------------------------------------------------------------------------------------------------
 
 

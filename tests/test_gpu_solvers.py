@@ -13,7 +13,7 @@ from test_control import p1
 from test_gpu_cuda import NVCC, needs_nvcc, resources
 
 import rigidgrad as rg
-from rigidgrad import errors
+from rigidgrad import errors, math
 from rigidgrad.control import device_run
 from rigidgrad.control.system import CustomSystem
 from rigidgrad.targets.gpu import block_code
@@ -190,6 +190,17 @@ def test_limits_of_iterations(shim, which):
     assert costs == sorted(costs, reverse=True)
 
 
+@needs_opencl
+def test_falls_that_stay_small_where_more_is_promised_are_called_slow():
+    """Fuel: to Gauss and Newton, its cost is flat. On a device as on the CPU."""
+    fuel = rg.costs.Custom(lambda x, u: (math.sqrt(math.sqrt(u[0] * u[0] + 0.01)),), weight=0.1)
+    system = CustomSystem(lambda x, u: (x[1], u[0]), nx=2, nu=1)
+    problem = rg.Problem(system, start=[1.0, 0.0], steps=20, dt=0.1, costs=[rg.costs.State([0.0, 0.0], weight=0.01, final=10.0), fuel])
+    cpu, ours = (rg.solve(problem, rg.PDDP(tolerance=1e-2, device=device)) for device in (None, "opencl"))
+    assert ours.status == cpu.status == "slow" and ours.iterations == cpu.iterations < 100
+    assert ours.cost == pytest.approx(cpu.cost, rel=1e-9)
+
+
 @needs_shim
 def test_a_control_that_costs_nothing_is_said_to_be_singular(shim):
     shim()
@@ -302,8 +313,6 @@ def test_shared_memory_is_what_the_code_asks_for():
 def test_what_a_device_does_not_solve_is_said():
     with pytest.raises(errors.InputError, match="'cuda' or 'opencl'"):
         rg.PDDP(device="tpu")
-    with pytest.raises(errors.InputError, match="second_order"):
-        rg.PDDP(device="cuda", second_order=True)
     with pytest.raises(errors.InputError, match="at most 32 step sizes"):
         rg.PDDP(device="cuda", alphas=33)
     with pytest.raises(errors.InputError, match="symmetric_stair"):

@@ -26,8 +26,8 @@ from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import c
 
 NVCC = shutil.which("nvcc")
-LARGE = ["crba", "minv", "rnea_derivatives", "aba_derivatives"]
-INPUTS = {"crba": 1, "minv": 1, "rnea_derivatives": 3, "aba_derivatives": 3}
+LARGE = ["crba", "minv", "rnea_derivatives", "aba_derivatives", "torque_regressor"]
+INPUTS = {"crba": 1, "minv": 1, "rnea_derivatives": 3, "aba_derivatives": 3, "torque_regressor": 3}
 
 
 class CLibrary:
@@ -95,7 +95,7 @@ def of_sixty(tmp_path_factory):
     robot, folder = chain(60), tmp_path_factory.mktemp("chain")
     files = generate(robot, LARGE, out=folder)
     # straight-line code of these functions is some 100 MB
-    assert next(f for f in files if f.name == "chain.c").stat().st_size < 500_000
+    assert next(f for f in files if f.name == "chain.c").stat().st_size < 700_000
     return robot, folder
 
 
@@ -241,7 +241,7 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS)
 def test_devices_compute_a_chain(tmp_path, target):
     out = on_device(chain(60), LARGE, tmp_path, target)
-    assert out.count("a thread a state") == 8
+    assert out.count("a thread a state") == 9
     if target == "cuda":
         assert "left over: 0 allocations, 0 streams" in out and "races 0, unwritten 0, outside 0, divergent 0" in out
 

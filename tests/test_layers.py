@@ -19,15 +19,16 @@ LAYERS = [
     {"__init__"},
     {"play", "reproduce"},
     {"reports", "tasks"},
-    {"cluster", "fpga", "gaits", "plants", "viewer"},
+    {"cluster", "fpga", "gaits", "planning", "plants", "viewer"},
     {"control", "codegen", "jax", "torch"},
     {"robot", "trees"},
-    {"interop", "recorded"},
+    {"ik"},
+    {"collisions", "interop", "recorded"},
     {"runtime"},
     {"targets"},
     {"fixed", "kernels"},
     {"program"},
-    {"algorithms"},
+    {"algorithms", "geometry"},
     {"schema"},
     {"model"},
     {"rotations"},
@@ -72,7 +73,9 @@ INSIDE = {
     ],
 }
 # who may import a part; of others, anyone above
-ONLY = {"targets": {"targets", "runtime", "codegen", "fpga", "commands", "trees"}}  # packs of `trees` are vectors of the target
+ONLY = {
+    "targets": {"targets", "runtime", "codegen", "fpga", "commands", "trees", "collisions"}
+}  # packs of `trees` are vectors of the target
 # imports within functions that go up: a solver hands over to one that knows it
 UP = {("control", "pddp", "device"), ("control", "pddp", "inverse"), ("control", "direct", "device")}
 

@@ -179,6 +179,24 @@ def test_scenes_of_robots_that_walk():
     assert isinstance(made, WalkingScene) and made.system.driven
 
 
+def test_go2_walks_where_it_is_installed(monkeypatch):
+    from rigidgrad.play import walking as module
+
+    pytest.importorskip("pinocchio", reason="example-robot-data comes with pinocchio")
+    made = scene("go2")
+    assert isinstance(made, WalkingScene) and [f.frame for f in made.feet] == ["FL_foot", "FR_foot", "RL_foot", "RR_foot"]
+    go2 = Walk(made)
+    go2.steer((0.4, 0.0, 0.0))
+    began = go2.advance(1.0)
+    now = go2.advance(1.2)
+    assert (now.x[0] - began.x[0]) / 1.2 == pytest.approx(0.4, rel=0.15) and not now.fallen and not any(now.counts.values())
+    monkeypatch.setattr(module.sys, "path", [])
+    monkeypatch.setattr(module.sys, "prefix", "/nowhere")
+    if not (module.Path("/usr/share/example-robot-data").exists() or module.Path("/opt/openrobots").exists()):
+        with pytest.raises(InputError, match=r"pip install example-robot-data.*--feet"):
+            scene("go2")
+
+
 def test_without_mujoco_the_page_says_what_to_install(monkeypatch):
     from rigidgrad.play import walking as module
 
@@ -231,6 +249,8 @@ def test_the_page_is_steered_by_buttons_and_keys(served, tmp_path):
         window.mouse.click(150, 300)
         window.keyboard.press("q")
         eventually(lambda: session.settings.command[2] == pytest.approx(0.25 * served.scene.fastest[2]), "a key turns it")
+        window.get_by_role("button", name="Add a payload of 9 kg").click()
+        eventually(lambda: session.plant.payload is not None and served.load.visible, "it carries the payload")
         began = session.now.t
         window.get_by_role("button", name="Push: 300 N for 100 ms").click()
         eventually(lambda: session.now.t > began + 1.5, "time goes on", 60)

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_trees import ONE_DOF, SIZES, Tree, every_result, moved, random_tree
 
 from rigidgrad.algorithms.crba import crba

@@ -30,7 +30,7 @@ def test_floats_arrays_and_programs_agree(name):
                 *_tuple(function(**{x: v == 1.0 if x in truths else v for x, v in given.items()})), given[next(iter(given))]
             )[:-1]
         )
-        recorded = np.array([np.broadcast_to(x, 200) for x in program.interpret(given)])
+        recorded = np.array([np.broadcast_to(x, 200) for x in _tuple(program.interpret(given)[0])])
     alone = np.array(
         [_tuple(function(**{x: v[i].item() == 1.0 if x in truths else v[i].item() for x, v in given.items()})) for i in range(200)], float
     ).T
@@ -75,3 +75,38 @@ def test_the_regularisation_follows():
     assert policy.raised(0.0, 1e-9) == 1e-9 and policy.raised(1e-9, 1e-9) == 1e-8
     assert policy.lowered(1e-9, 1e-9) == 0.0 and policy.lowered(1e-7, 1e-9) == pytest.approx(1e-8)
     assert policy.nothing(1e-3, -5.0, 1e-6) == 5e-3 and policy.nothing(1e-3, 0.0, 1e-6) == 1e-6
+
+
+def judged(**changes):
+    """What follows from a trial that took a good step from J = 1 to 0.5 by a whole step, but for these numbers."""
+    given = {"taken": 1.0, "usable": 1.0, "expected": 0.5, "fall": 0.5, "cost": 0.5, "alpha": 1.0, "left": 0.0, "rho": 0.0}
+    given |= {"low": 1e-9, "high": 1e9, "tolerance": 1e-3, "negligible": 0.0, "loose": 0.0, "telling": 0.5, "doubtful": 0.0}
+    given |= {"last_try": 0.0, "singular": 0.0, "slow": 0.0, "patience": 3.0}
+    said, *rest = policy.judged(**given | changes)
+    return policy.JUDGED[int(said)], *rest
+
+
+def test_a_descent_ends_where_a_step_without_regularisation_promises_nothing():
+    assert judged() == ("running", 0.0, 0.0, 0.0, 0.0)
+    assert judged(expected=1e-4)[0] == "converged" == judged(expected=1e-4, taken=0.0)[0]
+    # held back by ρ, a step tells nothing: once more without
+    assert judged(expected=1e-4, taken=0.0, rho=1e-3) == ("running", 0.0, 1.0, 0.0, 0.0)
+    # but where there is none without, the least ρ will do
+    assert judged(taken=0.0, usable=0.0, last_try=1.0) == ("running", 1e-9, 1.0, 1.0, 0.0)
+    assert judged(expected=1e-4, taken=0.0, rho=1e-9, singular=1.0)[0] == "converged"
+    # defects that are open weigh more than the fall
+    assert judged(expected=1e-4, left=0.1)[0] == "running"
+
+
+def test_a_descent_ends_where_nothing_helps():
+    assert judged(taken=0.0) == ("running", 1e-9, 0.0, 0.0, 0.0)
+    assert judged(taken=0.0, rho=1e9)[0] == "stalled" and judged(taken=0.0, usable=0.0, rho=1e9)[0] == "trouble"
+    assert judged(taken=0.0, last_try=1.0, expected=0.1)[0] == "stalled"
+    assert judged(taken=0.0, last_try=1.0, expected=0.1, doubtful=0.2)[0] == "converged"  # it may be lost in rounding
+
+
+def test_small_falls_end_descents_that_are_loose_or_slow():
+    small = {"fall": 1e-4}
+    assert judged(**small) == ("running", 0.0, 0.0, 0.0, 1.0) and judged(**small, slow=2.0)[0] == "slow"
+    assert judged(slow=2.0)[-1] == 0.0
+    assert judged(**small, loose=1.0)[0] == "converged" and judged(**small, loose=1.0, alpha=0.25)[0] == "running"

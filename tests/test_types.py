@@ -30,18 +30,6 @@ reveal_type(dv)
 """
 
 
-def test_results_are_arrays_to_a_type_checker(tmp_path):
-    pytest.importorskip("mypy")
-    file = tmp_path / "user.py"
-    file.write_text(USER)
-    command = [sys.executable, "-m", "mypy", "--config-file=", "--follow-imports=silent", f"--cache-dir={tmp_path}", str(file)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    revealed = [line for line in run.stdout.splitlines() if "Revealed type" in line]
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert len(revealed) == 7
-    assert all("numpy.ndarray[" in line for line in revealed), revealed
-
-
 PUBLIC = """
 import numpy as np
 import rigidgrad as rg
@@ -56,16 +44,31 @@ reveal_type(rg.generate)
 """
 
 
-def test_public_names_have_types_in_a_strict_user_file(tmp_path):
+@pytest.fixture(scope="module")
+def revealed(tmp_path_factory):
+    """What mypy, as strict as it can be, says of the types in users' files."""
     pytest.importorskip("mypy")
-    file = tmp_path / "user.py"
-    file.write_text(PUBLIC)
-    command = [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--follow-imports=silent", f"--cache-dir={tmp_path}", str(file)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    revealed = [line for line in run.stdout.splitlines() if "Revealed type" in line]
+    folder = tmp_path_factory.mktemp("users")
+    files = {"results": USER, "public": PUBLIC}
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--follow-imports=silent", f"--cache-dir={folder}"]
+    run = subprocess.run(
+        [*command, *(str(folder / f"{name}.py") for name in files)], capture_output=True, text=True, timeout=300, check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert len(revealed) == 5
-    assert not any('"Any"' in line for line in revealed), revealed
+    lines = [line for line in run.stdout.splitlines() if "Revealed type" in line]
+    return {name: [line for line in lines if f"{name}.py" in line] for name in files}
+
+
+def test_results_are_arrays_to_a_type_checker(revealed):
+    assert len(revealed["results"]) == 7
+    assert all("numpy.ndarray[" in line for line in revealed["results"])
+
+
+def test_public_names_have_types_to_a_type_checker(revealed):
+    assert len(revealed["public"]) == 5
+    assert not any('"Any"' in line for line in revealed["public"])
 
 
 def test_what_tools_see_is_what_is_loaded_on_first_use():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import math
 import warnings
@@ -12,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rigidgrad.errors import InputError, ModelWarning, UrdfError
 from rigidgrad.model.description import JointLimit, Link, Mimic, Visual
@@ -278,7 +278,9 @@ def test_what_urdf_does_not_know_is_passed_over():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         description = parse_urdf(text)
-    assert (description.links, description.joints, description.frames) == ((Link("a"),), (), ())
+    (link,) = description.links
+    assert (dataclasses.replace(link, collisions=()), description.joints, description.frames) == (Link("a"), (), ())
+    assert "size='?'" in link.collisions[0].problem  # told when collisions are asked for
 
 
 def test_text_bytes_and_files_in_any_common_encoding_are_the_same_robot(tmp_path):

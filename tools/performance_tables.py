@@ -1,4 +1,4 @@
-"""Writes the tables of README.md, docs/performance.md, docs/accuracy.md, docs/contacts.md and docs/phases.md from bench/results/*.json: what stands between markers comes from these files alone."""
+"""Writes the tables of README.md, docs/performance.md, docs/accuracy.md, docs/contacts.md, docs/inverse_kinematics.md and docs/phases.md from bench/results/*.json: what stands between markers comes from these files alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "docs/performance.md", "docs/accuracy.md", "docs/contacts.md", "docs/phases.md")]
+PAGES = [
+    ROOT / name
+    for name in ("README.md", "docs/performance.md", "docs/accuracy.md", "docs/contacts.md", "docs/inverse_kinematics.md", "docs/phases.md")
+]
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 FUNCTIONS = {
     "rnea": "inverse dynamics",
@@ -228,17 +231,80 @@ def linear_solvers(result: Result) -> str:
 
 def contacts(result: Result) -> str:
     names = {"contact_dynamics": "dynamics", "contact_dynamics_derivatives": "with derivatives"}
+    rows = []
+    for cell in result["cells"]:
+        times = {name: number(timing["best"]) for name, timing in cell["times"].items()}
+        begin = [cell["robot"], names[cell["function"]]]
+        rows.append(
+            [
+                *begin,
+                f"{cell['count']:,}",
+                *(times[x] for x in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
+                ratio(cell["faster"]),
+            ]
+        )
+        if "faster from C" in cell:
+            rows.append([*begin, "1 from C", times["pinocchio clang"], times["rigidgrad from C"], "", ratio(cell["faster from C"])])
+    return table(("robot", "function", "states", "Pinocchio, µs", "float64, µs", "float32, µs", "float64 against Pinocchio"), rows)
+
+
+def walking(result: Result) -> str:
+    """Speeds are means from the third second on; plans by CPU time."""
+    rows = []
+    for name, case in result["cases"].items():
+        told = (
+            f"{case['survived']} of {case['pushes']} pushes"
+            if case["pushes"]
+            else "yes"
+            if not case["falls"]
+            else f"fell after {case['seconds']:.0f} s"
+        )
+        speeds = ["; ".join(f"{v:.2f}" if abs(v) > 5e-3 else "0" for v in case[key]) for key in ("asked", "speed")]
+        times = [number(ms) for ms in case["plan_ms"]]
+        outside = f"{case['outside']} of {case['plans']:,}"
+        counted = ", ".join(f"{k} {n}" for k, n in case["counts"].items()) or "none"
+        rows.append([name, told, *speeds, *times, f"{case['torque']:.0%}", outside, counted])
+    header = [
+        "robot, scene",
+        "stands",
+        "asked, m/s; m/s; rad/s",
+        "held",
+        "a plan, ms",
+        "99%",
+        "most torque",
+        "plans out of cones",
+        "fallbacks",
+    ]
+    return table(header, rows)
+
+
+def inverse_kinematics(result: Result) -> str:
+    def cell(case: Result, name: str) -> str:
+        return f"{case['per second'][name]:,.0f} ({case['solved'][name]:.2%})"
+
+    ways = {"float64": "float64", "float32": "float32", "optik": "OptIK", "mink": "mink", "pink": "pink"}
+    rows = [
+        [case["robot"], *(cell(case, name) for name in ways), f"{case['one']['median']:.0f} µs", f"{case['unreachable']['us']:.0f} µs"]
+        for case in result["reaching"]
+    ]
+    many = result["humanoid"]
+    rows.append([many["robot"], f"{many['per second']:,.0f} ({many['solved']:.2%})", *[""] * 6])
+    header = ["targets a second (solved)", *ways.values(), "one target from Python, 32 seeds", "one out of reach, in a batch"]
+    return table(header, rows)
+
+
+def differential_kinematics(result: Result) -> str:
+    names = {"rigidgrad": "one robot", "rigidgrad, many": "1,024 robots at once", "mink": "mink", "pink": "pink"}
     rows = [
         [
-            cell["robot"],
-            names[cell["function"]],
-            f"{cell['count']:,}",
-            *(number(cell["times"][name]["best"]) for name in ("pinocchio clang", "rigidgrad", "rigidgrad float32")),
-            ratio(cell["faster"]),
+            case["robot"],
+            *(f"{case['us'][name]['best']:.3g} µs" for name in names),
+            *(f"{1e3 * case['error'][name]['m']:.3f} mm" for name in ("rigidgrad", "mink", "pink")),
         ]
-        for cell in result["cells"]
+        for case in result["tracking"]
     ]
-    return table(("robot", "function", "states", "Pinocchio, µs", "float64, µs", "float32, µs", "float64 against Pinocchio"), rows)
+    header = ["a step of", *names.values(), "furthest off: rigidgrad", "mink", "pink"]
+    return table(header, rows)
 
 
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
@@ -253,8 +319,11 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "gaits": ("gaits", gaits),
     "gait_batches": ("gaits", gait_batches),
     "motions": ("motions", motions),
+    "walking": ("walking", walking),
     "linear_solvers": ("preconditioners", linear_solvers),
     "contacts": ("contacts", contacts),
+    "inverse_kinematics": ("ik", inverse_kinematics),
+    "differential_kinematics": ("ik", differential_kinematics),
 }
 
 

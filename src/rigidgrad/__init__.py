@@ -11,26 +11,13 @@ from rigidgrad.robot import Builder, Robot, from_mujoco, from_pinocchio, load
 if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on first use
     from rigidgrad import (
         cluster as cluster,
-    )
-    from rigidgrad import (
         gaits as gaits,
-    )
-    from rigidgrad import (
+        ik as ik,
         interop as interop,
-    )
-    from rigidgrad import (
         jax as jax,
-    )
-    from rigidgrad import (
         math as math,
-    )
-    from rigidgrad import (
         plants as plants,
-    )
-    from rigidgrad import (
         torch as torch,
-    )
-    from rigidgrad import (
         trees as trees,
     )
     from rigidgrad.codegen import generate as generate
@@ -38,32 +25,26 @@ if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on f
     from rigidgrad.control.direct import Direct as Direct
     from rigidgrad.control.limits import (
         Equality as Equality,
-    )
-    from rigidgrad.control.limits import (
         Inequality as Inequality,
-    )
-    from rigidgrad.control.limits import (
         Limits as Limits,
-    )
-    from rigidgrad.control.limits import (
         LinkSphere as LinkSphere,
-    )
-    from rigidgrad.control.limits import (
         Obstacle as Obstacle,
     )
     from rigidgrad.control.mpc import MPC as MPC
     from rigidgrad.control.mpc.tracking import tracking as tracking
     from rigidgrad.control.pddp import PDDP as PDDP
-    from rigidgrad.control.phases import Impact as Impact
-    from rigidgrad.control.phases import Phase as Phase
+    from rigidgrad.control.phases import Impact as Impact, Phase as Phase
     from rigidgrad.control.problem import Problem as Problem
     from rigidgrad.control.solution import Solution as Solution
     from rigidgrad.control.solve import solve as solve
-    from rigidgrad.control.system import CustomSystem as CustomSystem
-    from rigidgrad.control.system import RobotSystem as RobotSystem
+    from rigidgrad.control.system import CustomSystem as CustomSystem, RobotSystem as RobotSystem
+    from rigidgrad.geometry.scene import Scene as Scene
+    from rigidgrad.geometry.shapes import Box as Box, Capsule as Capsule, Mesh as Mesh, Plane as Plane, Points as Points, Sphere as Sphere
+    from rigidgrad.planning import plan as plan
     from rigidgrad.reports import report as report
     from rigidgrad.runtime.threads import Crew as Crew
     from rigidgrad.viewer import view as view
+
 __version__ = "0.1.0"
 
 # parts that not every program needs, loaded on first use: name -> module, and the name in it (none for the module itself)
@@ -73,12 +54,21 @@ _LATER = {
     "cluster": ("rigidgrad.cluster", None),
     "costs": ("rigidgrad.control.costs", None),
     "gaits": ("rigidgrad.gaits", None),
+    "ik": ("rigidgrad.ik", None),
     "interop": ("rigidgrad.interop", None),
     "jax": ("rigidgrad.jax", None),
     "math": ("rigidgrad.math", None),
+    "plan": ("rigidgrad.planning", "plan"),
     "plants": ("rigidgrad.plants", None),
     "torch": ("rigidgrad.torch", None),
     "trees": ("rigidgrad.trees", None),
+    "Box": ("rigidgrad.geometry.shapes", "Box"),
+    "Capsule": ("rigidgrad.geometry.shapes", "Capsule"),
+    "Mesh": ("rigidgrad.geometry.shapes", "Mesh"),
+    "Plane": ("rigidgrad.geometry.shapes", "Plane"),
+    "Points": ("rigidgrad.geometry.shapes", "Points"),
+    "Sphere": ("rigidgrad.geometry.shapes", "Sphere"),
+    "Scene": ("rigidgrad.geometry.scene", "Scene"),
     "CustomSystem": ("rigidgrad.control.system", "CustomSystem"),
     "Direct": ("rigidgrad.control.direct", "Direct"),
     "Equality": ("rigidgrad.control.limits", "Equality"),

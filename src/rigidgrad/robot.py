@@ -25,12 +25,26 @@ from rigidgrad.algorithms.results import (
     RneaDerivatives,
     RneaSecondDerivatives,
 )
+from rigidgrad.collisions.checker import CollisionModel, Distances, collision_model
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.model import mjcf
-from rigidgrad.model import model as models
+from rigidgrad.ik.inverse import InverseKinematics, Solver, inverse_kinematics
+from rigidgrad.ik.step import Aim
+from rigidgrad.model import mjcf, model as models
 from rigidgrad.model.actuation import own_actuators
 from rigidgrad.model.builder import DescriptionBuilder
-from rigidgrad.model.contacts import Constraint, ConstraintSet, Contact, Loop, checked_restitution, constraints, grip, listed, own_loops
+from rigidgrad.model.contacts import (
+    Constraint,
+    ConstraintSet,
+    Contact,
+    Loop,
+    checked_mask,
+    checked_place,
+    checked_restitution,
+    constraints,
+    grip,
+    listed,
+    own_loops,
+)
 from rigidgrad.model.description import Description, FrameDescription
 from rigidgrad.model.model import Limits, Model, assemble
 from rigidgrad.model.pose import as_pose
@@ -89,6 +103,8 @@ class Robot:
         self.engine = engine
         self._functions: dict[tuple, Any] = {}
         self._redundant: dict[ConstraintSet, bool] = {}
+        self._collision_options: dict[str, Any] = {}
+        self._collisions: CollisionModel | None = None
 
     # --- what it is --------------------------------------------------------------------------------------------------------------
 
@@ -142,7 +158,7 @@ class Robot:
 
     def __reduce__(self):
         m = self.model
-        return _restore, (m.description, m.floating_base, m.gravity, m.strict, self.engine)
+        return _restore, (m.description, m.floating_base, m.gravity, m.strict, self.engine, self._collision_options)
 
     # --- the configuration manifold ----------------------------------------------------------------------------------------------
 
@@ -261,6 +277,47 @@ class Robot:
         """`.kinetic` and `.potential`, in joules."""
         return self._call("energy", (q, v), out=out, check=check)
 
+    # --- distances and collisions --------------------------------------------------------------------------------------------------
+
+    def distances(self, q, scene: Any = None, *, gradient: bool = True, points: bool = False, self_pairs: bool = True) -> Distances:
+        """Signed distances between links and a scene, and between links: `.pairs`, `.distance` (…, pairs) in metres, `.gradient` (…, pairs, nv) in the tangent space.
+
+        Links are balls and capsules, exactly where the file has such, else a cover that sticks out by at most `robot.collisions.error`. `points=True` adds `.point` on the first of a pair, `.other` on the second and
+        `.normal` between them, each (…, pairs, 3).
+        """
+        return self.collisions.distances(q, scene, gradient=gradient, points=points, self_pairs=self_pairs)
+
+    def in_collision(self, q, scene: Any = None, *, margin: float = 0.0, self_pairs: bool = True):
+        """Whether a link is within `margin` metres of the scene, or of a link that it is paired with (…). Positions with NaN count as colliding."""
+        return self.collisions.in_collision(q, scene, margin=margin, self_pairs=self_pairs)
+
+    @property
+    def collisions(self) -> CollisionModel:
+        """Its links as balls and capsules, as `collision_model()` makes them, unless `with_collisions` chose otherwise."""
+        if self._collisions is None:
+            self._collisions = collision_model(self.model, **self._collision_options)
+        return self._collisions
+
+    def with_collisions(self, **options: Any) -> Robot:
+        """This robot with other collision shapes.
+
+        `error`: metres that covers of boxes, cylinders and meshes may stick out (0.02). `roots`: folders that meshes may be read from besides the robot's own, or {package: folder}. `shapes`: {link: [rg.Capsule(…), …]}
+        in place of what the file says, in the link's frame; [] for none. `pairs`: [(link, link), …] that are looked at; without it, all but neighbours, those that touch in every one of 4,096 positions of the
+        range, and those that none of these brings within 0.02 m.
+        """
+        unknown = set(options) - {"error", "roots", "shapes", "pairs"}
+        if unknown:
+            raise unknown_name("option of with_collisions", min(unknown), ("error", "roots", "shapes", "pairs"))
+        result = self._with(self.model)
+        result._collision_options |= options
+        return result
+
+    def _with(self, model: Model) -> Robot:
+        """A robot of another model that keeps what was chosen for this one."""
+        result = Robot(model, self.engine)
+        result._collision_options = dict(self._collision_options)
+        return result
+
     # --- contacts and loops ------------------------------------------------------------------------------------------------------
 
     def contact_dynamics(
@@ -290,7 +347,7 @@ class Robot:
         """
         found = listed(contacts)
         held = self.constraint_set("contact_inverse_dynamics", found, active is not None, actuation=actuation)
-        inputs = (q, v, a) if active is None else (q, v, a, _like(q, active))
+        inputs = (q, v, a) if active is None else (q, v, a, _like(q, checked_mask(active)))
         return self._call("contact_inverse_dynamics", inputs, external=external, out=out, check=check, contacts=held)
 
     def impact(self, q, v, contacts: Contacts, restitution=0.0, *, active=None, damped=None, out=None, check=False) -> Impact[np.ndarray]:
@@ -325,6 +382,67 @@ class Robot:
     def jacobian_derivative(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """dJ/dt (…, 6, nv) along the velocity v."""
         return self._call("jacobian_derivative", (q, v), frame=frame, expressed_in=expressed_in, out=out, check=check)
+
+    def inverse_kinematics(
+        self,
+        targets,
+        start=None,
+        *,
+        weights=None,
+        free=None,
+        posture=None,
+        tolerance=1e-6,
+        seeds=64,
+        best=1,
+        scene=None,
+        margin=0.0,
+        reject=None,
+        iterations=40,
+        seed=0,
+    ) -> InverseKinematics:
+        """Configurations within the limits that bring frames to poses or points: `.q`, `.success`, `.error`, `.iterations`, `.position_error`, `.rotation_error`.
+
+        `targets` is a pose (…, 4, 4) or point (…, 3) of the tool, {"frame": pose or point}, or tasks of `rg.ik`; all batch axes broadcast. Of each target
+        the first of `seeds` starts that arrives is the solution: `start` (…, nq) if given, then configurations spread over the limits; or `seeds` are starts (…, starts, nq). One that cannot be
+        reached has `success` False, and q is the nearest that was found: the least weighted sum of squared errors.
+
+        `tolerance`: a number, or (metres, radians). `weights` of squared errors: a number, (position, rotation), or {"frame": …}. `free`: axes of the targets that do not count, such as "rz" or "rotation", or
+        {"frame": …}. `posture` (…, nq) is approached as far as the targets allow. `best` > 1 gives that many different solutions, (…, best, nq), those near `start` first. A `scene` is kept clear of by `margin` metres,
+        and links of each other (rg.Scene() is they alone). `reject` is a function of configurations (N, nq) that says which are no solutions, (N,), such as those in collision: the search goes on from the next start. `iterations` is the most from one start (what arrives from none is taken further from the nearest), `seed` chooses other starts. float32 targets give float32 results; the search is in float64 always.
+        """
+        return inverse_kinematics(
+            self.model,
+            self._solver,
+            targets,
+            start,
+            weights=weights,
+            free=free,
+            posture=posture,
+            tolerance=tolerance,
+            seeds=seeds,
+            best=best,
+            reject=reject if scene is None else self._refusing(scene, margin, reject),
+            iterations=iterations,
+            seed=seed,
+        )
+
+    def _refusing(self, scene: Any, margin: Any, reject: Any) -> Callable[[np.ndarray], Any]:
+        """Says which configurations collide, or are rejected besides."""
+        self.collisions.clear_of(scene)
+        if reject is not None and not callable(reject):
+            raise InputError(f"reject is a function of configurations (N, {self.nq}), not {type(reject).__name__}")
+
+        def refused(q: np.ndarray) -> Any:
+            hits = self.in_collision(q, scene, margin=margin)
+            return hits if reject is None else hits | np.asarray(reject(q))
+
+        return refused
+
+    def _solver(self, aim: Aim) -> Solver:
+        key = ("inverse_kinematics", aim.terms, aim.posture)
+        if key not in self._functions:
+            self._functions[key] = Solver(self.model, aim, self.engine)
+        return self._functions[key]
 
     def frame_velocity(self, q, v, frame: str, *, expressed_in: str = "world", out=None, check=False):
         """The frame's velocity (…, 6), linear first."""
@@ -368,20 +486,20 @@ class Robot:
         """The robot with joints locked at given positions: `robot.reduced(lock={"elbow": 0.5})`."""
         if not isinstance(lock, Mapping):
             raise InputError(f'lock is a dictionary {{"joint": position}}, not {type(lock).__name__}')
-        return Robot(models.reduced(self.model, lock), self.engine)
+        return self._with(models.reduced(self.model, lock))
 
     def attach(self, other: Robot, frame: str, placement: Any = (0.0, 0.0, 0.0), *, prefix: str = "") -> Robot:
         """The robot with another one fixed to a frame of it; `prefix` renames the other's links, joints and frames."""
         if not isinstance(other, Robot):
             raise InputError(f"only a Robot can be attached, not {type(other).__name__}")
-        return Robot(models.attach(self.model, other.model, frame, as_pose(placement), prefix), self.engine)
+        return self._with(models.attach(self.model, other.model, frame, as_pose(placement), prefix))
 
     def add_frame(self, name: str, parent: str, placement: Any = (0.0, 0.0, 0.0)) -> Robot:
         """The robot with one more named frame, fixed to a link or frame."""
         self.model.frame(parent)
         description = self.model.description
         frames = (*description.frames, FrameDescription(name, parent, as_pose(placement)))
-        return Robot(models.rebuild(self.model, dataclasses.replace(description, frames=frames)), self.engine)
+        return self._with(models.rebuild(self.model, dataclasses.replace(description, frames=frames)))
 
     # --- other programs ----------------------------------------------------------------------------------------------------------
 
@@ -460,7 +578,7 @@ class Robot:
         `device` chooses among several devices, `shape` the kernels: "thread" a state, "block" a state, or "auto" by the batch's size. "cpu" leads back.
         """
         if device == "cpu":
-            return Robot(self.model, self.engine)
+            return self._with(self.model)
         from rigidgrad.runtime.gpu import open_device
 
         return _DeviceRobot(self, open_device(device, **options))
@@ -534,9 +652,9 @@ class Robot:
         q, *others = inputs
         if "restitution" in catalog.FUNCTIONS[name].inputs:
             others[-1] = _like(q, others[-1])
-        others += [_like(q, np.asarray(c.place).tolist()) for c in found if solves and isinstance(c, Contact) and c.constraint.placed]
+        others += [_like(q, checked_place(c)) for c in found if solves and isinstance(c, Contact) and c.constraint.placed]
         if active is not None:
-            others.append(_like(q, active))
+            others.append(_like(q, checked_mask(active)))
         inputs = (q, *others)
         return self._call(name, inputs, external=external, out=out, check=check, packed=packed, contacts=held)
 
@@ -551,6 +669,8 @@ class Robot:
             return None
         if contacts is None:
             raise InputError(f"{function} needs contacts: a list of rg.Contact and rg.Loop")
+        if not isinstance(damped, bool | np.bool_ | None):
+            raise InputError(f"damped is True, False or None, which leaves it to the contacts, not {damped!r}")
         found = listed(contacts)
         held = ConstraintSet(constraints(self.model, found), masked)
         if known.grips:
@@ -756,7 +876,11 @@ def from_mujoco(model: Any, *, gravity="model", strict: bool = True, engine: str
     return _restore(mjcf.describe_mujoco(model), False, gravity, strict, engine)
 
 
-def _restore(description: Description, floating_base: bool, gravity, strict: bool, engine: str) -> Robot:
+def _restore(
+    description: Description, floating_base: bool, gravity, strict: bool, engine: str, collisions: dict[str, Any] | None = None
+) -> Robot:
     if isinstance(gravity, str) and gravity == "model":
         gravity = description.gravity
-    return Robot(assemble(description, floating_base=floating_base, gravity=gravity, strict=strict), engine)
+    result = Robot(assemble(description, floating_base=floating_base, gravity=gravity, strict=strict), engine)
+    result._collision_options = collisions or {}
+    return result

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import RigidgradError
-from rigidgrad.interop import mujoco as to_mujoco
-from rigidgrad.interop import pinocchio as to_pinocchio
+from rigidgrad.interop import mujoco as to_mujoco, pinocchio as to_pinocchio
 from rigidgrad.interop.states import states
 from rigidgrad.model.mjcf import is_mjcf
 from rigidgrad.model.source import bundled

@@ -14,13 +14,13 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "play",
         help="a robot under live model predictive control, in a browser",
-        description="Serves a page on which a robot follows a target under model predictive control, in real time: drag the target, push the robot, load it, change the controller. Robots with four legs walk as you steer them.",
+        description="Serves a page on which a robot follows a target under model predictive control, in real time: drag the target, push the robot, load it, change the controller. Robots with four legs walk as you steer them, and Atlas keeps its balance.",
     )
     parser.add_argument(
         "robot",
         nargs="?",
         default="iiwa14",
-        help="iiwa14 (default), cartpole, quadrotor, hyq, which walks, hyq_held, or a URDF file of a robot with a fixed base, or with --feet",
+        help="iiwa14 (default), cartpole, quadrotor, hyq, which walks, and go2, if example-robot-data is installed, atlas, which stands on two feet and reaches, hyq_held, or a URDF file of a robot with a fixed base, or with --feet",
     )
     parser.add_argument("--frame", help="what follows the target (default: the robot's tool; rigidgrad info lists frames)")
     parser.add_argument(

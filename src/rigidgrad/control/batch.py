@@ -336,53 +336,53 @@ class Lockstep:
 
     def _judge(self, which: np.ndarray, costs: np.ndarray, expected: np.ndarray, usable: np.ndarray) -> dict[int, str]:
         """Accounts for steps and refusals; the status of each slot for which that was the last."""
-        n, (low, high) = len(which), self.options.regularization
-        rho, J, again, last_try = self.rho[:n], self.J[:n], self.again[:n], self.last_try[:n]
+        n, o = len(which), self.options
+        low, high = o.regularization
+        J, again, singular = self.J[:n], self.again[:n], self.singular[:n]
         self.rounds[:n] += ~again
         taken = which >= 0
         again[:] = ~taken
-        tolerance = policy.nothing(self.tolerance[:n], J, self.negligible[:n])
+        measured = usable & ((self.rho[:n] == 0.0) | (singular & (self.rho[:n] <= low)))
+        self.expected[:n][measured] = expected[measured]
         with np.errstate(invalid="ignore"):
             fall = np.where(taken, J - costs, 0.0)
-        J[:] = np.where(taken, costs, J)
+            J[:] = np.where(taken, costs, J)
+            said, self.rho[:n], self.last_try[:n], singular[:], self.slow[:n] = policy.judged(
+                taken=taken.astype(float),
+                usable=usable.astype(float),
+                expected=expected,
+                fall=fall,
+                cost=J,
+                alpha=self.alphas[which],
+                left=0.0,
+                rho=self.rho[:n].copy(),
+                low=low,
+                high=high,
+                tolerance=self.tolerance[:n],
+                negligible=self.negligible[:n],
+                loose=(self.tolerance[:n] > o.tolerance).astype(
+                    float
+                ),  # how little the cost falls ends only descents that need not be exact
+                telling=TELLING,
+                doubtful=0.0,
+                last_try=self.last_try[:n].astype(float),
+                singular=singular.astype(float),
+                slow=self.slow[:n].astype(float),
+                patience=PATIENCE,
+            )
         for slot, cost in enumerate(J.tolist()):
             if taken[slot]:
                 self.histories[slot].append(cost)
-        light = rho <= low
-        nothing = expected <= tolerance
-        bare = ~usable & (rho == 0.0)
-        measured = usable & ((rho == 0.0) | (self.singular[:n] & light))
-        self.expected[:n][measured] = expected[measured]
-        # as in pddp.Run.descend: how little the cost falls ends only descents that need not be exact
-        loose = self.tolerance[:n] > self.options.tolerance
-        little = nothing | (loose & (fall <= tolerance) & (self.alphas[which] >= TELLING))
-        self.slow[:n] = np.where(taken & (abs(fall) <= tolerance), self.slow[:n] + taken, np.where(taken, 0, self.slow[:n]))
-        slow = self.slow[:n] >= PATIENCE
-        refused = ~taken & ~(usable & nothing)
-        # so small a step may be due to the regularisation: once more without
-        once_more = ~taken & ~refused & ~measured
-        converged = (taken & light & ((little & ~nothing) | (nothing & measured))) | (~taken & ~refused & measured)
-        stalled = refused & last_try & ~bare
-        higher = refused & ~stalled
-        self.singular[:n] = (self.singular[:n] | bare) & ~taken
-        rho[:] = np.select([taken, once_more, higher], [policy.lowered(rho, low), 0.0, policy.raised(rho, low)], rho)
-        last_try[:] = once_more | (last_try & ~taken)
-        exhausted = higher & (rho > high)
-        lost, late = ~np.isfinite(J), self.rounds[:n] >= self.options.iterations
+        lost, late = ~np.isfinite(J), self.rounds[:n] >= o.iterations
         ended: dict[int, str] = {}
-        for slot in np.flatnonzero(converged | stalled | exhausted | lost | late | slow).tolist():
+        for slot in np.flatnonzero((said > 0) | lost | late).tolist():
+            word = policy.JUDGED[int(said[slot])]
             if lost[slot]:
                 ended[slot] = "diverged"
-            elif converged[slot]:
-                ended[slot] = "converged"
-            elif stalled[slot] or (exhausted[slot] and usable[slot]):
-                ended[slot] = "stalled"
-            elif slow[slot]:
-                ended[slot] = "slow"
-            elif exhausted[slot]:
+            elif word == "trouble":
                 ended[slot] = trouble(tuple(self._of(a, slot) for a in self.expanded.values()))
             else:
-                ended[slot] = "iterations"
+                ended[slot] = word if said[slot] else "iterations"
         return ended
 
     def _iterate(self) -> None:

@@ -1,7 +1,7 @@
 """Solvers on a GPU: `rg.PDDP(device=…)` and `rg.Direct(device=…)`, for one problem or a batch that differs in numbers alone.
 
 Each goes the way of the CPU's (`pddp`, `direct`), with these differences: the expected fall of the cost is that of the quadratic model along the step, also with stale
-cost-to-go; defects smaller than the rounding of states count for nothing; how little the cost falls may end a descent without constraints; and the direct method has no second step that
+cost-to-go; defects smaller than the rounding of states count for nothing; in float32, and with blocks of the backward pass, how little the cost falls may end a descent without constraints; and the direct method has no second step that
 closes what a step leaves of the defects. Constraints are the CPU's business (`augmented`), between descents; so is the choice which controls are at their bounds in a step of the direct
 method (`linear.box`), whose LQ problems are the device's.
 """
@@ -19,7 +19,7 @@ from rigidgrad.control.linear import box
 from rigidgrad.control.linear.solvers import Step
 from rigidgrad.control.pddp import PDDP, check_blocks, guess_with_gaps
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.search import ARMIJO, TELLING, Search
+from rigidgrad.control.search import ARMIJO, PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.gpu import DEVICES
@@ -37,9 +37,8 @@ def check_options(solver: PDDP | Direct) -> None:
     if len(solver.step_sizes) > STEP_SIZES:
         raise InputError(f"on a device there are at most {STEP_SIZES} step sizes, not {len(solver.step_sizes)}")
     if isinstance(solver, PDDP):
-        if solver.second_order:
-            raise InputError("second_order is for the CPU: leave it out, or device")
-    elif (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair") or solver.polynomial or solver.reductions:
+        return
+    if (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair") or solver.polynomial or solver.reductions:
         raise InputError(
             "the direct method on a device is linear_solver='pcg' with preconditioner='symmetric_stair', without polynomial= and reductions="
         )
@@ -74,6 +73,7 @@ class DevicePDDP(DeviceRun):
             first_sizes=len(self.step_sizes) if self.open else search.turns[0],
             armijo=ARMIJO,
             telling=TELLING,
+            patience=PATIENCE,
         )
         if self.gaps:
             self.measure_gaps()

@@ -16,6 +16,7 @@ import numpy as np
 from rigidgrad.algorithms import tangent_maps
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.augmented import Outer
+from rigidgrad.control.curvature import curvature
 from rigidgrad.control.integrators import is_structured, linearize, step
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import Programs, Shapes
@@ -37,14 +38,14 @@ BEGIN, RUNNING, CONVERGED, ITERATIONS, DIVERGED, TROUBLE = (
 )
 
 
-_kernels: weakref.WeakKeyDictionary[Programs, dict[bool, SolverKernels]] = weakref.WeakKeyDictionary()
+_kernels: weakref.WeakKeyDictionary[Programs, dict[tuple[bool, bool], SolverKernels]] = weakref.WeakKeyDictionary()
 _sessions: weakref.WeakKeyDictionary[Programs, dict[tuple, tuple[Session, bool]]] = weakref.WeakKeyDictionary()
 
 
-def solver_kernels(programs: Programs, direct: bool = False) -> SolverKernels:
+def solver_kernels(programs: Programs, direct: bool = False, second_order: bool = False) -> SolverKernels:
     """What is rendered for a system, an integrator and costs. The last knot is one like the others: costs of the control have no weight there."""
-    kept = _kernels.setdefault(programs, {})
-    if direct not in kept:
+    kept, key = _kernels.setdefault(programs, {}), (direct, second_order)
+    if key not in kept:
         s = programs.system
         n, z = s.ndx, s.ndx + s.nu
 
@@ -64,6 +65,9 @@ def solver_kernels(programs: Programs, direct: bool = False) -> SolverKernels:
             moved = step(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"])
             return moved, add(*programs.values(a["x"], a["u"], a["p"]))
 
+        def bent(a: dict[str, Any]) -> tuple:
+            return (curvature(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"], a["v"]),)
+
         def along(a: dict[str, Any]) -> tuple:
             return (s.plus(a["x"], tuple(mul(a["alpha"], d) for d in a["dx"])),)
 
@@ -73,15 +77,17 @@ def solver_kernels(programs: Programs, direct: bool = False) -> SolverKernels:
         x, dx = (s.nx,), (n,)
         inputs = {"x": x, "u": (s.nu,), "h": (), "p": (programs.parameters,)}
         ahead, gap = ({"ahead": x}, {"gap": dx}) if direct else ({}, {})
-        kept[direct] = SolverKernels(
+        weighted = {"x": x, "u": (s.nu,), "h": (), "v": dx, "p": (programs.parameters,)}
+        kept[key] = SolverKernels(
             recorded(inputs | ahead, gap | {"F": (n, z), "g": (z,), "H": (z, z)}, expand),
             recorded(inputs, {"next": x, "cost": ()}, knot),
             recorded({"x": x, "dx": dx, "alpha": ()}, {"moved": x}, along),
             recorded({"x": x, "origin": x}, {"dx": dx}, lambda a: (s.minus(a["x"], a["origin"]),)),
             programs.bounded,
             _robot_step(programs),
+            recorded(weighted, {"C": (z, z)}, bent) if second_order else None,
         )
-    return kept[direct]
+    return kept[key]
 
 
 def _carried(system: System, gap: Vector, F: Matrix) -> Matrix:
@@ -113,13 +119,14 @@ class DeviceRun:
         self.ended = ["iterations"] * len(problems)  # how each did, once it has
         self.shooting, self.blocks, self.step_sizes, self.simulated = shooting, blocks, step_sizes, simulated
         self.count, self.steps, self.knots = len(problems), first.steps, first.steps + 1
-        self.kernels = solver_kernels(first.programs, self.direct)
+        self.kernels = solver_kernels(first.programs, self.direct, getattr(options, "second_order", False))
         self.session, self.fused = self._open(first.programs)
         P, K, x, n, m, z = self.count, self.knots, self.kernels.nx, self.kernels.ndx, self.kernels.nu, self.kernels.ndx + self.kernels.nu
         a = self.session.array
         self.x, self.u, self.h, self.p = a(P, K, x), a(P, K, m), a(P, K), a(P, K, first.p.shape[1])
         self.lower, self.upper, self.held = a(P, K, m), a(P, K, m), a(P, K, m)
         self.F, self.g, self.H = a(P, K, n, z), a(P, K, z), a(P, K, z, z)
+        self.curved = a(P, K, z, z) if self.kernels.curvature else self.H  # of the cost and the bent dynamics
         self.gap, self.step = a(P, K, n), a(P, K, z)
         self.gains, self.closed = a(P, K, m, n + 1), a(P, K, n, n + 1)
         self.end, self.start, self.fine = a(P, blocks, n + 1, n), a(P, blocks, n + 1, n), a(P, blocks)
@@ -136,7 +143,7 @@ class DeviceRun:
         """A session with the kernels, which stays with the programs; and whether the set-up of the direct method is fused, which depends on the device's memory."""
         o = self.options
         kept = _sessions.setdefault(programs, {})
-        key = (o.device, o.dtype, self.direct, self.knots if self.direct else 0)
+        key = (o.device, o.dtype, self.direct, self.knots if self.direct else 0, self.kernels.curvature is not None)
         if key not in kept:
             session, size = open_session(o.device, o.dtype), np.dtype(o.dtype).itemsize
             k = self.kernels
@@ -185,7 +192,9 @@ class DeviceRun:
     def backward(self) -> None:
         sizes = self.count, self.steps, self.blocks
         inputs = self.control, self.F, self.g, self.H, self.gap, self.end, self.u, self.lower, self.upper
-        self.launch("solver_backward", self.count * self.blocks, *sizes, *inputs, self.held, self.start, self.gains, self.closed, self.fine)
+        knots = self.x, self.h, self.p
+        results = self.curved, self.held, self.start, self.gains, self.closed, self.fine
+        self.launch("solver_backward", self.count * self.blocks, *sizes, *inputs, *knots, *results)
 
     def roll_out(self, shooting: int, alphas: Numbers, count: int, gaps: bool = False) -> None:
         simulations = self.count * count * shooting
@@ -193,7 +202,7 @@ class DeviceRun:
         sizes = self.count, self.steps, shooting, self.blocks, count, self.simulated, int(gaps)
         inputs = self.control, self.fine, alphas, self.h, self.p, self.x, self.u, self.lower, self.upper, self.gains, self.step, self.gap
         self.launch("solver_roll_out", items, *sizes, *inputs, self.X, self.U, self.C, self.D)
-        known = self.numbers, alphas, self.fine, self.g, self.H, self.step, self.X, self.U, self.C, self.D, self.start
+        known = self.numbers, alphas, self.fine, self.g, self.curved, self.step, self.X, self.U, self.C, self.D, self.start
         self.launch("solver_select", self.count, *sizes, *known, self.control, self.x, self.u, self.gap, self.end)
 
     # --- the account -------------------------------------------------------------------------------------------------------------------
@@ -245,7 +254,7 @@ class DeviceRun:
         for own, which in ((self.lower, 0), (self.upper, 1)):
             own.write(np.array([with_last_row(p.bounds[which]) for p in ps]))
         self.alphas.write(self.step_sizes)
-        self.write_account(slice(None), fresh=1, negligible=[p.negligible() for p in ps])
+        self.write_account(slice(None), fresh=1, newton=1, negligible=[p.negligible() for p in ps])
 
     def simulate_guess(self) -> None:
         """The states that the guess of controls leads to."""
@@ -279,13 +288,28 @@ class DeviceRun:
     def descend(self, numbers: list[int], x: np.ndarray, u: np.ndarray) -> None:
         """Problems of these numbers begin a descent from where they are."""
         tolerance = np.array([max(self.outer[k].tolerance, _KNOWN[self.options.dtype]) for k in numbers])
-        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32 knows no better
-        loose = (tolerance > self.options.tolerance) | (not self.problems[0].constraints)
+        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32 and a stale cost-to-go know no better
+        knows_better = self.options.dtype == "float64" and self.blocks == 1
+        loose = (tolerance > self.options.tolerance) | (not self.problems[0].constraints and not knows_better)
         self.write_account(numbers, tolerance=tolerance, loose=loose)
         if numbers and self.problems[0].constraints:
             self.p.write(np.array([p.with_last_control() for p in self.problems]))
             J = [float(self.problems[k].evaluate(x[k], u[k])[1].sum()) for k in numbers]
-            self.write_account(numbers, status=RUNNING, cost=J, fresh=1, rho=0, again=0, last_try=0, least=0, refused=0, **self.forgotten)
+            self.write_account(
+                numbers,
+                status=RUNNING,
+                cost=J,
+                fresh=1,
+                newton=1,
+                rho=0,
+                again=0,
+                last_try=0,
+                least=0,
+                refused=0,
+                small_falls=0,
+                flat=0,
+                **self.forgotten,
+            )
 
     def settle(self, ended: np.ndarray) -> None:
         """Closes what defects there are, so that constraints are judged on a motion."""

@@ -70,7 +70,7 @@ def knot_kernel(
     """(x, u, h, p) → F, l and L; where a and f are inputs, also `offset` and `G`, the derivatives of the forces (`kernels.knot`). `terms`: whether there are any of forces; `tail` (system, inputs, v', and its derivatives by q, v and u) gives what is kept of the dynamics."""
     n, m = system.nv, system.nu
     head = _head(system, inputs, place, given, expand, terms)
-    rows = head.outputs.get("F", (0,))[0]
+    rows = head.outputs.get("B", (0,))[0]
 
     def finish(a: dict[str, Any]) -> tuple:
         s = given(a["p"])

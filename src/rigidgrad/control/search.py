@@ -41,7 +41,7 @@ class Search:
 
     def pick_each(self, J: np.ndarray, costs: np.ndarray, slope: np.ndarray, curve: np.ndarray) -> np.ndarray:
         """The same for many problems, costs (problems, step sizes); -1 where none will do."""
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             return self._chosen(J, costs.T, slope, curve).astype(int)
 
     def pick_by_merit(

@@ -22,10 +22,11 @@ from rigidgrad.gaits.footholds import foothold, swing_curve
 from rigidgrad.gaits.path import Path
 from rigidgrad.gaits.rhythm import Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, turn, turned
-from rigidgrad.gaits.weights import MotionWeights
+from rigidgrad.gaits.weights import MotionWeights, weights_of
 from rigidgrad.robot import Robot
 
 Phases = list[Phase | Impact]
+_MOST_STEPS = 100_000  # of a motion: each has rows of all costs
 _ENDS = 0.05  # seconds that a gait begins and ends on all feet at least
 _CONES = ("cost", "constraint")
 
@@ -123,11 +124,9 @@ class _Motion:
 
     def __init__(self, stance: Stance, dt: Any, weights: MotionWeights | None, cones: str):
         self.stance, self.dt = stance, seconds(dt)
-        if weights is not None and not isinstance(weights, MotionWeights):
-            raise InputError(f"weights of a motion are rg.gaits.MotionWeights(…), not {type(weights).__name__}")
         if cones not in _CONES:
             raise unknown_name("cones", cones, _CONES)
-        self.weights = MotionWeights() if weights is None else weights
+        self.weights = weights_of(weights, MotionWeights)
         self.constrained = cones == "constraint"
         self.contacts = stance.contacts(self.dt)
         self.start = np.column_stack([stance.feet_of(stance.x), np.zeros(len(stance.feet))])
@@ -137,6 +136,10 @@ class _Motion:
     def count(self, name: str, duration: Any, least: int = 1) -> int:
         """Steps of a duration."""
         check_number(name, duration)
+        if not duration / self.dt <= _MOST_STEPS:
+            raise InputError(
+                f"{name} is {duration:g} s, which is more than {_MOST_STEPS:,} steps of {self.dt:g} s; make it shorter, or dt longer"
+            )
         return max(least, round(duration / self.dt))
 
     # --- whole motions -------------------------------------------------------------------------------------------------------------
@@ -144,10 +147,14 @@ class _Motion:
     def steps(self, rhythm: Rhythm, step: np.ndarray, height: Any, cycles: int) -> Phases:
         """A gait: all feet stand, some swing, they land; and so on."""
         swing, support = self.count("swing", rhythm.swing), self.count("support", rhythm.support, 0)
-        rise = float(numbers("step_height", height, ()))
+        check_number("step_height", height)
+        rise = float(height)
         groups, turns = len(rhythm.groups), len(rhythm.groups) * cycles
         ends = max(support, self.count("support", _ENDS))
-        duration = (2 * ends + (turns - 1) * support + turns * swing) * self.dt
+        steps = 2 * ends + (turns - 1) * support + turns * swing
+        if steps > _MOST_STEPS:
+            raise InputError(f"{cycles} cycles are more than {_MOST_STEPS:,} steps of {self.dt:g} s; take fewer, or a longer dt")
+        duration = steps * self.dt
         path = Path(self.stance.x[:2], self.stance.yaw, cycles * step[:2], cycles * step[2], duration, 0.5 * rhythm.cycle)
         found: Phases = []
         feet, t = self.start, 0.0

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.numeric_input import numbers
+from rigidgrad.control.numeric_input import numbers, shape_of
 from rigidgrad.errors import InputError
 from rigidgrad.model.contacts import Contact, listed
 from rigidgrad.robot import Robot
+
+_TILTED = 0.6  # the cosine of how far a trunk may lean
 
 
 class Stance:
@@ -25,11 +27,11 @@ class Stance:
             raise InputError("feet are a list of rg.Contact, one for each foot")
         for foot in self.feet:
             robot.model.frame(foot.frame)
-        x = np.array(start, dtype=float)
-        if x.shape == (robot.nq,):
-            x = np.concatenate([x, np.zeros(robot.nv)])
-        self.x = numbers("the start of a gait", x, (robot.nq + robot.nv,))
-        self.x[robot.nq :] = 0.0
+        posture = shape_of(start) == (robot.nq,)
+        self.x = numbers("the start of a gait", start, (robot.nq if posture else robot.nq + robot.nv,))
+        self.x = np.concatenate([self.x[: robot.nq], np.zeros(robot.nv)])
+        if not np.allclose(robot.normalize(self.x[: robot.nq]), self.x[: robot.nq], rtol=0, atol=1e-6):
+            raise InputError("the start of a gait has a quaternion whose length is not 1; pass its q through robot.normalize")
         self.yaw = heading(self.x[3:7])
         here = self.feet_of(self.x)
         self.places = (here - self.x[:3]) @ turn(self.yaw)
@@ -39,6 +41,11 @@ class Stance:
     def height(self) -> float:
         """Of the trunk above the feet."""
         return float(self.x[2]) - self.ground
+
+    def has_fallen(self, x: np.ndarray, ground: float) -> bool:
+        """Whether the trunk lies on its side, or nearer to the ground's height there than half of how it stands."""
+        upright = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
+        return bool(upright < _TILTED or x[2] - ground < 0.5 * self.height)
 
     def contacts(self, dt: float) -> list[Contact]:
         """The feet as problems of steps dt hold them: half of a foot's velocity is gone after a step."""

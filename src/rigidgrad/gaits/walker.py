@@ -11,17 +11,17 @@ import numpy as np
 from rigidgrad.control.costs import ContactForce, Effort, FrictionCone, Reach, State
 from rigidgrad.control.limits import Limits
 from rigidgrad.control.numeric_input import numbers
-from rigidgrad.control.phases import Phase
+from rigidgrad.control.options import check_number
+from rigidgrad.control.phases import Phase, seconds, whole_steps
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import FallenError, InputError, unknown_name
 from rigidgrad.gaits.footholds import foothold, swing_curve
 from rigidgrad.gaits.rhythm import QUADRUPEDS, Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, heading, turn
-from rigidgrad.gaits.weights import Weights
+from rigidgrad.gaits.weights import Weights, weights_of
 from rigidgrad.robot import Robot
 
-_TILTED = 0.6  # the cosine of how far a trunk may lean
 _LATE = 2  # steps that a foot which finds no ground goes on looking for it
 _DOWN = 0.01  # metres that it goes down meanwhile, in each
 
@@ -57,12 +57,15 @@ class Walker:
         if gait not in QUADRUPEDS:
             raise unknown_name("gait", gait, QUADRUPEDS)
         self.rhythm = Rhythm(groups_of(gait, self.stance.places[:, :2]), swing, support)
-        self.step_height = float(numbers("step_height", step_height, ()))
-        self.steps, self.dt = steps, dt
-        self.weights = Weights() if weights is None else weights
+        check_number("step_height", step_height)
+        check_number("acceleration", acceleration, positive=True)
+        self.step_height, self.acceleration = float(step_height), float(acceleration)
+        self.steps, self.dt = whole_steps(steps), seconds(dt)
+        self.weights = weights_of(weights, Weights)
         self.limits = Limits(torque=True) if limits is None else limits
+        if terrain is not None and not callable(terrain):
+            raise InputError(f"terrain is a function of x and y that gives the height of the ground, not {type(terrain).__name__}")
         self.terrain, self.rests = terrain, rests
-        self.acceleration = float(numbers("acceleration", acceleration, ()))
         self.command = (0.0, 0.0, 0.0)
         self.touching: Any = None  # which feet touch the ground now (feet,), where that is measured
         self.reset()
@@ -148,8 +151,7 @@ class Walker:
 
     def has_fallen(self, x: np.ndarray) -> bool:
         """Whether the trunk lies on its side, or nearer to its feet than half of how it stands."""
-        upright = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
-        return bool(upright < _TILTED or x[2] - float(self._ground(x[0], x[1])) < 0.5 * self.stance.height)
+        return self.stance.has_fallen(x, float(self._ground(x[0], x[1])))
 
     def _landed(self, now: float) -> list[bool | None]:
         """Of each foot: True where it touches before its swing is over, False where it should and does not, else None."""
@@ -227,11 +229,9 @@ class Walker:
         return rows
 
     def _ground(self, x: Any, y: Any) -> Any:
-        return (
-            self.stance.ground * np.ones_like(np.asarray(x, dtype=float))
-            if self.terrain is None
-            else np.asarray(self.terrain(x, y), dtype=float)
-        )
+        if self.terrain is None:
+            return self.stance.ground * np.ones_like(np.asarray(x, dtype=float))
+        return numbers("the height of the terrain", self.terrain(x, y), np.shape(x))
 
     def _swing(
         self, k: int, now: np.ndarray, x: np.ndarray, trunk: np.ndarray, since: np.ndarray, airborne: np.ndarray, lifts: np.ndarray

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+
+from rigidgrad.errors import InputError
+
+Own = TypeVar("Own", bound="Weights")
 
 
 @dataclass(frozen=True)
@@ -46,3 +51,26 @@ class MotionWeights(Weights):
     force: float = 1e-4
     landing: float = 1e7
     last: float = 10.0
+
+
+@dataclass(frozen=True)
+class BalanceWeights(Weights):
+    """Of a robot that stands: those of a walker, `center` of the centre of mass over its feet, `hand` of hands that reach, `pressure` of the centre of pressure within the soles; `last`: by how much the state
+    and the centre of mass at the horizon's end count for more."""
+
+    position: tuple[float, float, float] = (0.0, 0.0, 200.0)
+    orientation: tuple[float, float, float] = (100.0, 100.0, 100.0)
+    velocity: tuple[float, float, float] = (300.0, 300.0, 300.0)
+    posture: float = 10.0
+    speed: float = 1.0
+    center: float = 2e4
+    hand: float = 5000.0
+    pressure: float = 1.0
+    last: float = 10.0
+
+
+def weights_of(given: Own | None, kind: type[Own]) -> Own:
+    """What was given, if it is of this kind, or its defaults."""
+    if given is not None and not isinstance(given, kind):
+        raise InputError(f"weights are rg.gaits.{kind.__name__}(…) here, not {type(given).__name__}")
+    return kind() if given is None else given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -89,8 +90,8 @@ class Matrix(NamedTuple):
                 self.written[np.ix_(list(group), wanted)] = True
 
 
-def record_parts(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], Any]) -> Program:
-    """The Program of what a kernel multiplies: the matrices of a named tuple that are not empty."""
+def record_parts(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], Any], most: float = math.inf) -> Program:
+    """The Program of what a kernel multiplies, of at most so many nodes: the matrices of a named tuple that are not empty."""
     shapes: dict[str, Shape] = {}
 
     def evaluate(values: dict[str, Any]) -> tuple:
@@ -100,7 +101,7 @@ def record_parts(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]
                 shapes[name] = (len(matrix), len(matrix[0]))
         return tuple(getattr(found, name) for name in shapes)
 
-    return fuse(record(inputs, shapes, evaluate))
+    return fuse(record(inputs, shapes, evaluate, most))
 
 
 def reduce(k: Kernel, supports: Supports, scaled: View, x: View, z: Matrix, columns: list[set[int]]) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 
 from rigidgrad.algorithms.coriolis_factor import CoriolisFactor, body_factor, factor_back
 from rigidgrad.algorithms.joints import combine
+from rigidgrad.algorithms.textbook.regressor import PARAMETERS, unit_inertias
 from rigidgrad.kernels.language import Array, Index, Kernel, Table, View
 from rigidgrad.model.model import WORLD, Frame, Joint, Model
+from rigidgrad.model.pose import Pose
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
@@ -55,7 +57,6 @@ class Bodies:
         self.path_steps = table("path_steps", [len(p) - 1 for p in paths])
         self.constants = k.constant("bodies", [x for i in model.bodies for x in _body_constants(model, i)])
         self.axes = k.constant("axes", [x for j in joints for s in j.kind.subspace(j) for x in _flat_motion(s)])
-        self.armature = k.constant("armature", [float(x) for x in model.armature])
         self.root = k.constant("root", [0.0] * 6 + [0.0] * 3 + [-float(g) for g in model.gravity])
         self.X = k.scratch("X", bodies, 12)
         self.velocity, self.acceleration = k.scratch("velocity", bodies + 1, 6), k.scratch("acceleration", bodies + 1, 6)
@@ -174,6 +175,31 @@ class Bodies:
         if M:
             self._add_armature(M)
 
+    def regressor(self, Y: Array, frames: Sequence[Pose]) -> None:
+        """Forces by the inertial parameters of each body, told in a frame that is at rest on it: the forces of all ten parameters are carried to the root together."""
+        k, count, bodies = self.k, len(PARAMETERS), len(self.model.joints)
+        size = 6 * count
+        own = k.constant("frames", [x for frame in frames for x in _flat_pose(frame)])
+        forces = k.scratch("forces", size)
+        begin = step({"F": 12, "v": 6, "a": 6}, {"f": size}, _parameter_forces)
+        back = step({"f": size, "X": 12}, {"g": size}, lambda f, X: [_forces_back(f, X)])
+        project = step({"f": size, "s": 6}, {"y": count}, lambda f, s: [[_force(f[c : c + 6]).dot(_motion(s)) for c in range(0, size, 6)]])
+
+        def onto(body: Index, j: Index) -> None:
+            with k.along(self.size[body]) as e:
+                row = self.first_v[body] + e
+                entries = Y.at(row * (count * bodies) + j * count, count)
+                k.call(project, {"f": forces.at(0, size), "s": self.axes.at(6 * row, 6)}, {"y": entries})
+
+        with k.along(bodies) as j:
+            motion = {"F": own.at(12 * j, 12), "v": self.velocity.at(6 * j, 6), "a": self.acceleration.at(6 * j, 6)}
+            k.call(begin, motion, {"f": forces.at(0, size)})
+            onto(j, j)
+            with k.along(self.path_steps[j]) as m:
+                X = self.X.at(12 * self.path[self.path_start[j] + m], 12)
+                k.call(back, {"f": forces.at(0, size), "X": X}, {"g": forces.at(0, size)})
+                onto(self.path[self.path_start[j] + m + 1], j)
+
     def _inward(
         self,
         size: int,
@@ -214,9 +240,10 @@ class Bodies:
             self.k.call(program, {"x": array.at(size * j, size), "X": self.X.at(12 * j, 12), "y": target}, {"z": target})
 
     def _add_armature(self, M: Array) -> None:
+        armature = self.k.constant("armature", [float(x) for x in self.model.armature])
         plus = step({"x": 1, "y": 1}, {"z": 1}, lambda x, y: ([add(x[0], y[0])],))
         with self.k.along(self.model.nv) as c:
-            self.k.call(plus, {"x": self.entry(M, c, c), "y": self.armature.at(c, 1)}, {"z": self.entry(M, c, c)})
+            self.k.call(plus, {"x": self.entry(M, c, c), "y": armature.at(c, 1)}, {"z": self.entry(M, c, c)})
 
     def difference(self, x: Array, y: Array, target: Array) -> None:
         """target = x - y, for vectors over all freedoms."""
@@ -307,6 +334,24 @@ def _less_wrench(frame: Frame, f: Any, w: Any) -> list[list[Any]]:
     return [[sub(x, y) for x, y in zip(f, _flat_force(wrench), strict=True)]]
 
 
+def _flat_pose(pose: Pose) -> list[Any]:
+    """As a transform to it."""
+    return [*(x for row in transpose(pose.R) for x in row), *pose.p]
+
+
+def _parameter_forces(F: Any, v: Any, a: Any) -> list[list[Any]]:
+    """Of each inertial parameter in a frame, the force that it takes to move it, in the body's frame."""
+    frame = _transform(F)
+    velocity, acceleration = frame.motion(_motion(v)), frame.motion(_motion(a))
+    forces = [unit.times(acceleration) + velocity.cross_force(unit.times(velocity)) for unit in unit_inertias()]
+    return [[x for f in forces for x in _flat_force(frame.force_back(f))]]
+
+
+def _forces_back(forces: Any, X: Any) -> list[Any]:
+    transform = _transform(X)
+    return [x for k in range(0, len(forces), 6) for x in _flat_force(transform.force_back(_force(forces[k : k + 6])))]
+
+
 def _begin_column(I: Any, B: Any, s: Any, rate: Any, by_speed: Any, second: Any) -> list[list[Any]]:
     inertia, factor, axis = _inertia(I), _factor(B), _motion(s)
     by_q = inertia.times(_motion(second)) + factor.times(_motion(rate)).scale(2 / _KAPPA)
@@ -315,8 +360,7 @@ def _begin_column(I: Any, B: Any, s: Any, rate: Any, by_speed: Any, second: Any)
 
 
 def _column_back(column: Any, X: Any) -> list[list[Any]]:
-    transform = _transform(X)
-    return [[x for k in range(0, _COLUMN, 6) for x in _flat_force(transform.force_back(_force(column[k : k + 6])))]]
+    return [_forces_back(column, X)]
 
 
 def _own_entries(column: Any, s: Any, mass: bool) -> list[list[Any]]:

@@ -18,10 +18,15 @@ _ROUNDING = 1  # why rounds end early
 
 
 def contact_inverse_dynamics_kernel(
-    inputs: Mapping[str, Shape], outputs: Mapping[str, Shape], posed: Callable[[Mapping[str, Any]], Posed], shape: Layout, grip: Grip
+    inputs: Mapping[str, Shape],
+    outputs: Mapping[str, Shape],
+    posed: Callable[[Mapping[str, Any]], Posed],
+    shape: Layout,
+    grip: Grip,
+    most: float = math.inf,
 ) -> Kernel:
-    """The kernel from what poses a state."""
-    head, parts = _head(inputs, posed)
+    """The kernel from what poses a state, in a Program of at most so many nodes."""
+    head, parts = _head(inputs, posed, most)
     n, m = len(shape.parts), len(grip.undriven)
     k = Kernel()
     arguments = {name: k.input(name, *size).matrix(1, math.prod(size)) for name, size in inputs.items()}
@@ -89,7 +94,7 @@ class _Parts:
         return fill(self.plan)
 
 
-def _head(inputs: Mapping[str, Shape], posed: Callable[[Mapping[str, Any]], Posed]) -> tuple[Program, _Parts]:
+def _head(inputs: Mapping[str, Shape], posed: Callable[[Mapping[str, Any]], Posed], most: float) -> tuple[Program, _Parts]:
     shapes: dict[str, Shape] = {}
     parts = _Parts()
 
@@ -99,4 +104,4 @@ def _head(inputs: Mapping[str, Shape], posed: Callable[[Mapping[str, Any]], Pose
             shapes[part] = (len(found),)
         return tuple(numbers.values())
 
-    return fuse(record(inputs, shapes, evaluate)), parts
+    return fuse(record(inputs, shapes, evaluate, most)), parts

@@ -8,6 +8,7 @@ S(s) those that it carries and R(s) the columns of its rows,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,10 +34,11 @@ def forward_gradient_kernel(
     *,
     dtau: bool = True,
     factored: bool = False,
+    most: float = math.inf,
 ) -> Kernel:
     """The kernel from what gives its parts: ∂a/∂q, ∂a/∂v and M⁻¹, unless `dtau` is False; or W, Z_dq and Z_dv."""
     n = len(supports)
-    head, free = _head(inputs, parts, n)
+    head, free = _head(inputs, parts, n, most)
     k = Kernel()
     arguments = {name: k.input(name, *shape).matrix(1, _size(shape)) for name, shape in inputs.items()}
     w = k.output("W", n, n) if factored else k.scratch("W", n, n)
@@ -63,9 +65,9 @@ def forward_gradient_kernel(
     return k
 
 
-def _head(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], SolveParts], n: int) -> tuple[Program, bool]:
+def _head(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], SolveParts], n: int, most: float) -> tuple[Program, bool]:
     """The Program of the parts, and whether the base is free."""
-    head = record_parts(inputs, parts)
+    head = record_parts(inputs, parts, most)
     return head, "spin_turn" in head.outputs
 
 

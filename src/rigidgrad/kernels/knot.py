@@ -1,6 +1,6 @@
 """The derivatives of one knot of a motion with contacts, as a kernel: small Programs, and between them the products that would make one Program too long for the caches of instructions.
 
-`head` gives the parts of the gradient of dynamics (`contact_dynamics.GradientParts`) and of the terms what is no product, `tail` makes of ∂a what the backward pass reads. With P = M⁻¹ - Vᵀ (D⁻¹ V),
+`head` gives the parts of the gradient of dynamics (`contact_dynamics.GradientParts`) and of the terms what is no product, `tail` makes of ∂a what the backward pass reads. With P = ∂a/∂τ and F = ∂f/∂τ (`contact_gradient`),
 
     ∂a = a - P r + Fᵀ b,        ∂f = f - F r - X b,
 
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rigidgrad.kernels.blocks import Matrix
+from rigidgrad.kernels.blocks import Matrix, inverse
+from rigidgrad.kernels.contact_gradient import by_torque
 from rigidgrad.kernels.language import Array, Kernel, View
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
@@ -50,22 +51,26 @@ class Knot:
         self.k = Kernel()
         self.inputs = {name: _row(self.k.input(name, *shape)) for name, shape in head.inputs.items()}
         self.out = {name: self.k.output(name, *shape) for name, shape in outputs.items()}
-        self.n, self.m, self.rows = head.outputs["M_inverse"][0], place.sizes[2], head.outputs.get("F", (0,))[0]
+        self.n, self.m, self.rows = head.outputs["W"][0], place.sizes[2], head.outputs.get("B", (0,))[0]
 
     def kernel(self) -> Kernel:
         views = self._parts()
         self._begin_cost()
         self.k.call(self.head, self.inputs, {name: views.get(name) or self._own(name) for name in self.head.outputs})
-        P, r, b = views["M_inverse"], self.wide["r"], self.wide["b"]
+        n, rows, r, b = self.n, self.rows, self.wide["r"], self.wide["b"]
+        P, F = (self.k.scratch(f"{name} of the gradient", size, n).matrix(size, n) for name, size in (("P", n), ("F", rows)))
         a, f = self._target("a"), self._target("f")
-        made = {"da": a.whole, "P": P, "v": self._own("v")}
-        if self.rows:
-            F, X = views["F"], views["X"]
-            made["F"] = F
-            self.k.product(P, views["V"].T, views["scaled_V"], -1.0, accumulate=True, symmetric=True)
+        made = {"da": a.whole, "P": P, "v": self._own("v"), "F": F}
+        if not rows:  # P = M⁻¹
+            whole = Matrix.within(P)
+            above = tuple(tuple(np.flatnonzero(line[:i])[::-1].tolist()) for i, line in enumerate(self.filled["W"]))
+            inverse(self.k, above, views["W"], views["scaled_W"], whole)
+            self._fill(whole)
+        else:
+            by_torque(self.k, self.filled, views, P, F)
             self._add(a, F.T, "b", b, 1.0)
             self._add(f, F, "r", r, -1.0)
-            self._add(f, X, "b", b, -1.0)
+            self._add(f, views["X"], "b", b, -1.0)
             self._fill(f)
         self._add(a, P, "r", r, -1.0)
         self._fill(a)
@@ -74,7 +79,7 @@ class Knot:
         results = {name: G_u if name == "G_u" else _row(self.out[name]) for name in self.tail.outputs}
         self.k.call(self.tail, given, results)
         if "e" in self.head.outputs:
-            self._offset(P, views)
+            self._offset(P, F, views)
         if self.touched:
             self._forces()
         return self.k
@@ -156,7 +161,7 @@ class Knot:
             with self.k.each(L.shape[0]) as i:
                 self.k.call(_zeros(columns), {}, {"y": L.at(columns * i, columns)})
 
-    def _offset(self, P: View, views: Mapping[str, View]) -> None:
+    def _offset(self, P: View, F: View, views: Mapping[str, View]) -> None:
         """Where a step begins that solves the equations: a₀, f₀, and for terms of forces g and C f₀, which is added to g."""
         k, n, r, out = self.k, self.n, self.rows, self.out["offset"]
         e, a, f = self._own("e"), out.at(0, n), out.at(n, r)
@@ -164,8 +169,8 @@ class Knot:
         if not r:
             return
         c = self._own("c")
-        k.product(a, c, views["F"], accumulate=True)
-        k.product(f, e, views["F"].T, -1.0)
+        k.product(a, c, F, accumulate=True)
+        k.product(f, e, F.T, -1.0)
         k.product(f, c, views["X"], -1.0, accumulate=True)
         if self.touched:
             g, bent = self._own("force_g"), out.at(n + 2 * r, r)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rigidgrad.algorithms.sparsity import supports
 from rigidgrad.kernels import blocks, factor
@@ -10,6 +10,7 @@ from rigidgrad.kernels.blocks import Matrix, columns_of
 from rigidgrad.kernels.bodies import Bodies
 from rigidgrad.kernels.language import Array, Kernel, View
 from rigidgrad.model.model import Frame, Model
+from rigidgrad.model.pose import Pose
 
 
 def _begin(
@@ -90,6 +91,17 @@ def aba_derivatives_factored(model: Model, external: tuple[str, ...] = ()) -> Ke
     return aba_derivatives(model, external, factored=True)
 
 
+def torque_regressor(model: Model, external: tuple[str, ...] = (), *, frames: Sequence[Pose]) -> Kernel:
+    """`frames`: on each body, the one in which its parameters are told."""
+    k, q, v, a, _ = _begin(model, external, "a")
+    assert v and a
+    bodies = Bodies(k, model)
+    bodies.outward(q, v, a)
+    bodies.regressor(k.output("Y", model.nv, 10 * len(model.joints)), frames)
+    return k
+
+
 KERNELS: dict[str, Callable[..., Kernel]] = {
-    f.__name__: f for f in (rnea_derivatives, crba, minv, aba_derivatives, aba_state_derivatives, aba_derivatives_factored)
+    f.__name__: f
+    for f in (rnea_derivatives, crba, minv, aba_derivatives, aba_state_derivatives, aba_derivatives_factored, torque_regressor)
 }

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rigidgrad.kernels import matrices
-from rigidgrad.kernels import riccati_steps as on_rows
+from rigidgrad.kernels import matrices, riccati_steps as on_rows
 from rigidgrad.kernels.language import Array, Index, Kernel, View
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape

@@ -1,4 +1,4 @@
-"""The policy of a descent, over scalars: which step sizes will do, which of them is taken, how the regularisation follows, and when a fall is none.
+"""The policy of a descent, over scalars: which step sizes will do, which of them is taken, how the regularisation follows, when a fall is none, and when that was the end.
 
 Written once for floats (one problem), NumPy arrays (many at once) and recorded numbers: `programs` has what devices call, where a truth is 1 or 0.
 """
@@ -74,9 +74,77 @@ def nothing(tolerance: Scalar, J: Scalar, negligible: Scalar) -> Scalar:
     return select(part < negligible, negligible, part)
 
 
+JUDGED = ("running", "converged", "stalled", "slow", "trouble")  # what `judged` may say
+
+
+def judged(
+    taken: Scalar,
+    usable: Scalar,
+    expected: Scalar,
+    fall: Scalar,
+    cost: Scalar,
+    alpha: Scalar,
+    left: Scalar,
+    rho: Scalar,
+    low: Scalar,
+    high: Scalar,
+    tolerance: Scalar,
+    negligible: Scalar,
+    loose: Scalar,
+    telling: Scalar,
+    doubtful: Scalar,
+    last_try: Scalar,
+    singular: Scalar,
+    slow: Scalar,
+    patience: Scalar,
+) -> tuple[Scalar, ...]:
+    """After a backward pass with ρ and its trials: (a number in `JUDGED`, and the next ρ, last_try, singular, slow). Truths are 1 or 0.
+
+    `usable`: the pass came through; a whole step then promises the fall `expected`. `taken`: there is a step, of size α, with this `fall` to the `cost`, which leaves σ Σ|d| = `left` of the defects;
+    else `cost` is that of now. Small promises tell only without regularisation, or with the least one where there is no step without (`singular`); so where ρ held a step back, it is tried once more
+    without (`last_try`). With `loose`, small falls of large steps tell, too. Falls expected up to `doubtful` may be lost in rounding. After `patience` small falls in a row a descent is slow.
+    """
+    small = nothing(tolerance, cost, negligible)
+    light, bare = select(low < rho, 0.0, 1.0), select(rho > 0.0, 0.0, 1.0 - usable)
+    measured = usable * select(rho > 0.0, singular * light, 1.0)
+    promised = select(small < expected, 0.0, usable)  # nothing
+    size = select(fall < 0.0, -fall, fall)
+    fell = select(small < size, 0.0, 1.0)  # hardly
+    little = loose * fell * select(alpha < telling, 0.0, 1.0)
+    enough = select(promised * measured > 0.0, 1.0, little) * light * select(10.0 * small < left, 0.0, 1.0)
+    count = fell * (slow + 1.0)
+    after_step = select(enough > 0.0, 1.0, select(count < patience, 0.0, 3.0))
+
+    refused, higher = 1.0 - promised, raised(rho, low)
+    given_up = last_try * (1.0 - bare)
+    exhausted = select(high < higher, select(usable > 0.0, 2.0, 4.0), 0.0)
+    without = select(given_up > 0.0, select(doubtful < expected, 2.0, select(usable > 0.0, 1.0, 2.0)), exhausted)
+    after_none = select(refused > 0.0, without, measured)
+    once_more = promised * (1.0 - measured)
+    raising = refused * (1.0 - given_up)
+    next_rho = select(once_more > 0.0, 0.0, select(raising > 0.0, higher, rho))
+
+    def of(step: Scalar, none: Scalar) -> Scalar:
+        return select(taken > 0.0, step, none)
+
+    again = select(once_more > 0.0, 1.0, last_try)
+    flat = select(bare > 0.0, 1.0, singular)
+    return of(after_step, after_none), of(lowered(rho, low), next_rho), of(0.0, again), of(0.0, flat), of(count, slow)
+
+
 def programs() -> dict[str, Program]:
     """All of them by name, with numbers for arguments."""
-    functions: tuple[Callable, ...] = (expected_fall, acceptable, acceptable_with_defects, penalty, takes_over, raised, lowered, nothing)
+    functions: tuple[Callable, ...] = (
+        expected_fall,
+        acceptable,
+        acceptable_with_defects,
+        penalty,
+        takes_over,
+        raised,
+        lowered,
+        nothing,
+        judged,
+    )
     return {f.__name__: _program(f) for f in functions}
 
 
@@ -88,4 +156,5 @@ def _program(function: Callable) -> Program:
         found = function(**{name: x > 0.0 if parameters[name].annotation == "Truth" else x for name, x in v.items()})
         return (found.select(1.0, 0.0) if isinstance(found, recorder.Truth) else found,)
 
-    return recorder.record(inputs, {"y": ()}, evaluate)
+    several: Shape = (len(JUDGED),) if function is judged else ()
+    return recorder.record(inputs, {"y": several}, evaluate)

@@ -24,13 +24,7 @@ _ROUNDING = 1e-15
 
 def canonical(model: Model) -> Model:
     """An equivalent model for dynamics in joint space."""
-    turns = [_turn(j.axis) if j.kind.has_axis else np.eye(3) for j in model.joints]
-    shifts = _slide(model, turns)
-    moves = []  # the new frame of each body in its old one
-    for turn, shift in zip(turns, shifts, strict=True):
-        move = np.eye(4)
-        move[:3, :3], move[:3, 3] = turn, turn @ shift
-        moves.append(move)
+    moves = moved_frames(model)
     placements = [_placement(model, i, moves) for i in model.bodies]
     inverses = [np.linalg.inv(m) for m in moves]
     inertias = [inv @ pseudo_inertia(x) @ inv.T for inv, x in zip(inverses, model.inertias, strict=True)]
@@ -54,6 +48,17 @@ def canonical(model: Model) -> Model:
         inertias=tuple(_compact(x, weight) for x in inertias),
         frames=MappingProxyType(frames),
     )
+
+
+def moved_frames(model: Model) -> list[np.ndarray]:
+    """The frame of each body of the equivalent model in the body's own one, (4, 4) each."""
+    turns = [_turn(j.axis) if j.kind.has_axis else np.eye(3) for j in model.joints]
+    moves = []
+    for turn, shift in zip(turns, _slide(model, turns), strict=True):
+        move = np.eye(4)
+        move[:3, :3], move[:3, 3] = turn, turn @ shift
+        moves.append(move)
+    return moves
 
 
 def _about_z(joint: Joint) -> Joint:

@@ -179,6 +179,30 @@ def checked_restitution(restitution: Any) -> Any:
     return restitution
 
 
+def checked_mask(active: Any) -> Any:
+    """1 where a contact holds and 0 where it does not; NaN keeps to its row. What another device holds is not looked at."""
+    try:
+        numbers = np.asarray(active)
+    except (TypeError, ValueError, RuntimeError):
+        return active
+    if numbers.dtype.kind in "fiu":
+        odd = numbers[(numbers != 0) & (numbers != 1) & (numbers == numbers)]
+        if odd.size:
+            raise InputError(f"active is 1 where a contact holds and 0 where it does not, not {odd.flat[0]}")
+    return active
+
+
+def checked_place(contact: Contact) -> Any:
+    """Where a contact belongs, as nested lists; the poses of surfaces must be rotations and points."""
+    place = np.asarray(contact.place)
+    if contact.kind == "surface" and place.shape[-2:] == (4, 4) and place.dtype.kind in "fiu":
+        R = place[..., :3, :3]
+        off = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3))
+        if (off > 1e-4).any() or (np.linalg.det(R) < 0).any():
+            raise InputError(f"contact of {contact.frame!r}: place has a pose whose upper left 3 x 3 block is no rotation")
+    return place.tolist()
+
+
 def check(model: Model, found: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
     """Raises unless each frame is there and moves."""
     for c in found:

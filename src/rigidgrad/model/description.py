@@ -23,6 +23,22 @@ class Visual:
 
 
 @dataclass(frozen=True)
+class Collision:
+    """A solid that stands for a link where it may touch something. Sizes as of a `Visual`; "plane" (its outside is +z) has none.
+
+    A mesh is named by a file, which `folder` (that of the robot's file) leads to, or given by its numbers: float64 vertices and int32 faces, three each.
+    """
+
+    shape: str
+    size: tuple[float, ...]
+    placement: Pose = IDENTITY_POSE
+    mesh: str | None = None
+    folder: str | None = None
+    numbers: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    problem: str | None = None  # why it is "unreadable"
+
+
+@dataclass(frozen=True)
 class Link:
     """A rigid link. `inertia` is about the centre of mass `com`, along the link's axes."""
 
@@ -31,6 +47,7 @@ class Link:
     com: Vector = (0.0, 0.0, 0.0)
     inertia: Rows = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
     visuals: tuple[Visual, ...] = ()
+    collisions: tuple[Collision, ...] = ()
 
 
 @dataclass(frozen=True)

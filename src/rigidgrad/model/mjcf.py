@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import ModelError, ModelWarning, RigidgradError, UrdfError
-from rigidgrad.model.description import Actuator, Description, FrameDescription, JointDescription, JointLimit, Link, Visual
+from rigidgrad.model.description import Actuator, Collision, Description, FrameDescription, JointDescription, JointLimit, Link, Visual
 from rigidgrad.model.joints import FIXED, joint_type
 from rigidgrad.model.mjcf_bounds import check_mjcf
 from rigidgrad.model.mjcf_loops import read_loops
@@ -35,6 +35,7 @@ _SHAPES: dict[int, tuple[str, Any]] = {
     5: ("cylinder", lambda s: (s[0], 2 * s[1])),
     6: ("box", lambda s: tuple(2 * x for x in s)),
 }
+_SOLID: dict[int, str] = {0: "plane", 1: "hfield", 4: "ellipsoid", 7: "mesh"}  # what else may be in contact
 _SHOWN_GROUPS = 3  # MuJoCo's viewer shows shapes of groups 0, 1 and 2
 
 
@@ -231,11 +232,13 @@ def _moved(x: float, y: float, z: float) -> Pose:
 
 def _link(model: Any, i: int, name: str) -> Link:
     if i == 0:
-        return Link(name, visuals=tuple(_visuals(model, i)))
+        return Link(name, visuals=tuple(_visuals(model, i)), collisions=tuple(_collisions(model, i)))
     R = np.array(_pose(np.zeros(3), model.body_iquat[i]).R)
     inertia = R @ np.diag(model.body_inertia[i]) @ R.T
     rows = tuple(tuple(row) for row in ((inertia + inertia.T) / 2).tolist())
-    return Link(name, float(model.body_mass[i]), tuple(model.body_ipos[i].tolist()), rows, tuple(_visuals(model, i)))
+    return Link(
+        name, float(model.body_mass[i]), tuple(model.body_ipos[i].tolist()), rows, tuple(_visuals(model, i)), tuple(_collisions(model, i))
+    )
 
 
 def _joint(model: Any, j: int, name: str, parent: str, child: str, offset: Pose) -> JointDescription:
@@ -266,6 +269,27 @@ def _visuals(model: Any, body: int) -> Iterator[Visual]:
             color = model.mat_rgba[material] if material >= 0 else model.geom_rgba[g]
             placement = _pose(model.geom_pos[g], model.geom_quat[g])
             yield Visual(shape, tuple(size(model.geom_size[g].tolist())), placement, tuple(color.tolist()))
+
+
+def _collisions(model: Any, body: int) -> Iterator[Collision]:
+    """Its shapes that may be in contact."""
+    first = model.body_geomadr[body]
+    for g in range(first, first + model.body_geomnum[body]):
+        kind = int(model.geom_type[g])
+        if not (model.geom_contype[g] or model.geom_conaffinity[g]) or not (kind in _SHAPES or kind in _SOLID):
+            continue
+        placement = _pose(model.geom_pos[g], model.geom_quat[g])
+        if kind in _SHAPES:
+            shape, size = _SHAPES[kind]
+            yield Collision(shape, tuple(size(model.geom_size[g].tolist())), placement)
+        elif _SOLID[kind] == "mesh":
+            m = int(model.geom_dataid[g])
+            vertices = model.mesh_vert[model.mesh_vertadr[m] :][: model.mesh_vertnum[m]].astype(np.float64)
+            faces = model.mesh_face[model.mesh_faceadr[m] :][: model.mesh_facenum[m]].astype(np.int32)
+            yield Collision("mesh", (1.0, 1.0, 1.0), placement, numbers=(vertices.tobytes(), faces.tobytes()))
+        else:
+            size = tuple(model.geom_size[g].tolist()) if _SOLID[kind] == "ellipsoid" else ()
+            yield Collision(_SOLID[kind], size, placement)
 
 
 def _frames(model: Any, bodies: list[str], taken: set[str]) -> Iterator[FrameDescription]:

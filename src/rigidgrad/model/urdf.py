@@ -6,6 +6,7 @@ The format: https://wiki.ros.org/urdf/XML. Ours beyond it: `<dynamics armature="
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import math
 import os
@@ -21,7 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rigidgrad.errors import ModelWarning, UrdfError
-from rigidgrad.model.description import Actuator, Description, JointDescription, JointLimit, Link, Mimic, Rows, Vector, Visual
+from rigidgrad.model.description import Actuator, Collision, Description, JointDescription, JointLimit, Link, Mimic, Rows, Vector, Visual
 from rigidgrad.model.joints import FIXED, JOINT_TYPES, JointType, joint_type
 from rigidgrad.model.pose import IDENTITY_POSE, Pose, pose_from_matrix, pose_from_xyz_rpy
 from rigidgrad.model.xml import LARGEST, Element, parse_xml, quoted, read_bytes
@@ -48,9 +49,23 @@ def read_urdf(path: str | os.PathLike[str]) -> Description:
     """The robot in a URDF file. No other file is opened: names of meshes are kept as text."""
     data = read_bytes(path)
     try:
-        return parse_urdf(data)
+        return _in_folder(parse_urdf(data), os.path.dirname(os.path.abspath(path)))
     except UrdfError as error:
         raise UrdfError(f"{quoted(os.fsdecode(path), 200)[1:-1]}: {error}") from None
+
+
+def _in_folder(description: Description, folder: str | bytes) -> Description:
+    """With the folder from which files of collision meshes are named."""
+    if not any(c.mesh for link in description.links for c in link.collisions):
+        return description
+    name = os.fsdecode(folder)
+    links = tuple(
+        dataclasses.replace(link, collisions=tuple(dataclasses.replace(c, folder=name) if c.mesh else c for c in link.collisions))
+        if link.collisions
+        else link
+        for link in description.links
+    )
+    return dataclasses.replace(description, links=links)
 
 
 def parse_urdf(text: str | bytes) -> Description:
@@ -239,22 +254,24 @@ def _pose_from_quaternion(xyz: tuple[float, ...], quaternion: tuple[float, ...],
 
 def _link(element: Element, name: str, materials: dict[str, Color], problems: list[str]) -> Link:
     where = f"link {quoted(name)}"
-    visuals = []
+    visuals, collisions = [], []
     for child in element.children:
         if child.tag == "visual":
             try:
                 visuals.append(_visual(child, where, materials))
             except UrdfError as error:  # dynamics can do without
                 problems.append(str(error))
+        elif child.tag == "collision":
+            collisions.append(_collision(child, where))
     inertial = _parts(element, where, "inertial").get("inertial")
     if inertial is None:
-        return Link(name, visuals=tuple(visuals))
+        return Link(name, visuals=tuple(visuals), collisions=tuple(collisions))
     parts = _parts(inertial, where, "origin", "mass", "inertia")
     mass = _number(_part(parts, "mass", inertial, where), "value", where)
     inertia = _part(parts, "inertia", inertial, where)
     xx, xy, xz, yy, yz, zz = (_number(inertia, component, where) for component in _INERTIA)
     rotation, com = _origin(parts.get("origin"), where)
-    return Link(name, mass, com, _rotated(rotation, ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))), tuple(visuals))
+    return Link(name, mass, com, _rotated(rotation, ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))), tuple(visuals), tuple(collisions))
 
 
 def _rotated(R: Rows, inertia: Rows) -> Rows:
@@ -313,18 +330,32 @@ def _color(material: Element, where: str) -> Color | None:
 
 def _visual(element: Element, where: str, materials: dict[str, Color]) -> Visual:
     parts = _parts(element, where, "origin", "geometry", "material")
+    shape, size, mesh = _geometry(parts, element, where)
+    color = None
+    if "material" in parts:
+        color = _color(parts["material"], where) or materials.get(parts["material"].attrib.get("name", ""))
+    return Visual(shape, size, _origin(parts.get("origin"), where), color, mesh)
+
+
+def _collision(element: Element, where: str) -> Collision:
+    """What cannot be read is told to whoever asks for collisions: dynamics can do without."""
+    try:
+        parts = _parts(element, where, "origin", "geometry")
+        shape, size, mesh = _geometry(parts, element, where)
+        return Collision(shape, size, _origin(parts.get("origin"), where), mesh)
+    except UrdfError as error:
+        return Collision("unreadable", (), problem=str(error))
+
+
+def _geometry(parts: dict[str, Element], element: Element, where: str) -> tuple[str, tuple[float, ...], str | None]:
+    """What a solid is called, its sizes, and the file of a mesh."""
     geometry = _part(parts, "geometry", element, where)
     shape = next((child for child in geometry.children if child.tag in _SHAPES), None)
     if shape is None:
         _fail(geometry, where, f"<geometry> holds none of {', '.join(_SHAPES)}; give it one")
-    color = None
-    if "material" in parts:
-        color = _color(parts["material"], where) or materials.get(parts["material"].attrib.get("name", ""))
-    placement = _origin(parts.get("origin"), where)
     mesh = _name(shape, "filename", where) if shape.tag == "mesh" else None
     default = (1.0, 1.0, 1.0) if mesh else None
-    size = tuple(x for attribute, count in _SHAPES[shape.tag] for x in _numbers(shape, attribute, count, where, default))
-    return Visual(shape.tag, size, placement, color, mesh)
+    return shape.tag, tuple(x for attribute, count in _SHAPES[shape.tag] for x in _numbers(shape, attribute, count, where, default)), mesh
 
 
 def _joint(element: Element, name: str) -> JointDescription:

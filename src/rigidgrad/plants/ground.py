@@ -1,4 +1,4 @@
-"""The ground that a robot in MuJoCo stands on: a plane, steps on it, and round feet."""
+"""The ground that a robot in MuJoCo stands on: a plane, steps on it, round feet and soles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.numeric_input import numbers
+from rigidgrad.control.numeric_input import numbers, shape_of
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD, Model
 
@@ -18,7 +18,7 @@ from rigidgrad.model.model import WORLD, Model
 class Ground:
     """A plane through the origin that feet touch.
 
-    `feet`: {frame: radius in metres}, a sphere around the origin of each frame, or {frame: (radius, offset)} around a point (3,) in the frame's axes; `friction`: of sliding; `slope`: radians by which the plane rises along +x; `boxes`: steps and kerbs, each
+    `feet`: {frame: radius in metres}, a sphere around the origin of each frame, or {frame: (radius, offset)} around a point (3,) in the frame's axes, or several points (n, 3), such as the corners of a sole; `friction`: of sliding; `slope`: radians by which the plane rises along +x; `boxes`: steps and kerbs, each
     (centre, half lengths), in metres, standing upright in the world. Links other than feet touch the ground with a small sphere around their body's origin if `bodies` is True, so that a robot that falls lies down.
     """
 
@@ -30,7 +30,9 @@ class Ground:
 
     def __post_init__(self) -> None:
         if not isinstance(self.feet, Mapping) or not self.feet:
-            raise InputError('feet of a ground are {frame: radius}, such as {"lf_foot": 0.02}, or {frame: (radius, offset)}')
+            raise InputError(
+                'feet of a ground are {frame: radius}, such as {"lf_foot": 0.02}, or {frame: (radius, offset)}, or {frame: (radius, offsets of its corners)}'
+            )
         for frame in self.feet:
             radius, _ = self.foot(frame)
             if not (isinstance(radius, int | float) and 0 < radius < 10):
@@ -41,13 +43,20 @@ class Ground:
             raise InputError(f"slope of a ground is an angle in radians, between -1 and 1, not {self.slope!r}")
 
     def foot(self, frame: str) -> tuple[Any, np.ndarray]:
-        """The radius of a foot, and where in its frame (3,) the sphere's centre is."""
+        """The radius of a foot's spheres, and where in its frame their centres are, (spheres, 3)."""
         given = self.feet[frame]
         if not isinstance(given, Sequence) or isinstance(given, str):
-            return given, np.zeros(3)
+            return given, np.zeros((1, 3))
         if len(given) != 2:
             raise InputError(f"foot {frame!r} is a radius, or a pair (radius, offset), not {given!r}")
-        return given[0], numbers(f"the offset of foot {frame!r}", given[1], (3,))
+        corners = shape_of(given[1])[0] if len(shape_of(given[1])) == 2 else None
+        return given[0], np.atleast_2d(numbers(f"the offset of foot {frame!r}", given[1], (3,) if corners is None else (corners, 3)))
+
+    @staticmethod
+    def foot_of(shape: str) -> str:
+        """The frame of the foot that a shape of MuJoCo's belongs to; nothing for others."""
+        kind, _, rest = shape.partition(":")
+        return rest.partition(":")[2] if kind == "foot" else ""
 
     @property
     def normal(self) -> np.ndarray:
@@ -71,19 +80,20 @@ class Ground:
             )
         for name in self.feet:
             frame = model.frame(name)
-            radius, offset = self.foot(name)
+            radius, offsets = self.foot(name)
             if frame.body == WORLD:
                 raise InputError(f"frame {name!r} is fixed to the world: it is no foot")
-            bodies[frame.body].add_geom(
-                name=f"foot:{name}",
-                type=kinds.mjGEOM_SPHERE,
-                pos=(frame.placement.matrix() @ np.append(offset, 1.0))[:3],
-                size=(radius, 0, 0),
-                friction=rubbing,
-                contype=1,
-                conaffinity=2,
-                mass=0.0,
-            )
+            for k, offset in enumerate(offsets):
+                bodies[frame.body].add_geom(
+                    name=f"foot:{k}:{name}",
+                    type=kinds.mjGEOM_SPHERE,
+                    pos=(frame.placement.matrix() @ np.append(offset, 1.0))[:3],
+                    size=(radius, 0, 0),
+                    friction=rubbing,
+                    contype=1,
+                    conaffinity=2,
+                    mass=0.0,
+                )
         if self.bodies:
             own = {model.frame(name).body for name in self.feet}
             for i, body in enumerate(bodies):
@@ -105,8 +115,8 @@ class Ground:
         for k in range(data.ncon):
             touch = data.contact[k]
             for side, sign in ((touch.geom1, -1.0), (touch.geom2, 1.0)):  # a contact's force is that of the first shape on the second
-                kind, _, name = model.geom(side).name.partition(":")
-                if kind == "foot" and name in total:
+                name = self.foot_of(model.geom(side).name)
+                if name in total:
                     library.mj_contactForce(model, data, k, wrench)
                     total[name] += sign * (wrench[:3] @ np.array(touch.frame).reshape(3, 3))
         return total

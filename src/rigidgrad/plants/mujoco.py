@@ -176,9 +176,8 @@ class MuJoCo(Plant):
         if self.ground is None:
             raise InputError("this plant has no ground: give it ground=rg.plants.Ground(feet)")
         with self._lock:
-            geoms = [self.model.geom(f"foot:{name}").id for name in self.ground.feet]
-            pairs = self.data.contact.geom[: self.data.ncon]
-            return np.array([bool((pairs == g).any()) for g in geoms])
+            shapes = {self.ground.foot_of(self.model.geom(int(g)).name) for g in self.data.contact.geom[: self.data.ncon].flat}
+            return np.array([name in shapes for name in self.ground.feet])
 
     # --- what plants do -------------------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.control.surroundings import Surroundings
-from rigidgrad.play.live_page import PLAN, LivePage, slider, told
+from rigidgrad.play.balance_page import BalancePage
+from rigidgrad.play.balancing import BalanceScene
+from rigidgrad.play.live_page import PLAN, slider, told
 from rigidgrad.play.scenes import Scene, scene
 from rigidgrad.play.session import SOLVERS, Session, Settings, Snapshot
+from rigidgrad.play.target_page import COLOR as TARGET, TargetPage
 from rigidgrad.play.walk_page import WalkPage
 from rigidgrad.play.walking import WalkingScene
 from rigidgrad.viewer.around import around
-from rigidgrad.viewer.inputs import listen, one_of, point_within
+from rigidgrad.viewer.inputs import listen, one_of
 
-_TARGET = (30, 160, 95)
-_UPRIGHT = (1.0, 0.0, 0.0, 0.0)  # the target's quaternion, always
 _BLOCKS = ("1", "2", "4", "8")
 _DECADES = 2.0  # by which weights can be changed, either way
 
@@ -34,13 +34,14 @@ def play(
     host: str = "127.0.0.1",
     block: bool = True,
     announce: bool = True,
-) -> Page | WalkPage | None:
+) -> Page | WalkPage | BalancePage | None:
     """Serves the page and, with `block`, waits for Ctrl-C. Needs the [view] extra.
 
     `robot` is a bundled name, a path, URDF text or a Robot; `frame` what follows the target (default: its tool); `feet` the frames of the four feet of a robot that walks. With block=False it gives the Page: `.url`, `.session`, `.stop()`.
     """
     made = scene(robot, frame, feet)
-    page: Page | WalkPage = WalkPage(made, host=host, port=port) if isinstance(made, WalkingScene) else Page(made, host=host, port=port)
+    kind = WalkPage if isinstance(made, WalkingScene) else BalancePage if isinstance(made, BalanceScene) else Page
+    page: Any = kind(made, host=host, port=port)
     if announce:
         page.stage.announce()
     if not block:
@@ -50,7 +51,7 @@ def play(
     return None
 
 
-class Page(LivePage):
+class Page(TargetPage):
     """A session on a stage, with a target to drag."""
 
     session: Session
@@ -58,26 +59,13 @@ class Page(LivePage):
 
     def __init__(self, scene: Scene, *, host: str = "127.0.0.1", port: int = 8080):
         self._swaying = False
-        self._dragged = -math.inf
         super().__init__(scene, Session(scene), scene.start, host=host, port=port)
 
     # --- its parts -----------------------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        s, view, gui = self.scene, self.stage.server.scene, self.stage.server.gui
-        (low, high), size = s.space, self.size
-        self._reachable = point_within(low - 2 * size, high + 2 * size)
-        self.target = view.add_transform_controls(
-            "/target",
-            scale=0.11 * size,
-            active_axes=s.axes,
-            disable_rotations=True,
-            disable_sliders=not all(s.axes),
-            depth_test=False,
-            position=s.home,
-        )
-        self.target.on_update(self._on_drag)
-        view.add_icosphere("/target/ball", radius=0.012 * size, color=_TARGET, opacity=0.8)
+        s, gui, size = self.scene, self.stage.server.gui, self.size
+        self._build_target(s.home, s.axes)
         self._build_load(s.loaded, 0.03 * size)
         self.stage.note(s.hint)
         around_it = replace(Surroundings.of(self.session.problem).first_rows, targets=())  # the target is in the player's hand
@@ -89,7 +77,7 @@ class Page(LivePage):
         self._build_buttons(gui)
         self._build_plots(gui)
         self._build_sliders(gui)
-        self.stage.line("eight", s.eight(np.linspace(0.0, s.sway_period, 200)), _TARGET, 2.0)
+        self.stage.line("eight", s.eight(np.linspace(0.0, s.sway_period, 200)), TARGET, 2.0)
         self.stage.show_line("eight", False)
 
     def _build_buttons(self, gui: Any) -> None:
@@ -130,26 +118,12 @@ class Page(LivePage):
 
     # --- what the player does: callbacks, which only write wishes ---------------------------------------------------------------------
 
-    async def _on_drag(self, event: Any) -> None:
-        self._dragged = math.inf if event.phase != "end" else time.perf_counter()
-        point = self._reachable(event.target.position)
-        if point is None or not np.array_equal(point, event.target.position):
-            event.target.position = self.session.now.target if point is None else point
-        if not np.array_equal(event.target.wxyz, _UPRIGHT):
-            event.target.wxyz = _UPRIGHT
-        if point is not None:
-            self.session.aim(point)
-
     def _pushed(self) -> tuple[np.ndarray, np.ndarray]:
         along = self._around()
         if not all(self.scene.axes):
             along = np.zeros(3)
             along[list(self.scene.axes).index(True)] = (-1) ** self._turn
         return along, self.scene.points(self.session.now.x[: self.scene.robot.nq])
-
-    def _on_again(self) -> None:
-        self._dragged = -math.inf
-        super()._on_again()
 
     def _on_solver(self, solver: str) -> None:
         self.blocks.disabled = solver != "PDDP"
@@ -165,10 +139,7 @@ class Page(LivePage):
             self._swaying = self.session.swaying
             self.eight.label = "Stop the figure eight" if self._swaying else "Figure eight"
             self.stage.show_line("eight", self._swaying)
-        held = time.perf_counter() - self._dragged < 0.5  # what is in the player's hand is not moved by ours
-        shown = self._reachable(self.target.position)
-        if not held and (shown is None or not np.allclose(shown, now.target, atol=1e-6)):
-            self.target.position = now.target
+        self._draw_target(now)
 
     def _status(self, now: Snapshot) -> str:
         return _status(now, self.session.settings)

@@ -14,7 +14,8 @@ from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD
 from rigidgrad.model.tool_frame import tool_frame
-from rigidgrad.play.walking import walking
+from rigidgrad.play.balancing import balancing
+from rigidgrad.play.walking import PUBLISHED, walking
 from rigidgrad.robot import Robot, load
 from rigidgrad.viewer.poses import body_poses, frame_path, posture
 
@@ -78,11 +79,13 @@ class Scene:
 
 
 def scene(robot: Any = "iiwa14", frame: str | None = None, feet: Sequence[str] | None = None) -> Any:
-    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`). A robot with four `feet`, or "hyq", walks instead."""
-    if feet is not None or (isinstance(robot, str) and robot == "hyq" and frame is None):
+    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`). A robot with four `feet`, "hyq" or "go2" walks instead; "atlas" stands on two, and `frame` is its hand."""
+    if feet is not None or (isinstance(robot, str) and (robot in PUBLISHED or (robot == "hyq" and frame is None))):
         if frame is not None:
             raise InputError("a robot that walks follows no target: leave out the frame, or the feet")
         return walking(robot, feet)
+    if isinstance(robot, str) and robot == "atlas":
+        return balancing(frame)
     known = {"iiwa14": _arm, "cartpole": _cartpole, "quadrotor": _quadrotor, "hyq_held": _legs}
     if isinstance(robot, str) and robot in known and (frame is None or robot in ("cartpole", "quadrotor")):
         made = known[robot](load("hyq" if robot == "hyq_held" else robot))
@@ -254,7 +257,7 @@ def _any(robot: Robot, frame: str | None) -> Scene:
         raise InputError(f"{robot.name!r} has no joints, so nothing to play with")
     if any(j.kind.flies for j in model.joints):
         raise InputError(
-            f"{robot.name!r} flies freely: name its four feet if it walks, load it with a fixed base, or play with {', '.join(NAMES)} or hyq"
+            f"{robot.name!r} flies freely: name its four feet if it walks, load it with a fixed base, or play with {', '.join(NAMES)}, hyq or atlas"
         )
     q, frame = posture(model), tool_frame(model) if frame is None else frame
     if model.frame(frame).body == WORLD:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.play.live_page import PLAN, LivePage, slider, told
-from rigidgrad.play.walking import GAITS, STEEPEST, Walk, Walked, WalkingScene
+from rigidgrad.play.feet_drawing import FeetDrawing
+from rigidgrad.play.legged import OnFeet
+from rigidgrad.play.live_page import LivePage, slider, told
+from rigidgrad.play.walking import GAITS, STEEPEST, Walk, WalkingScene
 from rigidgrad.viewer.inputs import as_text, listen, one_of
-from rigidgrad.viewer.poses import body_poses, frame_path
 
-_FORCE = (220, 60, 50)
-_CENTER = (242, 115, 26)
 _NOTCHES = 4  # presses of a button or key up to the fastest
 # what a button and its key add to the command, in notches
 _STEERING = {
@@ -43,14 +42,12 @@ class WalkPage(LivePage):
     # --- its parts -----------------------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        view, gui = self.stage.server.scene, self.stage.server.gui
+        gui = self.stage.server.gui
         self.stage.ground.infinite_grid = True
         self.stage.ground.fade_distance = 10 * self.size
         self._slope, self._shown = 0.0, self.session.settings.command
         self._met: dict[int, float] = {}  # when each browser came
-        self.center, self.below = (
-            view.add_icosphere(f"/{name}", radius=share * self.size, color=_CENTER) for name, share in (("center", 0.02), ("below", 0.012))
-        )
+        self.feet = FeetDrawing(self.stage, self.scene, self.size)
         self._build_load((self.scene.trunk, (0.0, 0.0, 0.2 * self.scene.height)), 0.06 * self.size)
         self.stage.note(self.scene.hint)
         self.status = gui.add_markdown("")
@@ -120,21 +117,9 @@ class WalkPage(LivePage):
 
     # --- drawing ----------------------------------------------------------------------------------------------------------------------
 
-    def _draw(self, now: Walked) -> None:
-        model, q = self.scene.robot.model, now.plan[:, : self.scene.robot.nq]
+    def _draw(self, now: OnFeet) -> None:
         self.stage.pose(now.x[: self.scene.robot.nq])
-        poses = body_poses(model, q)
-        longest = (
-            0.5 * self.scene.height / (9.81 * sum(m for m, _, _ in model.inertias))
-        )  # metres per newton: the height for all the weight
-        for k, foot in enumerate(self.scene.feet):
-            self.stage.line(f"plan_{k}", frame_path(model, poses, foot.frame, foot.offset), PLAN, 4.0)
-            self.stage.show_line(f"plan_{k}", not now.fallen)
-            self.stage.line(f"force_{k}", np.stack([now.feet[k], now.feet[k] + longest * now.forces[k]]), _FORCE, 6.0)
-            self.stage.show_line(f"force_{k}", bool(np.any(now.forces[k])))
-        below = np.array([*now.center[:2], self.session.ground.height(now.center[0])])
-        self.center.position, self.below.position = now.center, below
-        self.stage.line("center", np.stack([now.center, below]), _CENTER, 3.0)
+        self.feet.draw(now, self.session.ground)
         self._show_command(self.session.settings.command)
         slope = self.session.ground.slope
         if slope != self._slope:
@@ -162,7 +147,7 @@ class WalkPage(LivePage):
                 with client.atomic():  # the camera and what it looks at move together
                     camera.position = at + camera.position - camera.look_at
 
-    def _status(self, now: Walked) -> str:
+    def _status(self, now: OnFeet) -> str:
         v, w = self.session.velocity(), self.session.settings.command
         lines = [f"**{v[0]:.2f} m/s** forward, {v[1]:.2f} sideways, at {now.rate:.2f} times real time; told {w[0]:.2f} and {w[1]:.2f}"]
         if now.fallen:

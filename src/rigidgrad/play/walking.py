@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ from rigidgrad.gaits.stance import heading, turn
 from rigidgrad.model.contacts import Contact
 from rigidgrad.model.mjcf import library
 from rigidgrad.plants import Ground, MuJoCo
-from rigidgrad.play.live import PLANT_STEP, Live, Seen
+from rigidgrad.play.legged import Legged
+from rigidgrad.play.live import PLANT_STEP
 from rigidgrad.robot import Robot, load
 from rigidgrad.rotations import rotation_from_quaternion
 
@@ -30,7 +33,8 @@ _RADIUS = 0.02  # metres, of feet that are given by their frames alone
 _ASSUMED = 0.6  # friction that plans rely on
 _PERIOD = 0.02  # seconds from plan to plan
 _FROUDE = 0.3  # the fastest walk, as a share of √(g·height)
-_LOWEST, _MOST_TILTED = 0.5, math.radians(45.0)  # of the height in the stance; a trunk below, or tilted more, has fallen
+# robots of example-robot-data that are known by name: their files, and the frames of their feet
+PUBLISHED = {"go2": ("go2_description/urdf/go2.urdf", ("FL_foot", "FR_foot", "RL_foot", "RR_foot"))}
 _HYQ = {f"{leg}_lowerleg": (0.33, 0.0, 0.0) for leg in ("lf", "rf", "lh", "rh")}  # the ends of its shins
 
 
@@ -85,8 +89,11 @@ class WalkingScene:
 
 
 def walking(robot: Any, feet: Sequence[str] | None = None) -> WalkingScene:
-    """The scene of a robot with four legs: "hyq", or a path, URDF text or Robot with the names of the frames of its feet. Needs the [plants] extra."""
+    """The scene of a robot with four legs: "hyq", "go2", which example-robot-data has, or a path, URDF text or Robot with the names of the frames of its feet. Needs the [plants] extra."""
     library()  # before anything is compiled for it
+    if isinstance(robot, str) and robot in PUBLISHED:
+        file, named = PUBLISHED[robot]
+        robot, feet = load(published(robot, file), floating_base=True, strict=False), named if feet is None else feet
     if feet is None:
         offsets, radius = _HYQ, 0.026
     else:
@@ -114,6 +121,18 @@ def walking(robot: Any, feet: Sequence[str] | None = None) -> WalkingScene:
     )
 
 
+def published(name: str, file: str) -> Path:
+    """Where example-robot-data has a robot; an error where it is not installed."""
+    homes = [*(Path(p) / "cmeel.prefix" for p in sys.path), Path(sys.prefix), Path("/opt/openrobots"), Path("/usr")]
+    for home in homes:
+        path = home / "share/example-robot-data/robots" / file
+        if path.is_file():
+            return path
+    raise InputError(
+        f"{name!r} does not come along: pip install example-robot-data, or give its URDF and the frames of its feet, --feet FL_foot,FR_foot,RL_foot,RR_foot"
+    )
+
+
 @dataclass(frozen=True)
 class WalkSettings:
     """What can be chosen. `command`: forward and sideways, m/s, and turning, rad/s; `slope` in radians, rising ahead; `noise` as in `session.Settings`."""
@@ -133,40 +152,20 @@ class WalkSettings:
         return replace(self, noise=0.0, command=(0.0, 0.0, 0.0), friction=0.0)
 
 
-@dataclass(frozen=True)
-class Walked(Seen):
-    """What is to be shown: `error` is how far the trunk's velocity is from the command, m/s; places of the feet and forces on them (feet, 3); the centre of mass."""
-
-    feet: np.ndarray
-    forces: np.ndarray
-    center: np.ndarray
-    fallen: str  # how, if it fell
-
-
-class Walk(Live):
+class Walk(Legged):
     """A walking scene in motion. Once it has fallen the joints hold their posture, until it is told to begin again."""
 
     settings: WalkSettings
-    plant: MuJoCo
+    scene: WalkingScene
 
     def __init__(self, scene: WalkingScene):
-        self.scene, self.fallen = scene, ""
         first = WalkSettings()
         self._problem = scene.walker().problem()
-        self._held = scene.start
-        effort = scene.robot.model.limits.effort[6:]
-        stiff = 0.3 * 9.81 * sum(m for m, _, _ in scene.robot.model.inertias) * scene.height  # N m per radian
-        self._stiff = np.minimum(stiff, np.where(np.isfinite(effort), 2.0 * effort, stiff))
-        super().__init__(scene.robot, first, scene.plant(self._problem.system, first.friction, first.slope))
+        super().__init__(scene, first, scene.plant(self._problem.system, first.friction, first.slope))
 
     @property
     def problem(self) -> Problem:
         return self._problem
-
-    @property
-    def ground(self) -> Ground:
-        assert self.plant.ground is not None
-        return self.plant.ground
 
     # --- wishes: any thread ----------------------------------------------------------------------------------------------------------
 
@@ -176,14 +175,6 @@ class Walk(Live):
         if wanted.shape == (3,) and np.all(np.isfinite(wanted)):
             wanted = np.clip(wanted, -self.scene.fastest, self.scene.fastest)
             self.change(command=(float(wanted[0]), float(wanted[1]), float(wanted[2])))
-
-    def push(self, direction: Any) -> None:
-        """A push of the scene's strength on the trunk."""
-        self._push(direction, *self.scene.push, self.scene.trunk)
-
-    def carry(self, loaded: bool) -> None:
-        """Takes up the payload, which the controller does not know of, or lays it down."""
-        self._carry(loaded, self.scene.payload, self.scene.trunk, (0.0, 0.0, 0.0))
 
     # --- time: one thread -------------------------------------------------------------------------------------------------------------
 
@@ -195,42 +186,18 @@ class Walk(Live):
             self.plant = self.scene.plant(self._problem.system, self.settings.friction, wanted.slope)
             if payload is not None:
                 self.plant.set_payload(payload.mass, payload.frame, payload.offset)
-        self._walker, self._mpc = walker, mpc
+        self._walker, self._stance, self._mpc = walker, walker.stance, mpc
         self._begin_again()
         return mpc
 
     def _heed(self) -> None:
         super()._heed()
         self._walker.command = self.settings.command
-        if self.settings.friction != self.ground.friction:
-            self.plant.set_ground_friction(self.settings.friction)
 
-    def _decide(self, x: np.ndarray | None) -> np.ndarray:
-        if not self.fallen:
-            self.fallen = self._fall()
-            self._held = self.plant.x
-            if self.fallen:
-                self.change(command=(0.0, 0.0, 0.0))
-        if not self.fallen:
-            return self._mpc.step(x, self.plant.time)
-        now = self.plant.x if x is None else x
-        nq = self.robot.nq
-        return self._stiff * (self._held[7:nq] - now[7:nq] - 0.03 * now[nq + 6 :])
-
-    def _fall(self) -> str:
-        """How the robot has fallen; empty if it stands."""
-        x, ground = self.plant.x, self.ground
-        height, tilt = float(x[2] - ground.height(x[0])), math.acos(max(-1.0, min(1.0, rotation_from_quaternion(*x[3:7])[2][2])))
-        if height < _LOWEST * self.scene.height:
-            return f"fell: the trunk is {height:.2g} m above the ground"
-        if tilt > _MOST_TILTED:
-            return f"fell: the trunk is tilted by {math.degrees(tilt):.0f} degrees"
-        if self._mpc.counts["held"]:
-            return "fell: no plan was found that keeps it up"
-        return ""
+    def _give_up(self) -> None:
+        self.change(command=(0.0, 0.0, 0.0))
 
     def _begin_again(self) -> None:
-        self.fallen = ""
         self._walker.reset()
         super()._begin_again()
         self.change(command=(0.0, 0.0, 0.0))
@@ -246,13 +213,3 @@ class Walk(Live):
 
     def _error(self) -> float:
         return float(np.linalg.norm((self.velocity() - self.settings.command)[:2]))
-
-    def _see(self, **seen: Any) -> Walked:
-        x, forces = seen["x"], self.plant.foot_forces
-        return Walked(
-            feet=self._walker.stance.feet_of(x),
-            forces=np.array([forces[f.frame] for f in self.scene.feet]),
-            center=np.array(self.robot.center_of_mass(x[: self.robot.nq])),
-            fallen=self.fallen,
-            **seen,
-        )

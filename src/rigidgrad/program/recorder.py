@@ -17,17 +17,24 @@ Number = float | int
 _COMMUTATIVE = frozenset(("add", "mul", "min", "max"))
 
 
-class Graph:
-    """The nodes recorded so far: ("input", name, k), ("const", x) with x > 0, or (operation, operand, …) by index."""
+class TooLong(Exception):
+    """More nodes than were asked for at most."""
 
-    def __init__(self) -> None:
+
+class Graph:
+    """The nodes recorded so far, `most` of them: ("input", name, k), ("const", x) with x > 0, or (operation, operand, …) by index."""
+
+    def __init__(self, most: float = math.inf) -> None:
         self.nodes: list[Node] = []
         self._index: dict[Node, int] = {}
+        self._most = most
 
     def node(self, *node: Any) -> int:
         index = self._index.get(node)
         if index is None:
             index = self._index[node] = len(self.nodes)
+            if index >= self._most:
+                raise TooLong
             self.nodes.append(node)
         return index
 
@@ -216,10 +223,13 @@ class Condition(Truth):
 
 
 def record(
-    inputs: Mapping[str, tuple[int, ...]], outputs: Mapping[str, tuple[int, ...]], function: Callable[[dict[str, Any]], tuple]
+    inputs: Mapping[str, tuple[int, ...]],
+    outputs: Mapping[str, tuple[int, ...]],
+    function: Callable[[dict[str, Any]], tuple],
+    most: float = math.inf,
 ) -> Program:
-    """Runs `function` once on recorders. It takes a dictionary of nested tuples shaped as `inputs` and returns one result an output."""
-    graph = Graph()
+    """Runs `function` once on recorders. It takes a dictionary of nested tuples shaped as `inputs` and returns one result an output. Of more than `most` nodes it makes TooLong."""
+    graph = Graph(most)
     values = {name: nest([graph.input(name, k) for k in range(math.prod(shape))], shape) for name, shape in inputs.items()}
     results = function(values)
     flat: list[tuple[int, int] | float] = []

@@ -154,6 +154,8 @@ def allocate(batch: Batch, outputs: Mapping[str, Shape], out: Any) -> dict[str, 
     if len(outputs) > 1 and not isinstance(out, tuple | list):
         raise InputError(f"out is {type(out).__name__}; it must be a tuple of {len(outputs)} arrays, for {', '.join(outputs)}")
     given: Sequence[Any] = (out,) if len(outputs) == 1 else out
+    if has_remark(given):
+        given = given[: len(outputs)]
     if len(given) != len(outputs):
         raise InputError(f"out has {len(given)} arrays; it needs {len(outputs)}, for {', '.join(outputs)}")
     arrays: dict[str, np.ndarray] = {}
@@ -173,6 +175,11 @@ def allocate(batch: Batch, outputs: Mapping[str, Shape], out: Any) -> dict[str, 
                 raise InputError(f"out for {other} and out for {name} share memory; each needs its own")
         arrays[name] = array
     return arrays
+
+
+def has_remark(out: Any) -> bool:
+    """Whether `out` is a result that has, behind its arrays, how redundant contacts were solved: it may be given again, but the remark belongs to one call."""
+    return hasattr(out, "damping")
 
 
 def _share(a: np.ndarray, b: np.ndarray) -> bool:

@@ -147,13 +147,15 @@ class Compiled:
                     outs = (out,)
                 else:
                     outs = out if isinstance(out, tuple | list) else ()
+                    if len(outs) > len(kernel.outputs) and arrays.has_remark(out):
+                        outs = outs[: len(kernel.outputs)]
                 if large and (streaming := self._streaming(dtype, outs)):
                     native_entry, kernel = self._prepared(dtype, streaming)
                 if self._crew is not None and not single and first.size >= kernel.least_numbers:
                     self._crew.ensure_awake()
                 if native_entry(*inputs, *outs):
                     if out is not None:
-                        return out
+                        return self._wrapped(outs) if arrays.has_remark(out) else out
                     return outs[0] if len(outs) == 1 else self._wrapped(outs)
         return self._general(inputs, out, check)
 
@@ -187,7 +189,7 @@ class Compiled:
             if not np.may_share_memory(array, target):
                 array[...] = target.reshape(array.shape)
         if out is not None:
-            return out
+            return self._wrapped(tuple(results.values())) if arrays.has_remark(out) else out
         outputs = [batch.back(a) if batch.back else a for a in results.values()]
         return outputs[0] if len(outputs) == 1 else self._wrapped(outputs)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.catalog import Kernel
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.fast import contact_dynamics as contact
-from rigidgrad.algorithms.fast import contact_inverse_dynamics as contact_inverse
+from rigidgrad.algorithms.fast import contact_dynamics as contact, contact_inverse_dynamics as contact_inverse
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler, newton_euler_bias, newton_euler_gravity
@@ -30,17 +32,17 @@ from rigidgrad.algorithms.textbook.aba import aba
 from rigidgrad.algorithms.textbook.minv import minv
 from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.kernels import language as kernels
-from rigidgrad.kernels import large_robots
+from rigidgrad.kernels import language as kernels, large_robots
 from rigidgrad.kernels.contact_gradient import ContactGradient
 from rigidgrad.kernels.contact_inverse_dynamics import contact_inverse_dynamics_kernel
 from rigidgrad.kernels.forward_gradient import forward_gradient_kernel, multiplications
 from rigidgrad.kernels.unit_weights import tensor_kernel
-from rigidgrad.model.canonical import canonical
+from rigidgrad.model.canonical import canonical, moved_frames
 from rigidgrad.model.model import Model
+from rigidgrad.model.pose import pose_from_matrix
 from rigidgrad.program.fuse import fuse, fused_kinds
 from rigidgrad.program.program import Counts, Program
-from rigidgrad.program.recorder import record
+from rigidgrad.program.recorder import TooLong, record
 from rigidgrad.runtime import frames
 
 Formulation = Callable[..., Any]
@@ -64,13 +66,17 @@ class Chosen(NamedTuple, Generic[Source]):
     compared: tuple[Candidate, ...]
 
 
-# multiply-adds of the products at the end of a gradient of forward dynamics, or of that with contacts, from which on they are tiled
+# multiply-adds of the products at the end of a gradient from which on they are tiled: of forward dynamics, whose products are of small blocks, and of that with contacts
 _TILED_FROM = 30_000
+_CONTACTS_TILED_FROM = 10_000
 # pairs of freedoms, one carrying the other, from which on code is no longer straight-line
 _LOOPS_FROM = 1500
 # triples of freedoms on one path to the root from which on a tensor is a loop over its first axis
 _TENSOR_LOOPS_FROM = 2000
+# nodes of straight-line code at most: compiling takes minutes and gigabytes beyond
+_MOST_NODES = 400_000
 _TENSOR, _HESSIAN = "rnea_second_derivatives", "rnea_hessian"
+_REGRESSOR = "torque_regressor"  # whose parameters are told in the robot's own frames
 _TILED: dict[str, dict[str, bool]] = {
     "aba_derivatives": {},
     "aba_state_derivatives": {"dtau": False},
@@ -135,7 +141,10 @@ def chosen_program(model: Model, name: str, *, parameters: tuple[str, ...] = (),
 def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), **options: Any) -> Chosen[Program] | Chosen[kernels.Kernel]:
     """What `source_of` records."""
     if not parameters and loops_pay(model, name):
-        build, model = large_robots.KERNELS[name], canonical(model)
+        build: Formulation = large_robots.KERNELS[name]
+        if name == _REGRESSOR:
+            build = partial(build, frames=[pose_from_matrix(np.linalg.inv(m)) for m in moved_frames(model)])
+        model = canonical(model)
         return Chosen(build, own_frames(model), build(model, options.get("external", ())), ())
     if name == _TENSOR and triples(supports(model)) >= _TENSOR_LOOPS_FROM:
         chosen = chosen_program(model, _HESSIAN, parameters=parameters, **options)
@@ -150,13 +159,15 @@ def chosen_source(model: Model, name: str, *, parameters: tuple[str, ...] = (), 
             if parameters
             else catalog.bind(model, "aba_derivatives", formulation=formulation, **options)
         )
-        kernel = forward_gradient_kernel(bound.inputs, lambda values: SolveParts(*bound.evaluate(values)), supports(model), **_TILED[name])
+        parts = lambda values: SolveParts(*bound.evaluate(values))  # noqa: E731
+        with _bounded(model, name):
+            kernel = forward_gradient_kernel(bound.inputs, parts, supports(model), **_TILED[name], most=_MOST_NODES)
         return Chosen(solve_parts, compared[0].gauge, kernel, compared)
     if catalog.FUNCTIONS[name].grips and options["contacts"].rows:
         return _in_rounds(model, name, parameters, **options)
     if name == "contact_dynamics_derivatives" and not parameters and options["contacts"].rows:
         gauge, compared, gradient = _contact_gradient(canonical(model), name, options)
-        if gradient.multiplications >= _TILED_FROM:
+        if gradient.multiplications >= _CONTACTS_TILED_FROM:
             return Chosen(contact.gradient_parts, gauge, gradient.kernel(), compared)
     return chosen_program(model, name, parameters=parameters, **options)
 
@@ -171,9 +182,10 @@ def _in_rounds(model: Model, name: str, parameters: tuple[str, ...], **options: 
         parametrized(model, name, parameters, posed, **options) if parameters else catalog.bind(model, name, formulation=posed, **options)
     )
     shape = contact_inverse.layout(held.constraints, held.grip)
-    kernel = contact_inverse_dynamics_kernel(
-        bound.inputs, bound.outputs, lambda values: contact_inverse.Posed(*bound.evaluate(values)), shape, held.grip
-    )
+    with _bounded(model, name):
+        kernel = contact_inverse_dynamics_kernel(
+            bound.inputs, bound.outputs, lambda values: contact_inverse.Posed(*bound.evaluate(values)), shape, held.grip, _MOST_NODES
+        )
     return Chosen(_GRADIENTS[name], compared[0].gauge, kernel, compared)
 
 
@@ -181,7 +193,8 @@ def _contact_gradient(model: Model, name: str, options: dict[str, Any]) -> tuple
     compared = ranked_gauges(model)
     gauge = compared[0].gauge
     bound = catalog.bind(model, name, formulation=partial(contact.gradient_parts, gauge=gauge), **options)
-    return gauge, compared, ContactGradient(bound.inputs, lambda values: contact.GradientParts(*bound.evaluate(values)))
+    with _bounded(model, name):
+        return gauge, compared, ContactGradient(bound.inputs, lambda values: contact.GradientParts(*bound.evaluate(values)), _MOST_NODES)
 
 
 def has_canonical_model(name: str) -> bool:
@@ -224,12 +237,12 @@ def products_pay(model: Model) -> bool:
 def _cheapest(model: Model, name: str, bound: Callable[[Formulation | None], Kernel]) -> Chosen[Program]:
     if name in _GRADIENTS:
         compared, formulation = ranked_gauges(model), _GRADIENTS[name]
-        program = _recorded(bound(partial(formulation, gauge=compared[0].gauge)))
+        program = _recorded(bound(partial(formulation, gauge=compared[0].gauge)), model)
         return Chosen(formulation, compared[0].gauge, program, compared)
     formulations: tuple[Formulation | None, ...] = _FORMULATIONS.get(name, (None,))
     if name == "aba" and pairs(supports(model)) >= _LOOPS_FROM:
         formulations = (aba,)  # the factor of M alone would be longer than all of it
-    programs = [(_recorded(bound(formulation)), formulation) for formulation in formulations]
+    programs = [(_recorded(bound(formulation), model), formulation) for formulation in formulations]
     tried = [(p, Candidate(f or catalog.FUNCTIONS[name].evaluate, own_frames(model), p.counts)) for p, f in programs]
     tried.sort(key=lambda x: x[0].instructions)
     program, best = tried[0]
@@ -262,8 +275,21 @@ def parametrized(model: Model, name: str, parameters: tuple[str, ...], formulati
     return Kernel(name, dict(outer.inputs) | {p: shapes[p] for p in parameters}, outer.outputs, evaluate)
 
 
-def _recorded(kernel: Kernel) -> Program:
-    return fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate))
+def _recorded(kernel: Kernel, model: Model) -> Program:
+    with _bounded(model, kernel.name):
+        return fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate, _MOST_NODES))
+
+
+@contextmanager
+def _bounded(model: Model, name: str) -> Iterator[None]:
+    """Says what was recorded at too great a length."""
+    try:
+        yield
+    except TooLong:
+        raise InputError(
+            f"{name}: {model.name!r} is too large for straight-line code (more than {_MOST_NODES:,} operations, which would take many minutes to compile); "
+            'lock joints by robot.reduced, or load it with engine="numpy", which compiles nothing'
+        ) from None
 
 
 def best_gauge(model: Model) -> Gauge:
@@ -273,7 +299,7 @@ def best_gauge(model: Model) -> Gauge:
 
 def ranked_gauges(model: Model) -> tuple[Candidate, ...]:
     """The gradient of inverse dynamics in several choices of frames, that with the fewest operations first."""
-    if len(model.joints) < 2:
+    if len(model.joints) < 2 or pairs(supports(model)) >= _LOOPS_FROM:  # to count them would take longer than what is asked for
         return (Candidate(subtree_rnea_derivatives, own_frames(model), partial(Counts, {}, 0, 0)),)
 
     def bound(part: Model, gauge: Gauge) -> Kernel:
@@ -284,6 +310,6 @@ def ranked_gauges(model: Model) -> tuple[Candidate, ...]:
         return Counts(fused_kinds(record(kernel.inputs, kernel.outputs, kernel.evaluate)), 0, 0).instructions
 
     def candidate(gauge: Gauge) -> Candidate:
-        return Candidate(subtree_rnea_derivatives, gauge, lambda: _recorded(bound(model, gauge)).counts())
+        return Candidate(subtree_rnea_derivatives, gauge, lambda: _recorded(bound(model, gauge), model).counts())
 
     return tuple(candidate(gauge) for gauge, _ in frames.ranked(model, operations))

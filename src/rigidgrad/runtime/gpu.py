@@ -188,7 +188,7 @@ class DeviceFunction:
         for array, target in zip(results.values(), targets, strict=True):
             array[...] = target.reshape(array.shape)
         if out is not None:
-            return out
+            return self._wrapped(list(results.values())) if arrays.has_remark(out) else out
         return self._wrapped([batch.back(a) if batch.back else a for a in results.values()])
 
     @cached_property

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.runtime import cache as disk
-from rigidgrad.runtime import native
+from rigidgrad.runtime import cache as disk, native
 from rigidgrad.targets.loops.render import ArrayType, Fixed, render
 from rigidgrad.targets.loops.source import Loops
 from rigidgrad.targets.loops.values import C_FUNCTIONS

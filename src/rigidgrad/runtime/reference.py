@@ -52,7 +52,7 @@ class Interpreted:
             values = computed[name][:, self.masks[name].ravel()] if self._packed else computed[name]
             array[...] = values.reshape(array.shape)
         if out is not None:
-            return out
+            return self._result(*results.values()) if self._result and arrays.has_remark(out) else out
         outputs = [batch.back(array) if batch.back else array for array in results.values()]
         if len(outputs) == 1:
             return outputs[0]

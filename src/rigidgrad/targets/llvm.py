@@ -19,7 +19,7 @@ from rigidgrad.program.registers import Transfers, transfers
 from rigidgrad.targets import llvm_direct, llvm_math, llvm_rows, llvm_stream
 
 # bytes of a state's results between which fetching their cache lines ahead was found to pay
-_PREFETCH_FROM, _PREFETCH_TO = 512, 8192
+_PREFETCH_FROM, _PREFETCH_TO = 512, 49152
 # operations after which an input or a constant is loaded again
 _RELOAD_AFTER = 40
 # operations from which on registers are given out here: LLVM takes most of its time for it where code is long; its shorter code is up to 3% faster

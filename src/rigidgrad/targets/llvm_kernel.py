@@ -9,7 +9,7 @@ from rigidgrad.kernels.language import Array, Call, Choose, Index, Kernel, Looku
 from rigidgrad.kernels.structure import pattern, programs, written_once
 from rigidgrad.targets import llvm_math, llvm_rows, llvm_stream
 from rigidgrad.targets.llvm import Buffers, Lanes, OutputLayout, declarations, kernel_function, written_ahead
-from rigidgrad.targets.llvm_tiles import Group, Tiles, function, tile_size, tiles
+from rigidgrad.targets.llvm_tiles import Factors, Group, Tiles, best_tile, function, tile_size, tiles
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,12 @@ class _Code:
     # --- statements ----------------------------------------------------------------------------------------------------------------
 
     def statements(self, body: Sequence[Statement]) -> None:
-        for statement in body:
+        for statement in _together(body):
             match statement:
+                case list():
+                    self.products(statement)
                 case Call():
                     self.call(statement)
-                case Product():
-                    self.product(statement)
                 case Loop():
                     self.loop(statement)
                 case Choose():
@@ -263,39 +263,46 @@ class _Code:
 
     # --- products ------------------------------------------------------------------------------------------------------------------
 
-    def product(self, product: Product) -> None:
-        if mixed := self.wide & {v.array.name for v in (product.target, product.left, product.right)}:
-            raise ValueError(f"a product takes no arrays of another type: let a Program copy {', '.join(sorted(mixed))}")
-        rows, columns = product.target.shape
-        if product.symmetric:
+    def products(self, several: list[Product]) -> None:
+        """Products that are added up in one target: their sums stay in registers from the first to the last."""
+        first = several[0]
+        for p in several:
+            if mixed := self.wide & {v.array.name for v in (p.target, p.left, p.right)}:
+                raise ValueError(f"a product takes no arrays of another type: let a Program copy {', '.join(sorted(mixed))}")
+        rows, columns = first.target.shape
+        if first.symmetric:
             groups = tiles(rows, min(tile_size(self.registers)))
             for a, down in enumerate(groups):
                 for across in groups[:a]:
-                    self.call_tiles(product, down, across)
-                self.call_tiles(product, down, down, triangle=True)
+                    self.call_tiles(several, down, across)
+                self.call_tiles(several, down, down, triangle=True)
             return
-        for down in tiles(rows, tile_size(self.registers)[0]):
-            for across in tiles(columns, tile_size(self.registers)[1]):
-                self.call_tiles(product, down, across)
+        size = tile_size(self.registers)
+        if len(several) > 1:
+            size = best_tile(rows, columns, sum(p.left.shape[1] for p in several), self.registers)
+        for down in tiles(rows, size[0]):
+            for across in tiles(columns, size[1]):
+                self.call_tiles(several, down, across)
 
-    def call_tiles(self, product: Product, down: Group, across: Group, triangle: bool = False) -> None:
+    def call_tiles(self, several: list[Product], down: Group, across: Group, triangle: bool = False) -> None:
         """All tiles of a size. Products that differ in where and how large their matrices are alone share a function."""
-        views = product.target.strides, product.left.strides, product.right.strides
-        t = Tiles(*views, product.factor, product.accumulate, product.symmetric, down.size, across.size, triangle)
+        first = several[0]
+        factors = tuple(Factors(p.left.strides, p.right.strides, p.factor) for p in several)
+        t = Tiles(first.target.strides, factors, first.accumulate, first.symmetric, down.size, across.size, triangle)
         if t not in self.tile_functions:
             name = self.tile_functions[t] = f"tiles{len(self.tile_functions)}"
             self.functions.append(function(self.lanes.another(name), t))
-        target, left, right = (self.pointer(v) for v in (product.target, product.left, product.right))
-        start, other = down.start, across.start
-        pointers = [
-            self.at(target, start * t.target[0] + other * t.target[1]),
-            self.at(left, start * t.left[0]),
-            self.at(right, other * t.right[1]),
-        ]
-        if product.symmetric:
-            pointers.append(self.at(target, start * t.target[1] + other * t.target[0]))
-        numbers = [product.left.shape[1], down.count, across.count]
-        arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in numbers)]
+        target, start, other = self.pointer(first.target), down.start, across.start
+        arguments = [f"ptr {self.at(target, start * t.target[0] + other * t.target[1])}"]
+        if first.symmetric:
+            arguments.append(f"ptr {self.at(target, start * t.target[1] + other * t.target[0])}")
+        arguments += [f"i64 {down.count}", f"i64 {across.count}"]
+        for p in several:
+            left, right = (
+                self.at(self.pointer(p.left), start * p.left.strides[0]),
+                self.at(self.pointer(p.right), other * p.right.strides[1]),
+            )
+            arguments += [f"ptr {left}", f"ptr {right}", f"i64 {p.left.shape[1]}"]
         self.lanes.do(f"call void @{self.tile_functions[t]}({', '.join(arguments)})")
 
     # --- places --------------------------------------------------------------------------------------------------------------------
@@ -335,6 +342,27 @@ class _Code:
     def label(self, name: str) -> str:
         self.labels += 1
         return f"{name}{self.labels}"
+
+
+def _together(body: Sequence[Statement]) -> list[Statement | list[Product]]:
+    """Statements, and of products those that are added to the same numbers one right after the other, together: that changes no rounding."""
+    found: list[Statement | list[Product]] = []
+    for s in body:
+        if not isinstance(s, Product):
+            found.append(s)
+            continue
+        before = found[-1] if found else None
+        if isinstance(before, list) and _continues(before, s):
+            before.append(s)
+        else:
+            found.append([s])
+    return found
+
+
+def _continues(several: list[Product], p: Product) -> bool:
+    first, each = several[0], (*several, p)
+    apart = all(first.target.array not in (x.left.array, x.right.array) for x in each)
+    return p.accumulate and p.target == first.target and apart and all(abs(x.factor) == 1.0 and not x.symmetric for x in each)
 
 
 def _zero(result: object) -> bool:

@@ -39,25 +39,32 @@ def tiles(n: int, size: int) -> list[Group]:
 
 
 @dataclass(frozen=True)
+class Factors:
+    """Strides of a left and a right matrix in numbers, and the factor before their product."""
+
+    left: Strides
+    right: Strides
+    factor: float
+
+    @property
+    def unit(self) -> bool:
+        return abs(self.factor) == 1.0
+
+
+@dataclass(frozen=True)
 class Tiles:
-    """What a function is compiled for: strides of the three matrices in numbers, the factor, and the size of a tile.
+    """What a function is compiled for: strides of the target in numbers, the products that are added up there, of which several have factors of 1 or -1, and the size of a tile.
 
     Of a `symmetric` target each tile is written a second time, transposed; of a `triangle` only tiles on and below the diagonal are computed.
     """
 
     target: Strides
-    left: Strides
-    right: Strides
-    factor: float
+    products: tuple[Factors, ...]
     accumulate: bool
     symmetric: bool
     rows: int
     columns: int
     triangle: bool
-
-    @property
-    def unit(self) -> bool:
-        return abs(self.factor) == 1.0
 
 
 def tile_size(registers: int) -> tuple[int, int]:
@@ -65,22 +72,36 @@ def tile_size(registers: int) -> tuple[int, int]:
     return (4, 6) if registers >= 32 else (3, 4)
 
 
+def best_tile(rows: int, columns: int, terms: int, registers: int) -> tuple[int, int]:
+    """The tile, of those that fit into the registers, with which a product takes the least time: sums in pairs, after four if they depend on each other, loads in pairs, and a store of each."""
+
+    def time(size: tuple[int, int]) -> float:
+        total = 0.0
+        for down in tiles(rows, size[0]):
+            for across in tiles(columns, size[1]):
+                r, c = down.size, across.size
+                total += down.count * across.count * (max(r * c / 2, (r + c) / 2, 4.0) * terms + 1.5 * r * c + 10)
+        return total
+
+    return min(((r, c) for c in range(1, 9) for r in range(1, 13) if r * c + r + 1 <= registers), key=time)
+
+
 def function(b: Lanes, t: Tiles) -> str:
-    """`name(target, left, right[, mirrored], terms, down, across)`: pointers to first numbers, then how many terms, rows of tiles and columns of tiles there are."""
+    """`name(target[, mirrored], down, across, left0, right0, terms0, …)`: pointers to first numbers, how many rows of tiles and columns of tiles there are, and how many terms each product has."""
     b.label("entry")
-    steps = ((t.target[0] * t.rows, t.target[1] * t.columns), (t.left[0] * t.rows, 0), (0, t.right[1] * t.columns))
+    down, across = (t.target[0] * t.rows, t.target[1] * t.columns), (t.target[1] * t.rows, t.target[0] * t.columns)
     b.do("br label %row")
     b.label("row")
     b.do("%i = phi i64 [ 0, %entry ], [ %i_next, %row_end ]")
-    at_row = [_moved(b, pointer, "%i", step[0]) for pointer, step in zip(("%target", "%left", "%right"), steps, strict=True)]
-    other = _moved(b, "%mirrored", "%i", t.target[1] * t.rows) if t.symmetric else ""
+    row_targets = [_moved(b, "%target", "%i", down[0]), *([_moved(b, "%mirrored", "%i", across[0])] if t.symmetric else [])]
+    lefts = [_moved(b, f"%left{k}", "%i", p.left[0] * t.rows) for k, p in enumerate(t.products)]
     b.do(f"%width = add i64 {'%i' if t.triangle else '%across'}, {int(t.triangle)}")
     b.do("br label %column")
     b.label("column")
     b.do("%j = phi i64 [ 0, %row ], [ %j_next, %column_end ]")
-    target, left, right = (_moved(b, pointer, "%j", step[1]) for pointer, step in zip(at_row, steps, strict=True))
-    mirrored = _moved(b, other, "%j", t.target[0] * t.columns) if t.symmetric else ""
-    _tile(b, t, target, left, right, mirrored)
+    targets = [_moved(b, pointer, "%j", step) for pointer, step in zip(row_targets, (down[1], across[1]), strict=False)]
+    rights = [_moved(b, f"%right{k}", "%j", p.right[1] * t.columns) for k, p in enumerate(t.products)]
+    _tile(b, t, targets, lefts, rights)
     for name, count, done in (("column", "%width", "row_end"), ("row", "%down", "done")):
         variable = "%j" if name == "column" else "%i"
         b.do(f"br label %{name}_end") if name == "column" else None
@@ -89,8 +110,9 @@ def function(b: Lanes, t: Tiles) -> str:
         more = b.emit(f"icmp slt i64 {variable}_next, {count}")
         b.do(f"br i1 {more}, label %{name}, label %{done}")
     b.label("done")
-    pointers = ["target", "left", "right", *(["mirrored"] if t.symmetric else [])]
-    arguments = [*(f"ptr %{x}" for x in pointers), *(f"i64 %{x}" for x in ("terms", "down", "across"))]
+    arguments = ["ptr %target", *(["ptr %mirrored"] if t.symmetric else []), "i64 %down", "i64 %across"]
+    for k in range(len(t.products)):
+        arguments += [f"ptr %left{k}", f"ptr %right{k}", f"i64 %terms{k}"]
     body = "\n".join(b.lines)
     return f"define internal void @{b.name}({', '.join(arguments)}) nounwind noinline {{\n{body}\n  ret void\n}}\n"
 
@@ -103,9 +125,10 @@ def _at(b: Lanes, base: str, place: int | str) -> str:
     return base if place == 0 else b.emit(f"getelementptr {b.vector}, ptr {base}, i64 {place}")
 
 
-def _tile(b: Lanes, t: Tiles, target: str, left: str, right: str, mirrored: str) -> None:
+def _tile(b: Lanes, t: Tiles, targets: Sequence[str], lefts: Sequence[str], rights: Sequence[str]) -> None:
     own = [(r, c) for r in range(t.rows) for c in range(t.columns)]
     align = b.bytes * b.width
+    target, factor = targets[0], t.products[0]
 
     def place(r: int, c: int) -> str:
         return _at(b, target, r * t.target[0] + c * t.target[1])
@@ -113,52 +136,53 @@ def _tile(b: Lanes, t: Tiles, target: str, left: str, right: str, mirrored: str)
     def load(address: str) -> str:
         return b.emit(f"load {b.vector}, ptr {address}, align {align}")
 
-    def term(sums: Sequence[str] | None, left: str, right: str) -> list[str]:
-        a = [load(_at(b, left, r * t.left[0])) for r in range(t.rows)]
-        if t.unit and t.factor < 0:
+    def term(p: Factors, sums: Sequence[str] | None, left: str, right: str) -> list[str]:
+        a = [load(_at(b, left, r * p.left[0])) for r in range(t.rows)]
+        if p.unit and p.factor < 0:
             a = [b.negate(x) for x in a]
         found = {}
         for c in range(t.columns):
-            y = load(_at(b, right, c * t.right[1]))
+            y = load(_at(b, right, c * p.right[1]))
             for r in range(t.rows):
                 found[r, c] = b.binary("fmul", a[r], y) if sums is None else b.fma(a[r], y, sums[r * t.columns + c])
         return [found[x] for x in own]
 
-    if t.accumulate and t.unit:
+    if t.accumulate and factor.unit:
         first, sums = 0, [load(place(r, c)) for r, c in own]
     else:
-        first, sums = 1, term(None, left, right)
-    sums = _further_terms(b, t, first, sums, left, right, term)
-    if not t.unit:
-        factor = b.constant(t.factor)
+        first, sums = 1, term(factor, None, lefts[0], rights[0])
+    for k, p in enumerate(t.products):
+        sums = _further_terms(b, k, p, first if k == 0 else 0, sums, lefts[k], rights[k], term)
+    if not factor.unit:
+        times = b.constant(factor.factor)
         sums = [
-            b.fma(factor, x, load(place(r, c))) if t.accumulate else b.binary("fmul", factor, x)
-            for (r, c), x in zip(own, sums, strict=True)
+            b.fma(times, x, load(place(r, c))) if t.accumulate else b.binary("fmul", times, x) for (r, c), x in zip(own, sums, strict=True)
         ]
     value = dict(zip(own, sums, strict=True))
     # of a tile on the diagonal, what is below it is written last and stays
-    for r, c in sorted(own, key=lambda rc: rc[0] >= rc[1]) if mirrored else own:
-        places = [place(r, c), *([_at(b, mirrored, r * t.target[1] + c * t.target[0])] if mirrored else [])]
+    for r, c in sorted(own, key=lambda rc: rc[0] >= rc[1]) if t.symmetric else own:
+        places = [place(r, c), *(_at(b, mirrored, r * t.target[1] + c * t.target[0]) for mirrored in targets[1:])]
         for address in places:
             b.do(f"store {b.vector} {value[r, c]}, ptr {address}, align {align}")
 
 
 def _further_terms(
-    b: Lanes, t: Tiles, first: int, sums: list[str], left: str, right: str, term: Callable[[Sequence[str], str, str], list[str]]
+    b: Lanes, product: int, p: Factors, first: int, sums: list[str], left: str, right: str, term: Callable[..., list[str]]
 ) -> list[str]:
-    """The sums after the terms from `first` on, of which there may be none."""
-    b.do("br label %sum_entry")
-    b.label("sum_entry")
-    some = b.emit(f"icmp sgt i64 %terms, {first}")
-    b.do(f"br i1 {some}, label %sum, label %column_sums")
-    b.label("sum")
-    k = b.emit(f"phi i64 [ {first}, %sum_entry ], [ %k_next, %sum ]")
-    running = [b.emit(f"phi {b.vector} [ {x}, %sum_entry ], [ %sum{n}, %sum ]") for n, x in enumerate(sums)]
-    found = term(running, _moved(b, left, k, t.left[1]), _moved(b, right, k, t.right[0]))
+    """The sums after the terms of a product from `first` on, of which there may be none."""
+    name = f"sum{product}"
+    b.do(f"br label %{name}_entry")
+    b.label(f"{name}_entry")
+    some = b.emit(f"icmp sgt i64 %terms{product}, {first}")
+    b.do(f"br i1 {some}, label %{name}, label %{name}_end")
+    b.label(name)
+    k = b.emit(f"phi i64 [ {first}, %{name}_entry ], [ %{name}_next, %{name} ]")
+    running = [b.emit(f"phi {b.vector} [ {x}, %{name}_entry ], [ %{name}_{n}, %{name} ]") for n, x in enumerate(sums)]
+    found = term(p, running, _moved(b, left, k, p.left[1]), _moved(b, right, k, p.right[0]))
     for n, x in enumerate(found):
-        b.do(f"%sum{n} = bitcast {b.vector} {x} to {b.vector}")
-    b.do(f"%k_next = add i64 {k}, 1")
-    more = b.emit("icmp slt i64 %k_next, %terms")
-    b.do(f"br i1 {more}, label %sum, label %column_sums")
-    b.label("column_sums")
-    return [b.emit(f"phi {b.vector} [ {x}, %sum_entry ], [ %sum{n}, %sum ]") for n, x in enumerate(sums)]
+        b.do(f"%{name}_{n} = bitcast {b.vector} {x} to {b.vector}")
+    b.do(f"%{name}_next = add i64 {k}, 1")
+    more = b.emit(f"icmp slt i64 %{name}_next, %terms{product}")
+    b.do(f"br i1 {more}, label %{name}, label %{name}_end")
+    b.label(f"{name}_end")
+    return [b.emit(f"phi {b.vector} [ {x}, %{name}_entry ], [ %{name}_{n}, %{name} ]") for n, x in enumerate(sums)]

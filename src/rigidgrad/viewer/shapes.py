@@ -95,7 +95,7 @@ def draw(model: Model) -> Drawing:
 
 
 def _collisions(link: Link) -> tuple[Visual, ...]:
-    return getattr(link, "collisions", ())
+    return tuple(Visual(c.shape, c.size, c.placement) for c in link.collisions)
 
 
 def _notes(meshes: int, refused: int, empty: int, stand_ins: bool) -> Iterator[str]:

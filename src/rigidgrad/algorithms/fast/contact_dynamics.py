@@ -117,21 +117,21 @@ def contact_gradient(
 ) -> tuple[ContactDynamics[Vector], ContactDynamicsDerivatives[Matrix]]:
     """The dynamics with their derivatives. Of an impact (`Inputs.flow` is 0) a is v⁺ - v, and forces are impulses."""
     found, parts = _solved_parts(model, q, v, tau, inputs, external, gauge, redundant)
-    P, F = _by_torque(parts), parts.F
-    a_q, f_q = _columns(P, parts, parts.r_q, parts.b_q, parts.a_q, parts.f_q)
-    a_v, f_v = _columns(P, parts, parts.r_v, parts.b_v, parts.a_v, ())
+    P, F = _by_torque(parts)
+    a_q, f_q = _columns(P, F, parts.X, parts.r_q, parts.b_q, parts.a_q, parts.f_q)
+    a_v, f_v = _columns(P, F, parts.X, parts.r_v, parts.b_v, parts.a_v, ())
     if not is_constant(inputs.flow, 1.0):
         P, F = (tuple(tuple(mul(inputs.flow, x) for x in line) for line in X) for X in (P, F))
     return found, ContactDynamicsDerivatives(a_q, a_v, P, f_q, f_v, F)
 
 
 class GradientParts(NamedTuple):
-    """What the gradient is made of, rows of constraints in world axes, before products: P = M⁻¹ - Vᵀ Vs, ∂a = a - P r + Fᵀ b, ∂f = f - F r - X b."""
+    """What the gradient is made of, rows of constraints in world axes, before products: H = J M⁻¹ = G Wᵀ, F = B Wᵀ, P = -W scaled_Wᵀ + Hᵀ F, ∂a = a - P r + Fᵀ b, ∂f = f - F r - X b."""
 
-    M_inverse: Matrix
-    V: Matrix  # with Λ⁻¹ = W D⁻¹ Wᵀ: Wᵀ J M⁻¹
-    scaled_V: Matrix  # D⁻¹ V
-    F: Matrix
+    W: Matrix  # L⁻¹
+    scaled_W: Matrix  # -W D⁻¹
+    G: Matrix  # Y D⁻¹
+    B: Matrix  # -X G
     X: Matrix  # Λ⁻¹
     r_q: Matrix
     b_q: Matrix
@@ -199,11 +199,14 @@ def _solved_parts(
     a_q, a_v = _base_columns(s, base, r_q, b_q, r_v, b_v, flow) if base else ([], [])
     turns = _gathered_columns(model, constraint.turns(model, tree, s.rows, force))
     f_q, b_q, b_v = ([list(constraint.in_world(s.rows, column)) for column in columns] for columns in (turns, b_q, b_v))
-    V, scaled, F, X = _response(s, solve)
+    lines, n = ltl.inverse_triangle(s.factor), s.model.nv
+    W = tuple(tuple(line.get(i, 0.0) for i in range(n)) for line in lines)
+    minus = [neg(x) for x in s.factor.inverse_d]
+    scaled_W = tuple(tuple(mul(x, d) for x, d in zip(line, minus, strict=True)) for line in W)
     by_q = _rows(r_q), _rows(b_q), _rows(f_q)
     by_v = _rows(r_v), _rows(b_v)
     found = ContactDynamics(a, constraint.in_world(s.rows, force))
-    return found, GradientParts(ltl.inverse(s.factor), V, scaled, F, X, *by_q, *by_v, _rows(a_q), _rows(a_v))
+    return found, GradientParts(W, scaled_W, *_response(s, solve), *by_q, *by_v, _rows(a_q), _rows(a_v))
 
 
 def impact(
@@ -311,54 +314,53 @@ def _solved(s: Setting, q: Vector, v: Vector, m: _Moving, redundant: bool) -> tu
     return ltl.other_half(s.factor, z), force, solve
 
 
-def _motions_by_force(s: Setting) -> Columns:
-    """J M⁻¹, one line for each row."""
-    return [list(ltl.other_half(s.factor, [mul(x, d) for x, d in zip(line, s.factor.inverse_d, strict=True)])) for line in s.Y]
-
-
-def _response(s: Setting, solve: _Schur) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """V, D⁻¹ V, F = -Λ⁻¹ J M⁻¹ and X = Λ⁻¹, rows of the last two in world axes; of redundant constraints V is J M⁻¹, and Λ⁻¹ V in the place of D⁻¹ V."""
-    H, d, m = _motions_by_force(s), solve.factor.inverse_d, len(s.Y)
+def _response(s: Setting, solve: _Schur) -> tuple[Matrix, Matrix, Matrix]:
+    """G, B and X of `GradientParts`."""
+    m = len(s.Y)
+    scaled_Y = [[mul(x, y) for x, y in zip(line, s.factor.inverse_d, strict=True)] for line in s.Y]
+    G = tuple(zip(*(constraint.in_world(s.rows, column) for column in zip(*scaled_Y, strict=True)), strict=True)) if m else ()
     if solve.damping is None:
-        W = [[row.get(i, 0.0) for row in solve.W] for i in range(m)]  # [column]
-        V = [[total(mul(w, h) for w, h in zip(column, line, strict=True)) for line in zip(*H, strict=True)] for column in W]
-        scaled = [[mul(x, y) for y in line] for x, line in zip(d, V, strict=True)]
-        E = [constraint.in_world(s.rows, column) for column in W]
-        half = [[mul(x, y) for y in column] for x, column in zip(d, E, strict=True)]
-        X = [[total(mul(E[k][i], half[k][j]) for k in range(m)) for j in range(i + 1)] for i in range(m)]
+        R = [constraint.in_world(s.rows, [row.get(i, 0.0) for row in solve.W]) for i in range(m)]  # [column]
+        half = [[mul(x, y) for y in column] for x, column in zip(solve.factor.inverse_d, R, strict=True)]
+        X = [[total(mul(R[k][i], half[k][j]) for k in range(m)) for j in range(i + 1)] for i in range(m)]
     else:
-        V = H
-        scaled = [list(line) for line in zip(*(solve(column) for column in zip(*H, strict=True)), strict=True)]
-        E = [constraint.in_world(s.rows, [1.0 if i == k else 0.0 for i in range(m)]) for k in range(m)]
-        inverse = [constraint.in_world(s.rows, solve(line)) for line in zip(*E, strict=True)]
-        X = [list(line[: i + 1]) for i, line in enumerate(inverse)]
-    F = [[neg(total(mul(E[k][i], scaled[k][j]) for k in range(m))) for j in range(s.model.nv)] for i in range(m)]
-    whole = [[X[max(i, j)][min(i, j)] for j in range(m)] for i in range(m)]
-    return tuple(map(tuple, V)), tuple(map(tuple, scaled)), tuple(map(tuple, F)), tuple(map(tuple, whole))
+        axes = [constraint.in_world(s.rows, [1.0 if i == k else 0.0 for i in range(m)]) for k in range(m)]
+        X = [list(constraint.in_world(s.rows, solve(line))[: i + 1]) for i, line in enumerate(zip(*axes, strict=True))]
+    whole = tuple(tuple(X[max(i, j)][min(i, j)] for j in range(m)) for i in range(m))
+    B = tuple(tuple(neg(total(mul(x, y) for x, y in zip(line, column, strict=True))) for column in zip(*G, strict=True)) for line in whole)
+    return G, B, whole
 
 
-def _by_torque(parts: GradientParts) -> Matrix:
-    """P = ∂a/∂τ."""
-    P = [list(line) for line in parts.M_inverse]
-    for i in range(len(P)):
+def _by_torque(parts: GradientParts) -> tuple[Matrix, Matrix]:
+    """P = ∂a/∂τ and F = ∂f/∂τ."""
+    H, F = (_transposed_product(x, parts.W) for x in (parts.G, parts.B))
+    P = _transposed_product(parts.W, parts.scaled_W, lower=True)
+    lines = [[0.0] * len(P) for _ in P]
+    for i, line in enumerate(P):
         for k in range(i + 1):
-            P[i][k] = P[k][i] = sub(P[i][k], total(mul(x[i], y[k]) for x, y in zip(parts.V, parts.scaled_V, strict=True)))
-    return tuple(map(tuple, P))
+            lines[i][k] = lines[k][i] = sub(total(mul(x[i], y[k]) for x, y in zip(H, F, strict=True)), line[k])
+    return tuple(map(tuple, lines)), F
 
 
-def _columns(P: Matrix, parts: GradientParts, r: Matrix, b: Matrix, a: Matrix, f: Matrix) -> tuple[Matrix, Matrix]:
+def _transposed_product(left: Matrix, right: Matrix, *, lower: bool = False) -> Matrix:
+    """left · rightᵀ, or what of it is on and below the diagonal."""
+    return tuple(
+        tuple(total(mul(x, y) for x, y in zip(line, other, strict=True)) for other in (right[: i + 1] if lower else right))
+        for i, line in enumerate(left)
+    )
+
+
+def _columns(P: Matrix, F: Matrix, X: Matrix, r: Matrix, b: Matrix, a: Matrix, f: Matrix) -> tuple[Matrix, Matrix]:
     """∂a = a - P r + Fᵀ b, ∂f = f - F r - X b; what is added may have fewer rows."""
-    n, m = len(P), len(parts.F)
+    n, m = len(P), len(F)
     r_columns, b_columns = tuple(zip(*r, strict=True)), tuple(zip(*b, strict=True)) or ((),) * n
     by_a, by_f = [], []
     for k, (rk, bk) in enumerate(zip(r_columns, b_columns, strict=True)):
-        pulled = [total(mul(line[i], x) for line, x in zip(parts.F, bk, strict=True)) for i in range(n)]
+        pulled = [total(mul(line[i], x) for line, x in zip(F, bk, strict=True)) for i in range(n)]
         pulled = [add(x, a[i][k]) if i < len(a) else x for i, x in enumerate(pulled)]
         by_a.append([sub(x, total(mul(p, y) for p, y in zip(line, rk, strict=True))) for x, line in zip(pulled, P, strict=True)])
         pressed = [
-            add(
-                total(mul(x, y) for x, y in zip(parts.F[i], rk, strict=True)), total(mul(x, y) for x, y in zip(parts.X[i], bk, strict=True))
-            )
+            add(total(mul(x, y) for x, y in zip(F[i], rk, strict=True)), total(mul(x, y) for x, y in zip(X[i], bk, strict=True)))
             for i in range(m)
         ]
         by_f.append([sub(f[i][k] if f else 0.0, x) for i, x in enumerate(pressed)])

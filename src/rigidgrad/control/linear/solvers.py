@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rigidgrad.control.linear import cholesky, preconditioners, riccati, schur
-from rigidgrad.control.linear import pcg as gradients
+from rigidgrad.control.linear import cholesky, pcg as gradients, preconditioners, riccati, schur
 from rigidgrad.control.linear.lq import LQ
 from rigidgrad.control.linear.reduction import Reduction
 from rigidgrad.errors import InputError, unknown_name

@@ -41,6 +41,8 @@ class MPC:
     the horizon; it may be set at any time. `observer` (True, or a bandwidth in rad/s) estimates unknown joint forces and cancels them. `integral` (True, or a rate in 1/s) moves the target
     of a point until nothing lasting is left between them, whatever the weights.
 
+    A problem of several phases passes with time: the first begins with the first plan, steps that are over are left out, and the last phase goes on. `reset` begins anew.
+
     Numbers of costs and limits may change at any time: set them, then call `update()`. `payload`, {frame: mass or {"mass": …, "offset": (3,)}} in kg and m, is what the robot carries, and may
     be set at any time on the frames that it was made with.
 
@@ -73,7 +75,8 @@ class MPC:
             raise InputError(f"MPC needs a Problem, not {type(problem).__name__}")
         if not problem.uniform:
             raise InputError(
-                "MPC takes problems whose steps last equally long, without impacts; a gait that goes on is steered by rg.gaits.Walker"
+                "MPC takes phases whose steps last equally long, and no impacts: give all the same dt, and leave rg.Impact out, so that feet land by their contacts' gain on the velocity. A gait that goes on is "
+                "steered by rg.gaits.Walker"
             )
         check_seconds("period", period, ROUNDING)
         check_seconds("latency", latency, 0.0)
@@ -130,6 +133,7 @@ class MPC:
         if self.integral:
             self.integral.reset()
         self.problem.forget_margins()
+        self.problem.begin_motion()
         self._planner.reset()
 
     @property
@@ -347,7 +351,8 @@ class MPC:
         return -math.inf < last.start and begin < last.end and not self._fallback.exhausted
 
     def _foresee(self, begin: float) -> None:
-        """Bounds of the controls and target of a plan, as they are known now."""
+        """Phases, bounds of the controls and target of a plan, as they are known now."""
+        self.problem.pass_on(begin)
         self.problem.bounds = self.problem.own_bounds
         if self.observer:
             shift = self.observer.control

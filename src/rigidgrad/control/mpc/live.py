@@ -32,6 +32,10 @@ class LiveProblem(Problem):
     stale: bool
     time_step: float | None
     changed: dict[str, Any]
+    _began: float  # when the first of several phases did
+    _passed: int  # steps that are over
+    _motion: np.ndarray | None  # the numbers of all knots, from the first phase on
+    _motion_bounds: tuple[np.ndarray, np.ndarray]  # of the controls, likewise
 
     @classmethod
     def of(cls, problem: Problem) -> LiveProblem:
@@ -40,6 +44,7 @@ class LiveProblem(Problem):
         live.guess_states, live.asked_guess = None, live.guess  # controls alone, and the same after updates
         live.stale, live.time_step, live.changed = False, None, {}
         live.forget_margins()
+        live._began, live._passed, live._motion = math.nan, 0, None
         live.read()
         return live
 
@@ -50,6 +55,40 @@ class LiveProblem(Problem):
     def shift(self, seconds: float) -> None:
         """The clock was moved."""
         self._fitted += seconds
+        self._began += seconds
+
+    # --- phases that pass ------------------------------------------------------------------------------------------------------------
+
+    def begin_motion(self) -> None:
+        """The first phase begins with the next plan."""
+        self._began, self._passed = math.nan, 0
+        self._place()
+
+    def pass_on(self, begin: float) -> None:
+        """For a plan from a time on: of several phases, steps that are over are left out, and the last phase goes on for as many."""
+        if len(self.phases) < 2:
+            return
+        self._began = begin if math.isnan(self._began) else self._began
+        passed = max(int((begin - self._began) / self.dt + 1e-6), 0)
+        if passed != self._passed:
+            self._passed = passed
+            self._place()
+
+    def _place(self) -> None:
+        """Writes the numbers of the motion from the step on that has come. Beyond its end targets are those of the end, and weights, contacts and bounds those of the last step."""
+        columns, n = self.programs.columns, self.steps
+        if len(self.phases) > 1:
+            assert self._motion is not None
+            ahead = self._passed + np.arange(n)
+            rows = np.minimum(ahead, n - 1)
+            moved = self._motion[[*rows, n]]
+            for part in self.programs.slices:
+                moved[:n][ahead >= n, part["target"]] = self._motion[n, part["target"]]
+            for name in ("multiplier", "penalty", "softness"):
+                moved[:, columns[name]] = self.p[:, columns[name]]
+            self.p[:] = moved
+            self.own_bounds = self.bounds = self._motion_bounds[0][rows], self._motion_bounds[1][rows]
+        self.asked = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
 
     def update(self, *, start: Any = None, dt: float | None = None, guess: Any = None, parameters: Mapping[str, Any] | None = None) -> None:
         """Numbers of costs and limits, a new time step and parameters count from the next step of the controller on; start and guess are the controller's own."""
@@ -79,11 +118,14 @@ class LiveProblem(Problem):
         finally:
             self.start = start
         self.own_bounds = self.bounds = bounds  # of the controls, as asked for
-        self.asked = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
         for name in ("multiplier", "penalty", "softness"):
             self.p[:, columns[name]] = before[:, columns[name]]
         weights = [part["weight"] for part in self.programs.slices[: len(self.costs)]]
-        return self.dt != dt or any(not np.array_equal(self.p[:, w], before[:, w]) for w in weights)
+        known_rows = self._motion if self._motion is not None and len(self.phases) > 1 else before
+        changed_weights = any(not np.array_equal(self.p[:, w], known_rows[:, w]) for w in weights)
+        self._motion, self._motion_bounds = self.p.copy(), bounds
+        self._place()
+        return self.dt != dt or changed_weights
 
     def tolerances(self, violation: float) -> np.ndarray:
         """What is no violation of each constraint, (constraints,): of velocities what adds up to `violation` in a tenth of a second."""

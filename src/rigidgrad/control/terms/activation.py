@@ -11,8 +11,7 @@ import numpy as np
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError
 from rigidgrad.scalars import Scalar, add, div, less, mul, select, sqrt, sub
-from rigidgrad.schema import Key, number, table
-from rigidgrad.schema import numbers as several
+from rigidgrad.schema import Key, number, numbers as several, table
 
 
 class Charge(NamedTuple):

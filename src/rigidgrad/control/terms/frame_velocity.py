@@ -16,8 +16,7 @@ from rigidgrad.control.terms.notation import FRAME, POINT, halves
 from rigidgrad.control.terms.robot import point_of, robot_of
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.errors import unknown_name
-from rigidgrad.schema import numbers as several
-from rigidgrad.schema import word
+from rigidgrad.schema import numbers as several, word
 
 AXES = ("world", "local", "spatial")
 

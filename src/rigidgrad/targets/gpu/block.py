@@ -11,8 +11,7 @@ from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.program.program import Shape
-from rigidgrad.targets.gpu import block_algorithms as algorithms
-from rigidgrad.targets.gpu import block_kinematics as kinematics
+from rigidgrad.targets.gpu import block_algorithms as algorithms, block_kinematics as kinematics
 from rigidgrad.targets.gpu.block_algorithms import Work
 from rigidgrad.targets.gpu.schedule import Number, Schedule, Value
 

@@ -21,17 +21,17 @@ from rigidgrad.targets.gpu.thread import ThreadFunction
 
 GROUP, ROLL_GROUP, SMALL_GROUP = 128, 32, 32  # threads of a block: of matrices, of simulations, of a knot's step
 STEP_SIZES = 32  # at most
-STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble")
+STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble", "slow")
 CHOICES = ("largest", "best", "balanced")
 # what a problem keeps on the device from kernel to kernel
 CONTROL = (
     *("status", "cost", "rho", "sigma", "iterations_done", "fresh", "again", "last_try", "alpha", "largest_defect", "negligible"),
-    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose"),
+    *("first_cost", "least", "refused", "solved", "linear_iterations", "tolerance", "loose", "newton", "small_falls", "flat"),
 )
 # what is the same for all problems
 OPTIONS = (
     *("accept_low", "accept_high", "defect", "rho_low", "rho_high", "choose", "whole", "first_sizes", "most"),
-    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained"),
+    *("rounding", "doubtful", "armijo", "telling", "first_penalty", "nothing", "linear_tolerance", "constrained", "patience"),
 )
 # kernels of solver_ddp.h, solver_direct.h and solver_condense.h
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
@@ -44,7 +44,7 @@ _SINGULAR = {"float64": 1e-13, "float32": 1e-7}  # a pivot that is a smaller sha
 class SolverKernels:
     """The kernels for problems whose knots have these Programs: `expand` (x, u, h, p) → (F, g, H) or, for the direct method, (x, u, h, p, ahead) → (gap, F, g, H),
     with the state `ahead` at the next knot; `knot` (x, u, h, p) → (next, cost), `moved` (x, dx, alpha) → x ⊕ alpha dx, `apart` (x, origin) → x ⊖ origin; and this
-    step, if it is a robot's. `bounded`: controls are clamped to bounds.
+    step, if it is a robot's. `bounded`: controls are clamped to bounds. `curvature` (x, u, h, v, p) → C, where second derivatives of the step, weighted by v, are added to H.
     """
 
     expand: Program
@@ -53,6 +53,7 @@ class SolverKernels:
     apart: Program
     bounded: bool = False
     step: RobotStep | None = None
+    curvature: Program | None = None
 
     @property
     def nx(self) -> int:
@@ -158,6 +159,7 @@ class SolverKernels:
             self.expansion.text(),
             _state_function("knot", self.knot, in_global=("p",)),
             *self._manifold(),
+            *([_state_function("curvature", self.curvature, in_global=("x", "u", "h", "p"))] if self.curvature else []),
             *(_code(name) for name in ("solver_controls", "solver_ddp")),
             *([_code("solver_direct")] if self.direct else []),
             *([_code("solver_inverse"), _code("solver_condense")] if self.condensed else []),
@@ -189,7 +191,17 @@ class SolverKernels:
         numbers = {
             f"{k.upper()}_NUMBERS": self.shared_numbers(f"solver_{k}", knots) for k in ("backward", "select", "schur", "condense", "pcg")
         }
-        defined = sizes | groups | numbers | {"CONTROLS": len(CONTROL), "BOUNDED": int(self.bounded), "COUPLES": int(self.couples)}
+        defined = (
+            sizes
+            | groups
+            | numbers
+            | {
+                "CONTROLS": len(CONTROL),
+                "BOUNDED": int(self.bounded),
+                "COUPLES": int(self.couples),
+                "CURVED": int(self.curvature is not None),
+            }
+        )
         for words in (STATUS, CONTROL, OPTIONS, CHOICES):
             defined |= {word.upper(): i for i, word in enumerate(words)}
         lines = [f"#define {k} {v}" for k, v in defined.items()] + [f"#define SINGULAR ((real){_SINGULAR[dtype]!r})"]
@@ -208,7 +220,10 @@ def _policy() -> list[str]:
     for name, program in policy.programs().items():
         found.append(_state_function(f"policy_{name}", program))
         declared, passed = (", ".join(f"{by}{x}" for x in program.inputs) for by in ("real ", "&"))
-        found.append(f"BOTH real policy_{name}({declared}) {{ real y; policy_{name}_state({passed}, &y); return y; }}")
+        if program.outputs["y"]:
+            found.append(f"BOTH void policy_{name}({declared}, real *y) {{ policy_{name}_state({passed}, y); }}")
+        else:
+            found.append(f"BOTH real policy_{name}({declared}) {{ real y; policy_{name}_state({passed}, &y); return y; }}")
     return found
 
 

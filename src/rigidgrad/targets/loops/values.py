@@ -180,6 +180,8 @@ class Number:
         b = self.code.builder
         if self.ir.type == I1 and (isinstance(other, bool) or (isinstance(other, Number) and other.ir.type == I1)):
             return Number(self.code, getattr(b, name)(self.ir, self.code.cast(other, I1)))
+        if self.count > 1 and isinstance(other, Number) and other.ir.type == self.ir.type and self.ir.type.element == I1:
+            return Number(self.code, getattr(b, name)(self.ir, other.ir))
         return Number(self.code, getattr(b, name)(self.code.index(self), self.code.index(other)))
 
     def _compare(self, other: Any, sign: str) -> Any:
@@ -255,6 +257,23 @@ class Number:
         if not isinstance(other, int) or other < 1:
             raise TypeError("powers are positive whole constants")
         return self if other == 1 else self * self ** (other - 1)
+
+    # what `rigidgrad.scalars` asks of a scalar, so that functions over any scalar run in lanes
+
+    def sqrt(self) -> Number:
+        return intrinsic_of("sqrt", self)
+
+    def select(self, yes: Any, no: Any) -> Any:
+        """Of a comparison: yes where it holds, else no. Constants take the type of what was compared."""
+        if not isinstance(yes, Number) and not isinstance(no, Number):
+            if yes == no:
+                return yes
+            type_ = self.ir.operands[0].type
+        else:
+            type_ = max((x.ir.type for x in (yes, no) if isinstance(x, Number)), key=_rank)
+        if isinstance(self.ir.type, ir.VectorType) and not isinstance(type_, ir.VectorType):
+            type_ = ir.VectorType(type_, self.count)
+        return Number(self.code, self.code.builder.select(self.ir, self.code.cast(yes, type_), self.code.cast(no, type_)))
 
     def __abs__(self) -> Number:
         return intrinsic_of("fabs", self) if self.is_float else select(self < 0, -self, self)

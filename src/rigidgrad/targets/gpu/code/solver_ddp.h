@@ -6,10 +6,12 @@
 
 /* The backward pass over a block of knots by a block of threads (2.7-2.9, 4.3-4.5). Blocks begin with the cost-to-go `end` that the iteration before left there; the
    first time a problem is one block, and hands it through. Also what makes the consensus sweep short: A + B K and d + B kappa. The bounds it keeps to are those that controls are
-   at now (projected Newton, Bertsekas 1982): others may step over theirs, and roll-outs clamp them. `held` is what it found of them the last time. */
+   at now (projected Newton, Bertsekas 1982): others may step over theirs, and roll-outs clamp them. `held` is what it found of them the last time. CURVED: where an account says NEWTON, `curved` is H with the second derivatives
+   of the dynamics, weighted by the cost-to-go of the next knot; else it is H. One thread computes those, since each knot needs the one before. */
 KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBAL const real *control, GLOBAL const real *F, GLOBAL const real *g,
                                       GLOBAL const real *H, GLOBAL const real *gap, GLOBAL const real *end, GLOBAL const real *u, GLOBAL const real *lower,
-                                      GLOBAL const real *upper, GLOBAL real *held, GLOBAL real *start, GLOBAL real *gains, GLOBAL real *closed,
+                                      GLOBAL const real *upper, GLOBAL const real *x, GLOBAL const real *dt, GLOBAL const real *parameters,
+                                      GLOBAL real *curved, GLOBAL real *held, GLOBAL real *start, GLOBAL real *gains, GLOBAL real *closed,
                                       GLOBAL real *fine) {
   ARENA(s, BACKWARD_NUMBERS);
   LOCAL real *V = s, *U = V + VALUE, *W = U + NU * (NZ + 1), *K = W + ND * (NZ + 1), *diagonal = K, *Z = U; /* K and Z follow the others in time */
@@ -28,6 +30,9 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
     if (block == blocks - 1) {
       const size_t row = (size_t)problem * knots + steps;
       for (int t = TID; t < VALUE; t += NTHR) st(V, t, t < ND * ND ? H[row * NZ * NZ + (t / ND) * NZ + t % ND] : g[row * NZ + t - ND * ND]);
+#if CURVED
+      for (int t = TID; t < NZ * NZ; t += NTHR) curved[row * NZ * NZ + t] = H[row * NZ * NZ + t];
+#endif
     } else {
       for (int t = TID; t < VALUE; t += NTHR) st(V, t, end[(size_t)item * VALUE + t]);
     }
@@ -44,8 +49,20 @@ KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBA
         st(W, t, y);
       }
       SYNC
-      /* rows of the control of Q, regularised */
       GLOBAL const real *h = H + row * NZ * NZ;
+#if CURVED
+      if (c[NEWTON] != 0 && TID == 0) {
+        real along[ND], bend[NZ * NZ];
+        for (int i = 0; i < ND; ++i) along[i] = ld(W, i * (NZ + 1) + NZ);
+        curvature_state(x + row * NX, u + row * NU, dt + row, along, parameters + row * NP, bend);
+        for (int t = 0; t < NZ * NZ; ++t) curved[row * NZ * NZ + t] = h[t] + bend[t];
+      } else if (c[NEWTON] == 0) {
+        for (int t = TID; t < NZ * NZ; t += NTHR) curved[row * NZ * NZ + t] = h[t];
+      }
+      h = curved + row * NZ * NZ;
+      SYNC_ALL
+#endif
+      /* rows of the control of Q, regularised */
       for (int t = TID; t < NU * (NZ + 1); t += NTHR) {
         const int i = ND + t / (NZ + 1), j = t % (NZ + 1);
         real y = j < NZ ? h[i * NZ + j] : g[row * NZ + i], more = 0;
@@ -271,7 +288,7 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
     if (TID == 0) {
       /* word: the step size taken or -1; whether the cost-to-go is handed over */
       int chosen = -1, handed = 0;
-      const real before = c[COST], low = options[RHO_LOW], high = options[RHO_HIGH];
+      const real before = c[COST];
       const int whole = (int)options[WHOLE];
       real rho = c[RHO];
       int now = RUNNING;
@@ -282,52 +299,54 @@ KERNEL THREADS(GROUP) solver_select(int problems, int steps, int shooting, int b
       } else {
         if (c[AGAIN] == 0) c[ITERATIONS_DONE] += 1;
         c[AGAIN] = 1;
-        if (!ready || !FINITE(slope) || !FINITE(curve)) {
-          rho = policy_raised(rho, low);
-          if (rho > high) now = TROUBLE;
-          if (c[LAST_TRY] != 0) now = STALLED;
-        } else {
-          real sigma = c[SIGMA];
+        const int usable = ready && FINITE(slope) && FINITE(curve), words[] = {RUNNING, CONVERGED, STALLED, SLOW, TROUBLE};
+        real sigma = c[SIGMA], expected = 0, fall = 0, cost = before, alpha = 0, left = 0;
+        if (usable) {
           c[FRESH] = 0;
           handed = 1;
           if (open > 0) sigma = policy_penalty(sigma, open, slope, curve);
           for (int a = 0; a < count; ++a) {
-            const real alpha = alphas[a], fall = before - ld(sums, 3 * a) + sigma * (open - ld(sums, 3 * a + 1));
+            const real size = alphas[a], lower = before - ld(sums, 3 * a) + sigma * (open - ld(sums, 3 * a + 1));
             st(tried, 2 * a, ld(sums, 3 * a) + sigma * ld(sums, 3 * a + 1));
             st(tried, 2 * a + 1,
-               places ? policy_acceptable_with_defects(fall, alpha, slope, sigma * open, ld(sums, 3 * a + 2), options[ARMIJO], options[DEFECT])
-                      : policy_acceptable(fall, policy_expected_fall(alpha, slope, curve), options[ACCEPT_LOW], options[ACCEPT_HIGH]));
+               places ? policy_acceptable_with_defects(lower, size, slope, sigma * open, ld(sums, 3 * a + 2), options[ARMIJO], options[DEFECT])
+                      : policy_acceptable(lower, policy_expected_fall(size, slope, curve), options[ACCEPT_LOW], options[ACCEPT_HIGH]));
           }
-          const real expected = sigma * open - slope - (real)0.5 * curve;
+          expected = places ? sigma * open - slope - (real)0.5 * curve : policy_expected_fall(alphas[whole], slope, curve);
           const int how = (int)options[CHOOSE];
           /* small step sizes count only where the first few are refused */
           for (int few = (int)options[FIRST_SIZES];; few = count) {
             chosen = choose(tried, few, how == BEST || (how == BALANCED && whole < few && ld(tried, 2 * whole + 1) != 0));
             if (chosen >= 0 || few == count) break;
           }
-          real small = policy_nothing(c[TOLERANCE], before, c[NEGLIGIBLE]);
           c[SIGMA] = sigma;
-          if (chosen < 0 && expected > small) {
-            rho = policy_raised(rho, low);
-            if (rho > high) now = STALLED;
-            if (c[LAST_TRY] != 0) now = expected > options[DOUBTFUL] * magnitude(before) ? STALLED : CONVERGED;
-          } else if (chosen < 0) { /* so small a step may be due to the regularisation: once more without */
-            if (rho == 0) now = CONVERGED;
-            rho = 0;
-            c[LAST_TRY] = 1;
-          } else {
-            const real J = ld(sums, 3 * chosen), fall = before - J;
-            small = policy_nothing(c[TOLERANCE], J, c[NEGLIGIBLE]);
-            const int telling = rho <= low && (expected <= small || (c[LOOSE] != 0 && magnitude(fall) <= small && alphas[chosen] >= options[TELLING]));
-            c[COST] = J;
-            c[AGAIN] = c[LAST_TRY] = 0;
-            c[ALPHA] = alphas[chosen];
+        }
+        if (chosen >= 0) {
+          cost = ld(sums, 3 * chosen);
+          fall = before - cost;
+          alpha = alphas[chosen];
+          left = sigma * ld(sums, 3 * chosen + 1);
+        }
+        /* the bent dynamics may make H_uu indefinite, or promise too much; without them it never is */
+        if (CURVED && c[NEWTON] != 0 && chosen < 0 && (!usable || expected > policy_nothing(c[TOLERANCE], before, c[NEGLIGIBLE]))) {
+          c[NEWTON] = 0;
+        } else {
+          real after[5];
+          policy_judged((real)(chosen >= 0), (real)usable, expected, fall, cost, alpha, left, rho, options[RHO_LOW], options[RHO_HIGH], c[TOLERANCE],
+                        c[NEGLIGIBLE], c[LOOSE], options[TELLING], options[DOUBTFUL] * magnitude(before), c[LAST_TRY], c[FLAT], c[SMALL_FALLS],
+                        blocks == 1 ? options[PATIENCE] : FAR, after); /* a stale cost-to-go makes steps uneven */
+          now = words[(int)after[0]];
+          rho = after[1];
+          c[LAST_TRY] = after[2];
+          c[FLAT] = after[3];
+          c[SMALL_FALLS] = after[4];
+          if (chosen >= 0) {
+            c[COST] = cost;
+            c[AGAIN] = 0;
+            c[NEWTON] = CURVED;
+            c[ALPHA] = alpha;
             c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 2);
-            rho = policy_lowered(rho, low);
-            if (telling && sigma * ld(sums, 3 * chosen + 1) <= (real)10 * small)
-              now = CONVERGED;
-            else if (c[ITERATIONS_DONE] >= options[MOST])
-              now = ITERATIONS;
+            if (now == RUNNING && c[ITERATIONS_DONE] >= options[MOST]) now = ITERATIONS;
           }
         }
       }

@@ -1,0 +1,61 @@
+"""What a plan came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+ADVICE = {
+    "solved": "",
+    "start outside limits": "the start breaks a joint limit: move it inside",
+    "goal outside limits": "every goal breaks a joint limit: move it inside",
+    "start in collision": "the start touches something: robot.distances(start, scene) tells what",
+    "goal in collision": "every goal touches something: robot.distances(goal, scene) tells what",
+    "goal out of reach": "inverse kinematics found no position with the frame there: robot.inverse_kinematics tells how near it comes",
+    "no path": "no path was found in the time or rounds given: raise seconds= or rounds=, choose a smaller margin=, or another seed=",
+}
+
+
+@dataclass(frozen=True)
+class Path:
+    """A motion: `.q` (n, nq) and `.v` (n, nv) at the times `.time` (n,), in seconds; `.corners` (m, nq), the path's own points; `.status`, which is "solved" or says what is wrong, and `.advice`.
+
+    Without a path the arrays are empty. `.clearance` is what every state keeps away from everything at least, by what was checked; `.stats` has rounds, positions that were checked, and seconds.
+    """
+
+    status: str
+    q: np.ndarray
+    v: np.ndarray
+    time: np.ndarray
+    corners: np.ndarray
+    clearance: float = 0.0
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def solved(self) -> bool:
+        return self.status == "solved"
+
+    @property
+    def advice(self) -> str:
+        return ADVICE[self.status]
+
+    @property
+    def x(self) -> np.ndarray:
+        """States (n, nq + nv), as of a solution: `rg.view(robot, path)` shows them."""
+        return np.concatenate([self.q, self.v], axis=1)
+
+    @property
+    def t(self) -> np.ndarray:
+        return self.time
+
+    @property
+    def duration(self) -> float:
+        """In seconds."""
+        return float(self.time[-1]) if len(self.time) else 0.0
+
+    def __repr__(self) -> str:
+        if not self.solved:
+            return f"<Path: {self.status}; {self.advice}>"
+        return f"<Path: {len(self.corners)} corners, {self.duration:.3g} s, {len(self.q)} states>"

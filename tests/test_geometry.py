@@ -1,0 +1,250 @@
+"""Shapes, meshes and their covers, scenes from files: what is read, what is refused, and that covers keep their word."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from coal_oracle import coal, of_triangles, pose, random_rotation, signed
+
+import rigidgrad as rg
+from rigidgrad.collisions.tree import ball_tree
+from rigidgrad.errors import InputError
+from rigidgrad.geometry.cover import cover, subdivided, winding
+from rigidgrad.geometry.files import mesh_file
+from rigidgrad.geometry.links import box_surface
+from rigidgrad.geometry.meshes import read_mesh, triangles
+from rigidgrad.geometry.scene import Scene
+
+
+def cube(folder, kind: str, lengths=(1, 1, 1), faces=slice(None)):
+    solid = box_surface(lengths)
+    chosen = solid.faces[faces]
+    path = folder / f"cube.{kind.split()[0]}"
+    if kind == "obj":
+        lines = [f"v {x} {y} {z}" for x, y, z in solid.vertices] + [
+            f"f {a + 1}//1 {b + 1}//1 {c - len(solid.vertices)}//1" for a, b, c in chosen
+        ]
+        path.write_text("# a cube\n" + "\n".join(lines) + "\n")
+    elif kind == "stl text":
+        body = "".join(
+            "facet normal 0 0 0\nouter loop\n" + "".join(f"vertex {x} {y} {z}\n" for x, y, z in t) + "endloop\nendfacet\n"
+            for t in solid.vertices[chosen]
+        )
+        path.write_text(f"solid cube\n{body}endsolid cube\n")
+    else:
+        rows = b"".join(struct.pack("<12fH", 0, 0, 0, *t.ravel(), 0) for t in solid.vertices[chosen])
+        path.write_bytes(b"solid but binary".ljust(80, b" ") + struct.pack("<I", len(chosen)) + rows)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["stl", "stl text", "obj"])
+def test_files_of_one_solid_give_one_solid(kind, tmp_path):
+    found = read_mesh(cube(tmp_path, kind, (1, 2, 3)))
+    assert len(found.vertices) == 8
+    assert len(found.faces) == 12
+    assert found.volume == pytest.approx(6)
+    assert found.open_edges == 0
+    assert read_mesh((found.vertices, found.faces[:, ::-1])).volume == pytest.approx(6)  # inside out
+    assert found.scaled(np.array([1, 1, -2.0])).volume == pytest.approx(12)
+
+
+def test_damaged_and_open_meshes_are_refused_with_advice(tmp_path):
+    with pytest.raises(InputError, match="open: 4 edges lack a neighbour"):
+        rg.Mesh(cube(tmp_path, "stl", faces=slice(2, None)))
+    with pytest.raises(InputError, match="no such file"):
+        rg.Mesh(tmp_path / "none.stl")
+    whole = cube(tmp_path, "stl").read_bytes()
+    for k, (content, said) in enumerate(
+        [
+            (whole[:-7], "is no text STL"),
+            (b"", "is no STL"),
+            (b"solid x\nvertex 1 2\n", "is no text STL"),
+            (b"solid x\n" + b"vertex 1 2 a\n" * 3 + b"end of file", "damaged"),
+            (whole[:80] + struct.pack("<I", 4_000_000_000), "is no text STL"),
+        ]
+    ):
+        path = tmp_path / f"{k}.stl"
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=said):
+            rg.Mesh(path)
+    for k, (content, said) in enumerate(
+        [
+            ("v 0 0 0\nf 1 2 3\n", "names vertex"),
+            ("v 0 0\n", "three numbers"),
+            ("v 0 0 0\nf 1 1\n", "three corners"),
+            ("v 0 0 nan\nv 1 0 0\nv 0 1 0\nf 1 2 3\n", "NaN"),
+            ("", "no triangles"),
+            ("v 0 0 0\nv 1 0 0\nv 2 0 0\nf 1 2 2\n", "no triangle of positive area"),
+        ]
+    ):
+        path = tmp_path / f"{k}.obj"
+        path.write_text(content)
+        with pytest.raises(InputError, match=said):
+            rg.Mesh(path)
+    with pytest.raises(InputError, match="directory"):
+        rg.Mesh(tmp_path)
+
+
+def test_shapes_without_a_size_or_a_place_are_refused():
+    for make, said in (
+        (lambda: rg.Sphere(0), "radius of a sphere is a positive number"),
+        (lambda: rg.Sphere(0.1, (0, 0, np.nan)), "three finite numbers"),
+        (lambda: rg.Box((1, 0, 1)), "3 positive numbers"),
+        (lambda: rg.Box((1, 1, 1), np.ones((4, 4))), "pose of a box"),
+        (lambda: rg.Box((1, 1, 1), (1e9, 0, 0)), "further away"),
+        (lambda: rg.Capsule(0.1), "a length and a pose, or a start and an end"),
+        (lambda: rg.Capsule(0.1, -1), "length of a capsule"),
+        (lambda: rg.Plane((0, 0, 0)), "has no direction"),
+        (lambda: rg.Mesh("x.stl", error=0), "error of a cover"),
+        (lambda: rg.Mesh(box_surface((1, 1, 1)), scale=0), "scale of a mesh"),
+        (lambda: rg.Mesh(3), "a mesh is a path"),
+        (lambda: rg.Points(np.zeros((0, 3))), "one at least"),
+        (lambda: rg.Points([[0, 0, np.nan], [0, 0, 1]]), "drop_nan=True"),
+        (lambda: rg.Points(np.full((2, 3), np.nan), drop_nan=True), "all points"),
+        (lambda: rg.Points([[0, 0, 1e6]]), "millimetres"),
+        (lambda: rg.Points([[0, 0, 1]], radius=-1), "radius of a cloud"),
+        (lambda: rg.Points(np.zeros((5_000_001, 3))), "at most 5000000"),
+        (lambda: rg.Scene([1]), "a scene is a list of"),
+        (lambda: rg.Scene([rg.Sphere(1, name="a"), rg.Sphere(2, name="a")]), "two shapes"),
+    ):
+        with pytest.raises(InputError, match=said):
+            make()
+    assert len(rg.Points([[0, 0, np.nan], [0, 0, 1]], drop_nan=True).xyz) == 1
+
+
+def solids():
+    """A box, one turned, and two bars through each other, whose inner walls are no surface."""
+    rng = np.random.default_rng(0)
+    yield box_surface((0.3, 0.1, 0.2))
+    yield box_surface((0.2, 0.2, 0.02)).moved(random_rotation(rng), (0.4, 0, 0))
+    a, b = box_surface((0.4, 0.08, 0.08)), box_surface((0.08, 0.4, 0.07))
+    yield triangles(np.concatenate([a.vertices, b.vertices]), np.concatenate([a.faces, b.faces + 8]), "a cross")
+
+
+@pytest.mark.parametrize("solid", list(solids()), ids=["box", "plate", "cross"])
+def test_a_cover_holds_the_solid_and_sticks_out_by_no_more_than_it_says(solid):
+    found = cover(solid, 0.02)
+    rng = np.random.default_rng(1)
+    corners = solid.corners[rng.integers(len(solid.faces), size=4000)]
+    weights = rng.dirichlet([1, 1, 1], size=4000)
+    surface = np.einsum("sc,scx->sx", weights, corners)
+    low, high = solid.vertices.min(axis=0), solid.vertices.max(axis=0)
+    inner = rng.uniform(low, high, (4000, 3))
+    inner = inner[winding(solid, inner) > 0.5]
+    exact = of_triangles(solid.vertices, solid.faces)
+    place = pose(np.eye(3), np.zeros(3))
+    for points, held in ((surface, 1.0), (inner, 0.995)):
+        reached = (np.linalg.norm(points[:, None] - found.centers[None], axis=2) <= found.radii + 1e-9).any(axis=1)
+        assert reached.mean() >= held  # what is inside and near the surface may be in none
+    shell = rng.normal(size=(1500, 3))
+    ball = rng.integers(len(found.radii), size=1500)
+    shell = found.centers[ball] + found.radii[ball, None] * shell / np.linalg.norm(shell, axis=1)[:, None]
+    shell = shell[winding(solid, shell) < 0.5]
+    speck = coal.Sphere(1e-9)
+    out = [signed((speck, pose(np.eye(3), p)), (exact, place)) for p in shell]
+    assert max(out) <= found.error + 1e-7
+    assert len(found.radii) < 150
+
+
+def test_small_triangles_are_the_same_surface():
+    solid = box_surface((0.3, 0.1, 0.2))
+    points, parts = subdivided(solid, 0.01)
+    corners = points[parts]
+    area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1).sum() / 2
+    assert area == pytest.approx(2 * (0.03 + 0.06 + 0.02))
+    assert np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max() <= 3**0.5 * 0.01 + 1e-9
+
+
+def test_what_is_too_large_for_its_error_is_refused_in_bounded_time():
+    with pytest.raises(InputError, match="allow a larger one"):
+        cover(box_surface((10, 10, 10)), 0.01)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 1000])
+def test_a_tree_of_balls_holds_each_ball_once_and_within_its_nodes(count):
+    rng = np.random.default_rng(count)
+    centers, radii = rng.normal(size=(count, 3)), rng.uniform(0, 0.1, count)
+    tree = ball_tree(centers, radii)
+    assert np.array_equal(np.unique(tree.balls, axis=0), np.unique(np.column_stack([centers, radii]), axis=0))
+    seen = np.zeros(count, int)
+    node = 0
+    for node in range(len(tree.nodes)):
+        after, first, held = tree.steps[node]
+        below = [k for k in range(node, after) if tree.steps[k, 2]]
+        for k in below:
+            own = tree.balls[tree.steps[k, 1] :][: tree.steps[k, 2]]
+            assert (np.linalg.norm(own[:, :3] - tree.nodes[node, :3], axis=1) + own[:, 3] <= tree.nodes[node, 3] + 1e-9).all()
+        seen[first : first + held] += 1
+    assert (seen == 1).all()
+
+
+def test_scenes_are_read_from_files(tmp_path):
+    cube(tmp_path, "stl", (0.1, 0.1, 0.1))
+    path = tmp_path / "scene.toml"
+    path.write_text(
+        """[[shape]]\nkind = "box"\nsize = [1, 1, 0.1]\nxyz = [0.5, 0, 0.4]\nrpy = [0, 0, 0.3]\nname = "table"\n
+        [[shape]]\nkind = "sphere"\nradius = 0.1\ncenter = [1, 2, 3]\n[[shape]]\nkind = "plane"\noffset = -0.1\n
+        [[shape]]\nkind = "mesh"\npath = "cube.stl"\nxyz = [1, 0, 0]\n[[shape]]\nkind = "points"\nxyz = [[0, 0, 1]]\nradius = 0.01\n[[shape]]\nkind = "capsule"\nradius = 0.1\nlength = 0.2\n"""
+    )
+    scene = Scene.read(path)
+    assert scene.names == ("table", "sphere 0", "plane 0", "mesh 0", "points 0", "capsule 0")
+    assert scene["table"].pose.p == (0.5, 0.0, 0.4)
+    for text, said in (
+        ('[[shape]]\nkind = "cone"\n', "number 1: kind is one of box"),
+        ('[[shape]]\nkind = "box"\nsize = [1, 0, 1]\n', "number 1: the lengths"),
+        ('[[shape]]\nkind = "box"\nsides = [1, 1, 1]\n', "sides"),
+        ('[[shape]]\nkind = "mesh"\npath = "../cube.stl"\n', "outside of"),
+        ('[[shape]]\nkind = "mesh"\npath = "/etc/passwd"\n', "outside of"),
+        ("[shapes]\n", "tables alone"),
+        ("[[shape\n", "no TOML"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=said):
+            Scene.read(path)
+    with pytest.raises(InputError, match="no such file"):
+        Scene.read(tmp_path / "none.toml")
+
+
+def test_meshes_of_a_robot_are_read_from_its_own_folders_alone(tmp_path):
+    package = tmp_path / "maker_description"
+    (package / "urdf").mkdir(parents=True)
+    (package / "meshes").mkdir()
+    (package / "package.xml").write_text("<package/>")
+    inside, outside = cube(package / "meshes", "stl"), cube(tmp_path, "stl")
+    folder = str(package / "urdf")
+    for name in ("../meshes/cube.stl", "package://maker_description/meshes/cube.stl", str(inside), f"file://{inside}"):
+        assert mesh_file(name, folder) == str(inside), name
+    (package / "meshes" / "link.stl").symlink_to(outside)
+    for name in ("../../cube.stl", str(outside), "../meshes/link.stl"):
+        with pytest.raises(InputError, match="outside of the robot's folder"):
+            mesh_file(name, folder)
+        assert mesh_file(name, folder, [str(tmp_path)]) == str(outside)
+    for name in ("package://maker_description/../cube.stl", "package://other/cube.stl", "package://../cube.stl", "package:///etc/passwd"):
+        with pytest.raises(InputError, match="name it: roots="):
+            mesh_file(name, folder)
+    assert mesh_file("package://other/cube.stl", folder, {"other": str(tmp_path)}) == str(outside)
+    with pytest.raises(InputError, match="not fetched"):
+        mesh_file("http://example.com/cube.stl", folder)
+    with pytest.raises(InputError, match="given as text"):
+        mesh_file("cube.stl", None)
+
+
+def test_a_link_with_an_open_mesh_is_told_by_name(tmp_path):
+    cube(tmp_path, "stl", (0.1, 0.1, 0.1), faces=slice(2, None))
+    path = tmp_path / "r.urdf"
+    path.write_text(
+        '<robot name="r"><link name="hull"><collision><geometry><mesh filename="cube.stl"/></geometry></collision></link></robot>'
+    )
+    robot = rg.load(path)
+    with pytest.raises(InputError, match=r"link 'hull'.*is open.*shapes of your own"):
+        _ = robot.collisions
+    assert robot.with_collisions(shapes={"hull": [rg.Box((0.1, 0.1, 0.1))]}).collisions.links[0].error == 0.02
+    assert robot.with_collisions(shapes={"hull": []}).collisions.links == ()
+
+
+def test_a_collision_shape_that_cannot_be_read_keeps_no_robot_from_loading_but_is_no_hole():
+    robot = rg.load('<robot name="r"><link name="a"><collision><geometry><box size="1 x 1"/></geometry></collision></link></robot>')
+    with pytest.raises(InputError, match=r"link 'a'.*size.*shapes of your own"):
+        _ = robot.collisions
