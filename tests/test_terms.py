@@ -27,6 +27,7 @@ NEEDED = {
     "reach": {"frame": "lower_rod", "target": [0.4, 0.0, -0.9]},
     "state": {"goal": np.zeros(4)},
     "effort": {},
+    "control_rate": {},
     "center_of_mass": {"target": [0.1, 0.0, -0.5]},
     "centroidal_momentum": {},
     "frame_velocity": {"frame": "lower_rod"},

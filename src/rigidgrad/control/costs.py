@@ -8,6 +8,7 @@ from rigidgrad.control.terms.center_of_mass import CenterOfMass
 from rigidgrad.control.terms.center_of_pressure import CenterOfPressure
 from rigidgrad.control.terms.centroidal_momentum import CentroidalMomentum
 from rigidgrad.control.terms.contact_force import ContactForce
+from rigidgrad.control.terms.control_rate import ControlRate
 from rigidgrad.control.terms.cost import Cost
 from rigidgrad.control.terms.custom import Custom
 from rigidgrad.control.terms.custom_value import CustomValue
@@ -28,6 +29,7 @@ __all__ = [
     "CenterOfPressure",
     "CentroidalMomentum",
     "ContactForce",
+    "ControlRate",
     "Cost",
     "Custom",
     "CustomValue",
@@ -49,6 +51,7 @@ COSTS: tuple[type[Cost], ...] = (
     Reach,
     State,
     Effort,
+    ControlRate,
     CenterOfMass,
     CentroidalMomentum,
     FrameVelocity,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.algorithms import tangent_maps
+from rigidgrad.control import memory
 from rigidgrad.control.augmented import Outer
 from rigidgrad.control.linear import box, preconditioners
 from rigidgrad.control.linear.lq import LQ
@@ -98,6 +99,8 @@ class Direct:
         )
 
     def solve(self, problem: Problem) -> Solution:
+        if problem.charges_rate:
+            return memory.solved(self, problem)
         if self.device is not None:
             from rigidgrad.control.device import solve_on_device
 

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from rigidgrad.algorithms import manifold, tangent_maps
 from rigidgrad.algorithms.joints import Matrix, Vector
+from rigidgrad.control.remembering import Remembering
 from rigidgrad.control.system import CustomSystem, RobotSystem, System
 from rigidgrad.errors import unknown_name
 from rigidgrad.program.differentiate import differentiate
 from rigidgrad.program.recorder import record
-from rigidgrad.scalars import Scalar, add, mul
+from rigidgrad.scalars import Scalar, add, mul, sub
 
 # stages (coefficients of the earlier rates) and final weights
 TABLEAUS: dict[str, tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]] = {
@@ -42,6 +43,8 @@ def check_method(method: str) -> str:
 
 def step(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Vector:
     """The state after h seconds; of discrete dynamics simply the next one."""
+    if isinstance(system, Remembering):
+        return (*step(system.bare, method, system.state(x), u, h), *system.kept(x, u))
     if isinstance(system, CustomSystem) and system.discrete:
         return system.rate(x, u)
     if isinstance(system, RobotSystem) and method == "semi_implicit_euler":
@@ -59,9 +62,22 @@ def step(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Vector
 
 def linearize(system: System, method: str, x: Vector, u: Vector, h: Scalar) -> Linearized:
     """The step with its Jacobians."""
+    if isinstance(system, Remembering):
+        return _linearize_remembering(system, method, x, u, h)
     if isinstance(system, RobotSystem) and method in ("euler", "semi_implicit_euler"):
         return _linearize_euler(system, x, u, h, implicit=method == "semi_implicit_euler")
     return _linearize_program(system, method, x, u, h)
+
+
+def _linearize_remembering(system: Remembering, method: str, x: Vector, u: Vector, h: Scalar) -> Linearized:
+    """[x, u₋]' = [f(x, u), u], or, in an impact, with u₋ kept."""
+    m, n = system.nu, system.bare.ndx
+    y, A, B = linearize(system.bare, method, system.state(x), u, h)
+    still = system.at_rest
+    by_old, by_new = (tuple(tuple(part if i == j else 0.0 for j in range(m)) for i in range(m)) for part in (still, sub(1.0, still)))
+    return Linearized(
+        (*y, *system.kept(x, u)), (*((*row, *(0.0,) * m) for row in A), *((*(0.0,) * n, *row) for row in by_old)), (*B, *by_new)
+    )
 
 
 def _rate(system: System, x: Vector, u: Vector) -> Vector:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rigidgrad.control import memory
 from rigidgrad.control.augmented import Outer
 from rigidgrad.control.options import check_number, check_range, check_whole
 from rigidgrad.control.problem import Problem
@@ -108,6 +109,8 @@ class PDDP:
 
     def solve(self, problem: Problem) -> Solution:
         """Buffers stay with the problem, for the next solve."""
+        if problem.charges_rate:
+            return memory.solved(self, problem)
         if self.device is not None:
             from rigidgrad.control.device import solve_on_device
 

@@ -76,7 +76,9 @@ def _strides(problem: Trajectories, x: np.ndarray, u: np.ndarray, first: np.ndar
     F, n = F[:, :, own], o.n
     H = L[:, :, own] if L.ndim == 3 else L[:, own, None] * np.eye(n + o.m)
     last = V[0, :n, own[:n]].T
-    if any(isinstance(cost, CustomValue) for cost in programs.costs):  # may bend downwards, and a cost-to-go of that grows without bounds
+    if any(
+        isinstance(getattr(cost, "term", cost), CustomValue) for cost in programs.costs
+    ):  # may bend downwards, and a cost-to-go of that grows without bounds
         H, last = _upwards(H), _upwards(last)
     F = whole_dynamics(o, F, h, move[0] if move else None)
     A, B = _repeated(F[:, :, :n], F[:, :, n:], counts)

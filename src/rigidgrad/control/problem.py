@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.control.constrained import FAR, Constrained
-from rigidgrad.control.costs import Cost, CustomValue, Function
+from rigidgrad.control.costs import ControlRate, Cost, CustomValue, Function
 from rigidgrad.control.guess import KINDS, Guess, goal_of, hold, line, reaching, stand
 from rigidgrad.control.integrators import check_method
 from rigidgrad.control.limits import Constraint
+from rigidgrad.control.memory import control_before, remembering, with_controls
 from rigidgrad.control.numeric_input import plain, shape_of
 from rigidgrad.control.parameters import Varied, leaves, merged, row_of
+from rigidgrad.control.penalty import RATIO
 from rigidgrad.control.phases import (
     Impact,
     Part,
@@ -32,9 +34,11 @@ from rigidgrad.control.phases import (
 from rigidgrad.control.pickling import check_functions
 from rigidgrad.control.programs import shared_programs
 from rigidgrad.control.remaining import UNITS, Remaining
+from rigidgrad.control.remembering import Remembering
 from rigidgrad.control.solution import Solution
 from rigidgrad.control.system import CustomSystem, RobotSystem, System, as_system
 from rigidgrad.control.terms.robot import robot_of
+from rigidgrad.control.trajectories import Expansion
 from rigidgrad.errors import InputError, unknown_name
 
 
@@ -77,6 +81,7 @@ class Problem(Constrained):
 
     dt: float
     asked_dt: float | None  # that of phases without their own
+    previous: np.ndarray | None  # the control before the first one, for ControlRate
 
     def __init__(
         self,
@@ -137,6 +142,11 @@ class Problem(Constrained):
         # one of each place: all that programs need to know
         self.costs: tuple[Cost, ...] = tuple(next(iter(slot.values())) for slot in self.cost_slots)
         self.constraints: tuple[Constraint, ...] = tuple(next(iter(slot.values())) for slot in self.constraint_slots)
+
+    @property
+    def charges_rate(self) -> bool:
+        """Whether solvers have to know the control of the step before, which the states of this problem do not tell."""
+        return not isinstance(self.system, Remembering) and any(isinstance(c, ControlRate) for c in self.costs)
 
     def _read_steps(self, dt: Any) -> None:
         """`h` (steps,), seconds of each step, 0 of an impact; `dt` is that of all, or of most of them."""
@@ -292,6 +302,7 @@ class Problem(Constrained):
     def _read_terms(self) -> None:
         parts = iter(self.programs.slices)
         self._read_inputs(self.parameters)
+        self.previous = control_before(self)
         for slot in self.cost_slots:
             self._read_cost(slot, next(parts))
         if self.negligible() == 0.0:
@@ -378,7 +389,7 @@ class Problem(Constrained):
     def copy_numbers(self, other: Problem) -> None:
         """Takes over all numbers of a problem with the same programs and length, without copying what solvers only read."""
         self.p[:] = other.p
-        self.corner, self.learnt = other.corner, other.learnt
+        self.corner, self.learnt, self.previous = other.corner, other.learnt, other.previous
         self.start, self.dt, self.h, self.bounds, self.guess, self.guess_states = (
             other.start,
             other.dt,
@@ -453,6 +464,42 @@ class Problem(Constrained):
             where = "this phase" if pair else "this problem"
             raise InputError(f"{where} has {len(part.costs)} costs, numbered from 0; there is no cost {number}")
         return part.costs[number]
+
+    # --- where the cost of a knot depends on the control of the one before -------------------------------------------------------------------
+
+    def linearize(self, x: np.ndarray, u: np.ndarray) -> Expansion:
+        """The trajectory x (N + 1, nx), u (N, nu) to second order; with ControlRate, by [dx, du₋], where u₋ is the control of the step before."""
+        if not self.charges_rate:
+            return super().linearize(x, u)
+        inner = remembering(self)
+        return inner.linearize(self._remembered(inner, x, u), u)
+
+    def evaluate(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(f(x_k, u_k), costs with penalties of all knots) of trajectories (…, N + 1, nx), (…, N, nu)."""
+        if not self.charges_rate:
+            return super().evaluate(x, u)
+        inner = remembering(self)
+        after, costs = inner.evaluate(self._remembered(inner, x, u), u)
+        return after[..., : self.system.nx], costs
+
+    def cost(self, x: np.ndarray, u: np.ndarray) -> float:
+        """The cost of a trajectory, without penalties."""
+        if not self.charges_rate:
+            return super().cost(x, u)
+        inner = remembering(self)
+        return inner.cost(self._remembered(inner, x, u), u)
+
+    def scale_penalty(self, x: np.ndarray, u: np.ndarray, ratio: float = RATIO) -> None:
+        """Penalties become as strong as the costs around a trajectory call for, times `ratio` (penalty.py); multipliers stay."""
+        if not self.charges_rate:
+            super().scale_penalty(x, u, ratio)
+            return
+        inner = remembering(self)
+        inner.scale_penalty(self._remembered(inner, x, u), u, ratio)
+        self.p[:, self.programs.columns["penalty"]] = inner.penalties
+
+    def _remembered(self, inner: Problem, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return with_controls(x, u, inner.start[self.system.nx :], self.h)
 
     def aims(self) -> tuple[Aim, ...]:
         """What the costs want of the last knot, where they have a weight there."""

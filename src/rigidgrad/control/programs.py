@@ -108,7 +108,7 @@ class Programs:
         """The sum of all terms, to second order."""
         s = self.given(p)
         whole = self._expand(s, x, u, p, self._acting(u), s.nu)
-        if u is not None and isinstance(s, RobotSystem):
+        if u is not None and isinstance(s.bare, RobotSystem):
             self._keep_controls(s, whole)
         return whole
 
@@ -122,7 +122,7 @@ class Programs:
         self._keep_controls(s, whole)
         return whole
 
-    def _keep_controls(self, s: RobotSystem, whole: Whole) -> None:
+    def _keep_controls(self, s: System, whole: Whole) -> None:
         """Controls do nothing in an impact: keeping them is best."""
         for k in range(s.nu):
             whole.luu[k][k] = add(whole.luu[k][k], s.at_rest)
@@ -555,7 +555,7 @@ class Programs:
         text = f"{self.system.key()} {self.integrator} {self.bounded} {dict(inputs)}"
         if terms:
             text += " ".join(t.identity() for t in self.terms)
-        if isinstance(self.system, CustomSystem):
+        if isinstance(self.system.bare, CustomSystem):
             text += str(build())
         return text
 
@@ -614,7 +614,7 @@ def shared_programs(
     """Programs as above; problems that differ in numbers alone have the same ones."""
     terms = (*costs, *constraints)
     # a system that a user wrote is only the same if it is the same object
-    own = id(system) if isinstance(system, CustomSystem) else system.key()
+    own = (type(system), id(system.bare)) if isinstance(system.bare, CustomSystem) else system.key()
     sizes = tuple((t.size(system), t.target_size(system)) for t in terms)
     key = (own, integrator, tuple(t.identity() for t in terms), sizes, bounded, uniform)
     found = _kept.get(key)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol, overload
 
 from rigidgrad.control.batch import solve_side_by_side, supported
+from rigidgrad.control.memory import as_asked, check_solver, remembering
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
@@ -39,6 +40,8 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     if problems and getattr(chosen, "device", None) is not None:
         from rigidgrad.control.device import solve_on_device
 
+        if any(p.charges_rate for p in problems):
+            check_solver(chosen)
         return [_again(chosen, p, s) for p, s in zip(problems, solve_on_device(problems, chosen), strict=True)]
     workers = min(thread_count(threads), len(problems))
     alike: dict[tuple, list[int]] = {}
@@ -47,11 +50,10 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
         alike.setdefault(key, []).append(k)
     found: dict[int, Solution] = {}
     for numbers in alike.values():
-        own = [problems[k] for k in numbers]
+        own = [remembering(problems[k]) for k in numbers]
         if isinstance(chosen, PDDP) and supported(chosen, own):
-            found |= {
-                k: s for k, s in zip(numbers, solve_side_by_side(own, chosen, workers), strict=True) if not _retry(chosen, problems[k], s)
-            }
+            together = [as_asked(problems[k], s) for k, s in zip(numbers, solve_side_by_side(own, chosen, workers), strict=True)]
+            found |= {k: s for k, s in zip(numbers, together, strict=True) if not _retry(chosen, problems[k], s)}
     one = partial(_solve, chosen)
     others = [k for k in range(len(problems)) if k not in found]
     given = [problems[k] for k in others]

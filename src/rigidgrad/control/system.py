@@ -46,6 +46,11 @@ class System(ABC):
     name: str
     inputs: int = 0  # numbers of the dynamics that are inputs of a problem
 
+    @property
+    def bare(self) -> System:
+        """The system without what was added to its state."""
+        return self
+
     def given(self, numbers: Vector) -> System:
         """The system with these inputs."""
         return self
@@ -59,6 +64,11 @@ class System(ABC):
     def flat(self) -> bool:
         """Whether states are a vector space."""
         return self.nx == self.ndx
+
+    @property
+    def at_rest(self) -> Scalar:
+        """1 of an impact, in which no time passes and controls do nothing; else 0."""
+        return 0.0
 
     @abstractmethod
     def key(self) -> str:
@@ -206,7 +216,6 @@ class RobotSystem(System):
 
     @property
     def at_rest(self) -> Scalar:
-        """1 of an impact, in which no time passes and controls do nothing; else 0."""
         return 0.0 if self.touching is None else sub(1.0, self.touching.flow)
 
     def acceleration(self, q: Vector, v: Vector, u: Vector) -> Vector:

@@ -238,6 +238,7 @@ class MPC:
         with contextlib.suppress(Exception):  # `step` meets it again, and knows what to do
             self._foresee(begin)
             self.problem.start = self.plan.state(self.plan.phase(begin))
+            self._go_on_from(self._acting)
             self._steer(begin)
             self.problem.fit_at(begin)
             if self._planner.prepare(self.plan, begin):
@@ -371,7 +372,8 @@ class MPC:
         self._prepared = math.nan
         if not prepared:
             self._foresee(begin)
-        self.problem.start = self._predict(x, t) if self.latency else x
+        self.problem.start, before = self._predict(x, t)
+        self._go_on_from(before)
         if not prepared:
             self._steer(begin)
         outside = self.problem.fit_at(begin)
@@ -383,8 +385,19 @@ class MPC:
         self._planner.keep()
         return plan, found, self._guard.judge(plan, outside)
 
-    def _predict(self, x: np.ndarray, t: float) -> np.ndarray:
-        """The state after the latency, under the control that will act until then."""
+    @property
+    def _acting(self) -> np.ndarray:
+        """The control given last, as plans have it: with what an observer cancels."""
+        return self._u + self.observer.control if self.observer else self._u
+
+    def _go_on_from(self, u: np.ndarray) -> None:
+        """The control that acts when a plan begins; of a controller that has not given any, what the cost of the rate says, or none."""
+        if self.problem.charges_rate and self.log.steps:
+            self.problem.previous = u
+
+    def _predict(self, x: np.ndarray, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """The state after the latency, and the control that acts until then."""
+        before = self._acting
         lower, upper = (b[0] for b in self.problem.bounds)
         now, end = t, t + self.latency
         while end - now > ROUNDING:
@@ -393,9 +406,10 @@ class MPC:
             if acting.start > -math.inf:
                 u = self._fallback.follow(acting, x, now, (lower, upper))
                 np.minimum(np.maximum(u, lower, out=u), upper, out=u)
+                before = u
             x = self.problem.programs.step(x, u, np.array(h), *self.problem.inputs_at(0))
             now += h
-        return x
+        return x, before
 
     def violation_of(self, x: Any) -> tuple[float, bool]:
         """(how far states (…, nx) are outside of the limits of now at most, whether that is more than `violation`); control limits are always kept."""

@@ -14,6 +14,7 @@ from rigidgrad.control.mpc.clock import Stopwatch
 from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.mpc.planner import COLD, Planner
+from rigidgrad.control.mpc.remembered import Remembered
 from rigidgrad.control.pddp import PDDP, Iterate, Run
 from rigidgrad.errors import InputError
 
@@ -35,7 +36,7 @@ class Iterations(Planner):
     prepares = True
 
     def __init__(self, problem: LiveProblem, options: PDDP, period: float, tolerance: np.ndarray, budget: float | None = None):
-        self.run = Run(problem, options)
+        self.run = Remembered(problem, options) if problem.charges_rate else Run(problem, options)
         own = self.run.problem  # with numbers of its own
         assert isinstance(own, LiveProblem)
         super().__init__(own, options, period)

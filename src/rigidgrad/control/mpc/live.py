@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.control.limits import Velocity
+from rigidgrad.control.memory import control_before
 from rigidgrad.control.parameters import merged, with_loads
 from rigidgrad.control.problem import Problem
 from rigidgrad.errors import InputError
@@ -60,7 +61,8 @@ class LiveProblem(Problem):
     # --- phases that pass ------------------------------------------------------------------------------------------------------------
 
     def begin_motion(self) -> None:
-        """The first phase begins with the next plan."""
+        """The first phase begins with the next plan, after no control of the controller's."""
+        self.previous = control_before(self)
         self._began, self._passed = math.nan, 0
         self._place()
 
