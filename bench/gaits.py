@@ -58,15 +58,16 @@ def arguments() -> argparse.Namespace:
 
 
 class OurGait(Ours):
-    """rigidgrad with the options it has by itself but for the type."""
+    """rigidgrad with the options it has by itself but for the type, or the form of the dynamics."""
 
-    def __init__(self, problem: rg.Problem, dtype: str, clock: str):
-        self.name, self.dtype = f"ours {dtype}", dtype
+    def __init__(self, problem: rg.Problem, kind: str, clock: str):
+        self.name = f"ours {kind}"
+        self.dtype, self.form = ("float64", "inverse") if kind == "inverse" else (kind, "forward")
         self._problem, self._now = problem, CLOCKS[clock]
         self.solutions = []
 
     def history(self) -> list[float]:
-        self.solutions = [rg.solve(self._problem, rg.PDDP(dtype=self.dtype))]
+        self.solutions = [rg.solve(self._problem, rg.PDDP(dtype=self.dtype, form=self.form))]
         return list(self.solutions[0].stats["history"])
 
 
@@ -109,7 +110,7 @@ def measure_gait(task: Gait, problem: rg.Problem, published: dict[str, Any], pee
     """`published`: the file's numbers and optimum."""
     say(f"{task.label}: solving")
     optimum = published["cost"]
-    ours = [OurGait(problem, dtype, options.clock) for dtype in OPTIMUM]
+    ours = [OurGait(problem, kind, options.clock) for kind in (*OPTIMUM, "inverse")]
     theirs = TheirGait(peer, task, options.clock) if peer else None
     rows: dict[str, dict[str, Any]] = {}
     if theirs:

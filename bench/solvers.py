@@ -24,6 +24,7 @@ from peers.crocoddyl_contenders import TheirBatch, Theirs
 from peers.crocoddyl_process import Crocoddyl
 
 import rigidgrad as rg
+from rigidgrad.control.inverse import FreeRun
 from rigidgrad.control.pddp import Run  # a solver with its buffers, as Crocoddyl's solver objects are
 
 METHODS = ("DDP", "FDDP")
@@ -83,6 +84,8 @@ class Contender(Protocol):
 
 
 class Ours:
+    form = "forward"
+
     def __init__(self, task: Arm, dtype: str, clock: str):
         self.name, self.dtype = f"ours {dtype}", dtype
         self._problem, self._now = task.problem(), CLOCKS[clock]
@@ -93,8 +96,8 @@ class Ours:
         return list(self.solutions[0].stats["history"])
 
     def seconds(self, iterations: int, repeats: int, fresh: bool = False) -> float:
-        solver = rg.PDDP(dtype=self.dtype, iterations=iterations, tolerance=0.0)
-        kept = Run(self._problem, solver)
+        solver = rg.PDDP(dtype=self.dtype, iterations=iterations, tolerance=0.0, form=self.form)
+        kept = (Run if self.form == "forward" else FreeRun)(self._problem, solver)
         start = self._now()
         self.solutions = [rg.solve(self._problem, solver) if fresh else kept.solve() for _ in range(repeats)]
         taken = self._now() - start

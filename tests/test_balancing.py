@@ -132,6 +132,16 @@ def test_wishes_are_checked(standing):
         balancer.steer(rg.Problem(s.robot, s.start, steps=3, dt=0.02, costs=[rg.costs.Effort(1.0)]), 0.0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_shift_beyond_all_measure_goes_as_slowly_as_any(standing):
+    balancer, problem = standing.scene.balancer(), standing.problem
+    part = problem.programs.slices[2]["target"]  # the centre of mass
+    for k, shift in enumerate([(0.0, 0.0), (1e300, -1e300), (1.7e308, 1.7e308)]):
+        balancer.shift = shift
+        balancer.steer(problem, 0.02 * k)
+        assert np.abs(problem.p[:, part] - problem.p[0, part]).max() < 0.2
+
+
 def test_a_hand_that_is_let_go_is_not_charged_for(standing):
     balancer = standing.scene.balancer()
     problem = balancer.problem()

@@ -526,6 +526,11 @@ def test_clear_errors(hyq):
         with pytest.raises(InputError, match=said):
             rg.Contact("lf_lowerleg", **wrong)
     fixed = rg.load("iiwa14")
+    for frame in (None, 3, ["lf_lowerleg"], {}):
+        with pytest.raises(InputError, match="names a frame by its text"):
+            rg.Contact(frame)
+        with pytest.raises(InputError, match="names a frame by its text"):
+            rg.Loop("lf_lowerleg", frame)
     with pytest.raises(InputError, match="fixed to the world"):
         fixed.contact_dynamics(*fixed.random(seed=0), rg.Contact(fixed.frames[0]))
     with pytest.raises(InputError, match="same body"):

@@ -30,12 +30,12 @@ def quadrotor(**options):
     return rg.Problem(robot, start=start, steps=12, dt=0.08, costs=costs, **options)
 
 
-def flight(**options):
-    """HyQ in the air, its base not driven: legs to a pose, the trunk pitched by them."""
+def flight(drift=0.0, **options):
+    """HyQ in the air, its base not driven: legs to a pose, the trunk pitched by them; with a weight on the `drift` of the base, which nothing but the flight decides."""
     robot = rg.load("hyq", floating_base=True)
     start = np.r_[robot.neutral(), np.zeros(robot.nv)]
     goal = np.r_[start[:3], 0, np.sin(0.05), 0, np.cos(0.05), np.tile([0.1, 0.7, -1.3], 4), np.zeros(robot.nv)]
-    weight = np.r_[np.zeros(3), np.ones(15), np.zeros(6), np.full(12, 0.01)]
+    weight = np.r_[np.full(3, drift), np.ones(15), np.full(6, drift), np.full(12, 0.01)]
     costs = [rg.costs.State(goal, weight=weight, final=100.0), rg.costs.Effort(1e-3)]
     return rg.Problem(robot, start=start, steps=5, dt=0.04, costs=costs, **options)
 
@@ -112,6 +112,14 @@ def test_pocl_moves_a_floating_hyq_in_flight():
     solution, cpu = rg.solve(problem, rg.PDDP(device="opencl")), rg.solve(problem)
     check_like_cpu(problem, solution, cpu, 1e-9)
     assert problem.system.nu == 12 and problem.system.ndx == 36
+
+
+@needs_opencl
+def test_pocl_moves_a_floating_hyq_within_its_limits_by_the_direct_method():
+    problem = flight(drift=1e-3, limits=rg.Limits(torque=10.0))
+    solution, cpu = rg.solve(problem, direct(device="opencl")), rg.solve(problem)
+    check_like_cpu(problem, solution, cpu, 1e-8)
+    assert held(solution, 10.0) == held(cpu, 10.0) > 0
 
 
 @needs_shim
@@ -444,9 +452,10 @@ def sixteen(**options):
 
 
 @needs_opencl
-def test_a_batch_of_sixteen_with_limits_on_pocl():
+@pytest.mark.parametrize("which", SOLVERS)
+def test_a_batch_of_sixteen_with_limits_on_pocl(which):
     problems = sixteen()
-    for problem, ours, cpu in zip(problems, rg.solve(problems, rg.PDDP(device="opencl")), rg.solve(problems), strict=True):
+    for problem, ours, cpu in zip(problems, rg.solve(problems, SOLVERS[which](device="opencl")), rg.solve(problems), strict=True):
         check_like_cpu(problem, ours, cpu, 1e-6)
         assert np.abs(ours.u).max() <= 18.0
 

@@ -7,6 +7,7 @@ import pytest
 from random_trees import random_tree
 
 import rigidgrad as rg
+from rigidgrad.algorithms.sparsity import of_inverse, supports
 from rigidgrad.errors import InputError
 from rigidgrad.kernels.blocks import segments
 from rigidgrad.kernels.interpret import interpret
@@ -180,6 +181,19 @@ def test_tiled_gradients_are_those_of_the_textbook(tiled, floating, mimic, seed)
     one = [robot.aba_derivatives(q[i], v[i], tau[i], external={link: external[link][i]}) for i in range(9)]
     for k in range(3):
         assert np.array_equal(np.stack([d[k] for d in one]), found[k])
+
+
+@pytest.mark.parametrize(("seed", "bodies"), [(38, 6), (35, 12), (40, 12)])
+def test_mimic_joints_may_couple_limbs(tiled, seed, bodies):
+    """Then L⁻¹ has numbers where L has none."""
+    model = random_tree(seed, bodies, mimic=True).builder().build(floating_base=random_tree(seed, bodies, mimic=True).floating).model
+    assert of_inverse(supports(model)) != supports(model)
+    state = Robot(model).random(batch=(2,), seed=seed)
+    kernel = formulation.source_of(model, "aba_derivatives")
+    assert isinstance(kernel, Kernel)
+    found = interpret(kernel, dict(zip(("q", "v", "tau"), state, strict=True)))
+    for name, x in zip(("dq", "dv", "dtau"), Robot(model, "numpy").aba_derivatives(*state), strict=True):
+        assert relative(found[name].reshape(x.shape), x) < 1e-10, name
 
 
 def test_tiled_gradients_can_be_packed_streamed_and_in_single_precision(tiled):

@@ -42,7 +42,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 INSIDE = {
     "control": [
         {"solve"},
-        {"batch", "device", "mpc"},
+        {"batch", "device", "inverse", "mpc"},
         {"direct", "pddp"},
         {"device_run", "shooting"},
         {"augmented", "riccati"},
@@ -50,6 +50,7 @@ INSIDE = {
         {"constrained"},
         {"penalty", "trajectories"},
         {"solution"},
+        {"free_programs"},
         {"guess", "phases", "programs", "surroundings"},
         {"expansion"},
         {"costs", "curvature", "limits"},
@@ -76,7 +77,7 @@ ONLY = {
     "targets": {"targets", "runtime", "codegen", "fpga", "commands", "trees", "collisions"}
 }  # packs of `trees` are vectors of the target
 # imports within functions that go up: a solver hands over to one that knows it
-UP = {("control", "pddp", "device"), ("control", "direct", "device")}
+UP = {("control", "pddp", "device"), ("control", "pddp", "inverse"), ("control", "direct", "device")}
 
 
 def is_for_types(node: ast.AST) -> bool:

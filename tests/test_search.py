@@ -110,3 +110,20 @@ def test_small_falls_end_descents_that_are_loose_or_slow():
     assert judged(**small) == ("running", 0.0, 0.0, 0.0, 1.0) and judged(**small, slow=2.0)[0] == "slow"
     assert judged(slow=2.0)[-1] == 0.0
     assert judged(**small, loose=1.0)[0] == "converged" and judged(**small, loose=1.0, alpha=0.25)[0] == "running"
+
+
+def judged_direct(**changes):
+    given = {"taken": 0.0, "definite": 1.0, "small": 0.0, "rho": 0.0, "low": 1e-9, "high": 1e9, "least": 0.0, "refused": 0.0}
+    said, *rest = policy.judged_direct(**given | changes)
+    return policy.JUDGED[int(said)], *rest
+
+
+def test_the_direct_method_ends_at_optima_alone():
+    assert judged_direct(taken=1.0, rho=1e-6) == ("running", pytest.approx(1e-7), 0.0, 0.0)
+    assert judged_direct(small=1.0)[0] == "converged" == judged_direct(small=1.0, rho=1e-9, least=1e-9)[0]
+    assert judged_direct(small=1.0, rho=1.0, least=1.0)[0] == "stalled"  # without so large a ρ there is no minimum
+    # a small step that a larger ρ than is needed may hold back: once more without, unless a step was refused there
+    assert judged_direct(small=1.0, rho=1e-3) == ("running", 0.0, 0.0, 0.0)
+    assert judged_direct(small=1.0, rho=1e-3, refused=1.0)[0] == "stalled"
+    assert judged_direct(definite=0.0) == ("running", 1e-9, 1e-9, 0.0) and judged_direct() == ("running", 1e-9, 0.0, 1.0)
+    assert judged_direct(rho=1e9)[0] == "stalled"

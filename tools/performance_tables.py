@@ -179,23 +179,27 @@ def gaits(result: Result) -> str:
     """Iterations: Crocoddyl's own counter shows one less than it does."""
     rows = []
     for case in result["single"]:
-        theirs, *mine = (case["solvers"][name] for name in ("crocoddyl FDDP", "ours float64", "ours float32"))
-        double, single = (case["ratios"][name] for name in ("ours float64", "ours float32"))
+        forms = ("ours float64", "ours float32", "ours inverse")
+        theirs, *mine = (case["solvers"][name] for name in ("crocoddyl FDDP", *forms))
+        double, single, inverse = (case["ratios"][name] for name in forms)
         cells = [case["robot"], f"{case['gait']} ({case['knots']})", *(str(row["iterations"]) for row in (theirs, *mine))]
         cells += [f"{case['optimum']:.10g}", f"{max(abs(row['off_optimum']) for row in mine):.0e}"]
         cells += [number(row["us_per_iteration"]["best"] / 1e3) for row in (theirs, *mine)]
-        rows.append([*cells, ratio(double["iteration"]), ratio(double["solve"]), ratio(single["iteration"])])
+        ratios = double["iteration"], double["solve"], single["iteration"], inverse["iteration"], inverse["solve"]
+        rows.append([*cells, *map(ratio, ratios)])
     header = [
         "robot",
         "gait (steps)",
         "iterations, Crocoddyl",
         "float64",
         "float32",
+        "inverse",
         "optimum",
         "ours off it",
         "ms an iteration, Crocoddyl",
     ]
-    return table([*header, "float64", "float32", "an iteration, float64", "a solve, float64", "an iteration, float32"], rows)
+    header += ["float64", "float32", "inverse", "an iteration, float64", "a solve, float64", "an iteration, float32"]
+    return table([*header, "an iteration, inverse", "a solve, inverse"], rows)
 
 
 def gait_batches(result: Result) -> str:

@@ -35,5 +35,13 @@ def supports(model: Model) -> Supports:
     return _supports(model.ancestors, tuple((j.v, j.nv) for j in model.joints))
 
 
+def of_inverse(supports: Supports) -> Supports:
+    """The same for L⁻¹. In a tree without mimic joints both are equal; where these couple limbs, a support's own supports are filled, too."""
+    found: list[tuple[int, ...]] = []
+    for support in supports:
+        found.append(tuple(sorted({j for i in support for j in (i, *found[i])}, reverse=True)))
+    return tuple(found)
+
+
 def dense(n: int) -> Supports:
     return tuple(tuple(range(k - 1, -1, -1)) for k in range(n))

@@ -124,7 +124,7 @@ def free_base(task: Any) -> dict[str, str]:
     if not falling(task.system) or any(phase.contacts for phase in task.phases):
         return {}
     falls = "it falls under gravity" if any(task.robot.model.gravity) else "it floats, without gravity, as it would while falling"
-    return {"free base": f"nothing holds it, since there are no contacts: {falls}"}
+    return {"free base": f"nothing holds it, since the task has no contacts ([[phases]] have): {falls}"}
 
 
 def to_view(task: str, motion: Path) -> str:

@@ -33,7 +33,7 @@ _LARGEST = 32  # states of a problem; beyond, SIMD inside each is as fast, and c
 
 def supported(options: PDDP, problems: Sequence[Problem]) -> bool:
     """Whether problems that differ in numbers alone are to be solved side by side: single shooting, first order, not just one or two, not too large."""
-    plain = options.M_f == options.M_b == 1 and not options.second_order
+    plain = options.M_f == options.M_b == 1 and not options.second_order and options.form == "forward"
     return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST
 
 

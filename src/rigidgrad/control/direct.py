@@ -197,37 +197,24 @@ class Run:
         while self.iterations < o.iterations:
             self.iterations += 1
             lq = self.timed("linearize", self.linearize)
-            least, refused = 0.0, False  # least: the smallest ρ with which the LQ problem has a minimum
-            while True:
+            least, refused = 0.0, 0.0  # least: the smallest ρ with which the LQ problem has a minimum
+            chosen: int | None = None
+            while chosen is None:
                 step = self.timed("linear", self.step, lq, rho)
                 expected = self.expect(lq, step)
                 measured = step.solved and rho <= least
                 if measured:
                     self.expected = abs(expected) if rho <= low else math.inf
                 small = step.solved and abs(expected) <= max(tolerance * abs(self.J), self.negligible)
-                if small and not measured:
-                    if refused:
-                        return "stalled"
-                    rho = 0.0  # with ρ from iterations before, a small step proves nothing
-                    continue
                 # with constraints the last step is taken too: without it, renewed multipliers would find the same violations again and again
                 wanted = expected > 0 and (not small or bool(self.problem.constraints))
-                chosen = self.timed("search", self.search, step) if wanted else None
-                if small:
-                    if chosen is not None:
-                        self.took(chosen, step)
-                    return "converged" if least <= low else "stalled"  # at a maximum or a saddle there is no step either
+                chosen = self.timed("search", self.search, step) if wanted and (measured or not small) else None
+                taken, definite = float(chosen is not None), float(step.status != "indefinite")
+                said, rho, least, refused = policy.judged_direct(taken, definite, float(small), rho, low, high, least, refused)
                 if chosen is not None:
-                    break
-                rho = policy.raised(rho, low)
-                if step.status == "indefinite":
-                    least = rho
-                else:
-                    refused = True
-                if rho > high:
-                    return "stalled"
-            rho = policy.lowered(rho, low)
-            self.took(chosen, step)
+                    self.took(chosen, step)
+                if said:
+                    return policy.JUDGED[int(said)]
         return "iterations"
 
     def took(self, chosen: int, step: Step) -> None:

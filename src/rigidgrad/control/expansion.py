@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rigidgrad.algorithms.fast.constraint_rows import Inputs
 from rigidgrad.algorithms.fast.contact_dynamics import gradient_parts
+from rigidgrad.algorithms.fast.contact_residuals import contact_residuals
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.costs import Term
 from rigidgrad.control.integrators import lasting
@@ -17,7 +19,7 @@ from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
-from rigidgrad.scalars import Scalar, add, mul
+from rigidgrad.scalars import Scalar, add, mul, sub
 
 _TILED_FROM = 5000  # multiply-adds of the products from which on tiles are quicker than straight-line code
 
@@ -65,24 +67,24 @@ def knot_kernel(
     terms: bool,
     tail: Callable[[Any, Mapping[str, Any], Vector, Matrix, Matrix, Matrix], tuple],
 ) -> Kernel:
-    """(x, u, h, p) → F, l and L. `terms`: whether there are any of forces; `tail` (system, inputs, v', and its derivatives by q, v and u) gives what is kept of the dynamics."""
+    """(x, u, h, p) → F, l and L; where a and f are inputs, also `offset` and `G`, the derivatives of the forces (`kernels.knot`). `terms`: whether there are any of forces; `tail` (system, inputs, v', and its derivatives by q, v and u) gives what is kept of the dynamics."""
     n, m = system.nv, system.nu
     head = _head(system, inputs, place, given, expand, terms)
-    rows = head.outputs["B"][0]
+    rows = head.outputs.get("B", (0,))[0]
 
     def finish(a: dict[str, Any]) -> tuple:
         s = given(a["p"])
-        h, flow = lasting(s, a["h"]), s.touching.flow
-        by = [tuple(tuple(mul(h, y) for y in row[start : start + n]) for row in a["a"]) for start in (0, n)]
+        h, flow = lasting(s, a["h"]), 1.0 if s.touching is None else s.touching.flow
+        by = [tuple(tuple(mul(h, y) for y in row[start : start + n]) for row in a["da"]) for start in (0, n)]
         v_v = tuple(tuple(add(1.0 if i == j else 0.0, y) for j, y in enumerate(row)) for i, row in enumerate(by[1]))
-        v_u, f_u = (s.by_control(tuple(tuple(mul(flow, y) for y in row) for row in X)) for X in (a["P"], a["F"]))
+        v_u, f_u = (s.by_control(tuple(tuple(mul(flow, y) for y in row) for row in X)) for X in (a["P"], a.get("F", ())))
         v_u = tuple(tuple(mul(h, y) for y in row) for row in v_u)
         kept = tail(s, a, a["v"], by[0], v_v, v_u)
-        return (*kept, f_u)
+        return (*kept, f_u) if rows else kept
 
-    shapes = dict(inputs) | {"a": (n, 2 * n), "P": (n, n), "F": (rows, n), "v": (n,)}
-    kept = {name: shape for name, shape in outputs.items() if name not in ("l", "L")}
-    last = fuse(record(shapes, kept | {"G_u": (rows, m)}, finish))
+    shapes = dict(inputs) | {"da": (n, 2 * n), "P": (n, n), "v": (n,)} | ({"F": (rows, n)} if rows else {})
+    kept = {name: shape for name, shape in outputs.items() if name not in ("l", "L", "offset", "G")}
+    last = fuse(record(shapes, kept | ({"G_u": (rows, m)} if rows else {}), finish))
     return Knot(head, last, outputs, place).kernel()
 
 
@@ -94,12 +96,21 @@ def _head(system: RobotSystem, inputs: Mapping[str, Shape], place: Place, given:
     def evaluate(a: dict[str, Any]) -> tuple:
         s = given(a["p"])
         q, v = s.split(a["x"])
-        assert s.held is not None and s.touching is not None
-        options = {"gauge": s.gauge, "redundant": s.held.redundant}
-        parts = gradient_parts(s.lean, q, v, s.forces(a["u"]), s.touching, s.external, **options)
+        touching, tau = s.touching or Inputs(()), s.forces(a["u"])
+        options: dict[str, Any] = {"gauge": s.gauge, "redundant": s.held is not None and s.held.redundant}
+        if "a" in inputs:
+            options["at"] = a["a"], a["f"]
+            s = s.with_forces(a["f"])
+        parts = gradient_parts(s.lean, q, v, tau, touching, s.external, **options)
         found: dict[str, Any] = {name: matrix for name, matrix in parts._asdict().items() if isinstance(matrix, tuple) and matrix}
         h = lasting(s, a["h"])
-        found["v"] = tuple(add(x, mul(h, y)) for x, y in zip(v, s.acceleration(q, v, a["u"]), strict=True))
+        moving = a["a"] if "a" in inputs else s.acceleration(q, v, a["u"])
+        found["v"] = tuple(add(x, mul(h, y)) for x, y in zip(v, moving, strict=True))
+        if "a" in inputs:
+            needed, held = contact_residuals(s.lean, q, v, a["a"], a["f"], touching, s.external, gauge=s.gauge)
+            found["e"] = tuple(sub(x, mul(touching.flow, y)) for x, y in zip(needed, tau, strict=True))
+            if held:
+                found["c"] = held
         of = expand(s, a["x"], a["u"], a["p"], False)
         row: list[Scalar] = [0.0] * place.columns
         for start, numbers in zip(place.starts, (of.lx[:n], of.lx[n:], of.lu), strict=True):

@@ -93,12 +93,14 @@ def is_structured(system: System, method: str) -> bool:
     return isinstance(system, RobotSystem) and system.held is None and system.flat and method in ("euler", "semi_implicit_euler")
 
 
-def free_base(system: System, method: str) -> int:
-    """Freedoms of a first joint that alone keeps a robot's coordinates from being a vector space, where positions move by their new velocities; else 0."""
-    if not isinstance(system, RobotSystem) or system.flat or method != "semi_implicit_euler":
+def free_base(system: System, method: str) -> int | None:
+    """Freedoms of a first joint that alone keeps a robot's coordinates from being a vector space, where positions move by their new velocities; 0 if they are one, None where more joints do."""
+    if not isinstance(system, RobotSystem) or method != "semi_implicit_euler":
+        return None
+    if system.flat:
         return 0
     first, *others = (j for j in system.model.joints if not j.is_mimic)
-    return first.nv if first.v == 0 and all(j.nq == j.nv for j in others) else 0
+    return first.nv if first.v == 0 and all(j.nq == j.nv for j in others) else None
 
 
 def base_maps(system: RobotSystem, h: Scalar, after: Vector) -> tuple[Matrix, Matrix]:

@@ -38,7 +38,7 @@ class PDDP:
     `blocks`: shooting blocks of both passes, or of each its own. `tolerance`: the part of the cost that the gradient may still promise when it stops. `violation`: how far constraints may be
     off in the end. Of the step sizes `alphas` (a number n of them means 1, ½, ¼, …) those are acceptable whose actual fall of the cost is within `accept` times the
     expected one, and whose defects are below `defect`; `choose` the "largest" of them, the "best", as the dissertation does, or "balanced": the largest until a
-    whole step is acceptable, then the best; but for "best", only if none of the first four is acceptable do the others count. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks. `device="opencl"` or `"cuda"` solves on a GPU, all of it in `dtype`, one problem or
+    whole step is acceptable, then the best; but for "best", only if none of the first four is acceptable do the others count. `second_order` adds the second derivatives of the dynamics. `dtype="float32"` computes derivatives and gains in single precision; roll-outs and costs stay in double. `threads` work on blocks. `form="inverse"` has accelerations and contact forces as unknowns (`inverse`, docs/phases.md). `device="opencl"` or `"cuda"` solves on a GPU, all of it in `dtype`, one problem or
     a batch (docs/gpu.md).
     """
 
@@ -57,11 +57,18 @@ class PDDP:
     dtype: str = "float64"
     threads: int = 1
     device: str | None = None
+    form: str = "forward"
 
     def __post_init__(self) -> None:
         for name in ("blocks", "forward_blocks", "backward_blocks"):
             if name == "blocks" or getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), 1)
+        if self.form not in ("forward", "inverse"):
+            raise InputError(f"form is 'forward' or 'inverse', not {self.form!r}")
+        if self.form == "inverse" and (
+            self.M_f > 1 or self.M_b > 1 or self.second_order or self.device is not None or self.dtype != "float64"
+        ):
+            raise InputError('form="inverse" works in float64 on the CPU, with blocks=1 and without second_order')
         if self.choose not in ("largest", "best", "balanced"):
             raise InputError(f"choose is 'largest', 'best' or 'balanced', not {self.choose!r}")
         check_whole("iterations", self.iterations, 0)
@@ -108,7 +115,9 @@ class PDDP:
         key = (self, problem.guess_states is None)
         run = problem.workspaces.pop(key, None)  # out of the way of other threads meanwhile
         if run is None:
-            run = Run(problem, self)
+            from rigidgrad.control.inverse import FreeRun
+
+            run = Run(problem, self) if self.form == "forward" else FreeRun(problem, self)
         else:
             run.adopt(problem)
         solution = run.solve()
@@ -156,22 +165,31 @@ class Run:
     prepared; `linearize` ahead of time, `iterate`, and read the `result`. In between it may change the numbers of `problem`; where it does, `follow` says what the cost is now.
     """
 
+    form = "forward"
+
     def __init__(self, problem: Problem, options: PDDP):
         if options.device is not None:
             raise InputError("this runs on the CPU: leave device out; rg.solve takes it")
+        if options.form != self.form:
+            raise InputError('plans under control have the forward form: leave form="inverse" out; rg.solve takes it')
         check_blocks(problem, options)
         self.problem, self.options = problem.private_copy(), options
         problem = self.problem
         self.gaps = problem.guess_states is not None
         self.alphas, self.choice = options.step_sizes, Search(options)
-        self.backward = Backward(problem, options.M_b, options.dtype, gaps=self.gaps or options.M_f > 1, second_order=options.second_order)
-        self.forward = Forward(problem, self.backward, self.alphas, options.M_f, self.gaps)
-        self.single = self.forward if not self.gaps and options.M_f == 1 else Forward(problem, self.backward, np.ones(1))
+        self.make_passes()
         self.crew = default_crew(options.threads) if thread_count(options.threads) > 1 else None
         self.seconds = {"expansion": 0.0, "backward": 0.0, "forward": 0.0}
         self.passed = (False, math.nan, math.nan)  # what the last backward pass gave
         self._followed: Forward | None = None  # what `follow` simulates
         self.forget()
+
+    def make_passes(self) -> None:
+        """Buffers and code of the backward pass and of trial points; `single` rolls out."""
+        problem, options = self.problem, self.options
+        self.backward = Backward(problem, options.M_b, options.dtype, gaps=self.gaps or options.M_f > 1, second_order=options.second_order)
+        self.forward = Forward(problem, self.backward, self.alphas, options.M_f, self.gaps)
+        self.single = self.forward if not self.gaps and options.M_f == 1 else Forward(problem, self.backward, np.ones(1))
 
     def forget(self) -> None:
         """What a solve keeps account of begins anew."""

@@ -21,7 +21,15 @@ from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.costs import Cost, Effort, State, Term
 from rigidgrad.control.curvature import curvature
 from rigidgrad.control.expansion import Whole, by_force, knot_kernel, pays
-from rigidgrad.control.integrators import base_maps, free_base, is_structured, linearize, moved_with_velocity, step, velocity_gradient
+from rigidgrad.control.integrators import (
+    base_maps,
+    free_base,
+    is_structured,
+    linearize,
+    moved_with_velocity,
+    step,
+    velocity_gradient,
+)
 from rigidgrad.control.limits import Constraint, Position, Velocity
 from rigidgrad.control.system import CustomSystem, RobotSystem, System
 from rigidgrad.control.terms.cost import Quadratic, gauss_newton
@@ -81,11 +89,11 @@ class Programs:
 
     # --- terms of one knot, over any scalar ----------------------------------------------------------------------------------------
 
-    def values(self, x: Vector, u: Vector | None, p: Vector) -> tuple[Scalar, Scalar]:
-        """The cost of a knot, and the penalty for its constraints. Without a control it is the last knot."""
+    def values(self, x: Vector, u: Vector | None, p: Vector, system: System | None = None) -> tuple[Scalar, Scalar]:
+        """The cost of a knot, and the penalty for its constraints. Without a control it is the last knot. `system`: as it is given by p, with what else is known."""
         cost: list[Scalar] = []
         penalty: list[Scalar] = []
-        s = self.given(p)
+        s = self.given(p) if system is None else system
         for term, part in self._acting(u):
             control = self._zero() if u is None else u
             target = p[part["target"]]
@@ -162,7 +170,7 @@ class Programs:
 
         `cost` is (cost, penalty). With `gaps` the next state keeps (1 - alpha) of a gap. Lanes share what follows alpha, unless each has a problem of its own.
         """
-        return self._once(self._roll_out, gaps, problems)
+        return self.once(self._roll_out, gaps, problems)
 
     def _roll_out(self, gaps: bool, problems: int) -> Sweep:
         s, o = self.system, self.layout if problems == 1 else self.side_by_side
@@ -203,7 +211,7 @@ class Programs:
 
     def final_cost(self, problems: int = 1) -> Sweep:
         """(x, cost; p) → the cost with the last knot's."""
-        return self._once(self._final_cost, problems)
+        return self.once(self._final_cost, problems)
 
     def _final_cost(self, problems: int) -> Sweep:
         s = self.system
@@ -217,7 +225,7 @@ class Programs:
 
     def choice(self, name: str, count: int, problems: int) -> Sweep:
         """(which, candidates 0, 1, …, now) → of the states ("x") or controls ("u") of a knot the candidate with that number, or as they are now."""
-        return self._once(self._choice, name, count, problems)
+        return self.once(self._choice, name, count, problems)
 
     def _choice(self, name: str, count: int, problems: int) -> Sweep:
         size = self.system.nx if name == "x" else self.system.nu
@@ -232,13 +240,15 @@ class Programs:
 
         return self._sweep(f"choice of {name}", shapes, {"now": (size,)}, evaluate, (), width=_width(problems))
 
-    @cached_property
-    def consensus(self) -> Sweep:
+    def consensus(self, o: Layout) -> Sweep:
         """(dx, alpha; F, gains, gap, h) → (A + B K) dx + alpha (B κ + gap): how states move by the linearised dynamics (Plancher 2022, 4.7).
 
         There the whole gap is closed whatever alpha is, which can be far more of a step than alpha asks for.
         """
-        s, o = self.system, self.layout
+        return self.once(self._consensus, replace(o, dtype="float64", diagonal=False, gaps=False))
+
+    def _consensus(self, o: Layout) -> Sweep:
+        s = self.system
         shared: dict[str, tuple[int, ...]] = {"F": (o.rows, o.columns), "gains": (s.nu, o.columns), "gap": (s.ndx,), "h": ()}
         if o.form == "floating":
             shared["move"] = (o.move_size,)
@@ -264,8 +274,7 @@ class Programs:
                 moved = [add(d, mul(a["h"], w)) for d, w in zip(dx[: o.half], by, strict=True)] + moved
             return (tuple(add(x, mul(a["alpha"], g)) for x, g in zip(moved, a["gap"], strict=True)),)
 
-        name = f"consensus{' of a free base' if o.form == 'floating' else ''}"
-        return self._sweep(name, {"dx": (s.ndx,), "alpha": ()} | shared, {"dx": (s.ndx,)}, evaluate, list(shared))
+        return self._sweep(f"consensus {o.form} {o.base}", {"dx": (s.ndx,), "alpha": ()} | shared, {"dx": (s.ndx,)}, evaluate, list(shared))
 
     # --- all knots at once -----------------------------------------------------------------------------------------------------------------
 
@@ -273,7 +282,9 @@ class Programs:
     def layout(self) -> Layout:
         """How the backward pass wants F, l and L."""
         s = self.system
-        form, base = "dense", free_base(s, self.integrator) if s.ndx >= _FREE_BASE_FROM else 0
+        form, base = "dense", free_base(s, self.integrator) or 0
+        if s.ndx < _FREE_BASE_FROM:
+            base = 0
         if base:
             form = "floating"
         if self.uniform and is_structured(s, self.integrator):
@@ -303,13 +314,11 @@ class Programs:
 
     def expansion(self, dtype: str = "float64", threads: int = 1) -> Compiled:
         """(x, u, h, p) → F (or G), l and L of the running knots, as `targets.llvm_riccati` reads them."""
-        return self._once(self._expansion, dtype, threads)
+        return self.once(self._expansion, dtype, threads)
 
     def _expansion(self, dtype: str, threads: int) -> Compiled:
         o = self.layout_in(dtype)
-        return self._compiled(
-            f"expansion {o}", {"h": ()}, expanded_shapes(o), partial(self._expand_knot, o), dtype, threads, self._tiled(o)
-        )
+        return self.compiled(f"expansion {o}", {"h": ()}, expanded_shapes(o), partial(self._expand_knot, o), dtype, threads, self._tiled(o))
 
     def _tiled(self, o: Layout | Sizes) -> Callable[[], Kernel] | None:
         """The expansion of a knot with contacts as a kernel, where that is quicker."""
@@ -320,27 +329,21 @@ class Programs:
         if o.form not in ("dense", "floating") or o.diagonal or not pays(s, touching):
             return None
         inputs = {"x": (s.nx,), "u": (s.nu,), "h": (), "p": (self.parameters,)}
+        return self.knot(s, o, inputs, expanded_shapes(o))
+
+    def knot(self, s: RobotSystem, o: Layout | Sizes, inputs: Shapes, outputs: Shapes) -> Callable[[], Kernel]:
+        """The kernel that expands a knot (`expansion.knot_kernel`)."""
         starts, sizes = (o.state(0), o.state(s.nv), o.control(0)), (s.nv, s.nv, s.nu)
-        place = Place(starts, sizes, o.columns)
-        return partial(
-            knot_kernel,
-            s,
-            inputs,
-            expanded_shapes(o),
-            place,
-            self.given,
-            self._expand_some,
-            touching,
-            partial(self._moved, o),
-        )
+        place, touching = Place(starts, sizes, o.columns), any(by_force(t) for t in self.terms)
+        return partial(knot_kernel, s, inputs, outputs, place, self.given, self._expand_some, touching, partial(self._moved, o))
 
     def _moved(
         self, o: Layout | Sizes, s: RobotSystem, a: Mapping[str, Any], after: Vector, v_q: Matrix, v_v: Matrix, v_u: Matrix
     ) -> tuple:
         """What the backward pass reads of the dynamics, from v' and its derivatives."""
-        if isinstance(o, Layout) and o.form == "floating":
-            rows = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
-            return tuple(self._spread(o, row) for row in rows), self._move(o, s, a["h"], after)
+        if o.form != "dense":
+            rows = tuple(self._spread(o, (*x, *y, *z)) for x, y, z in zip(v_q, v_v, v_u, strict=True))
+            return (rows, self._move(o, s, a["h"], after)) if isinstance(o, Layout) and o.form == "floating" else (rows,)
         implicit = self.integrator == "semi_implicit_euler"
         A, B = moved_with_velocity(s, a["h"], after if implicit else s.split(a["x"])[1], v_q, v_v, v_u, implicit)
         return (tuple(self._spread(o, (*x, *y)) for x, y in zip(A, B, strict=True)),)
@@ -349,7 +352,7 @@ class Programs:
     def _move(o: Layout, s: RobotSystem, h: Scalar, after: Vector) -> tuple:
         """How positions move with velocities, as the backward pass reads it."""
         found: list[Scalar] = []
-        for matrix in base_maps(s, h, after):
+        for matrix in base_maps(s, h, after) if o.base else ():
             for row in matrix:
                 found += [*row, *(0.0,) * (o.base_columns - o.base)]
         return (*found, *(h,) * o.width)
@@ -384,11 +387,11 @@ class Programs:
 
     def final_expansion(self, dtype: str = "float64") -> Compiled:
         """(x, p) → V and v at the last knot, as `targets.llvm_riccati` reads them."""
-        return self._once(self._final_expansion, dtype)
+        return self.once(self._final_expansion, dtype)
 
     def _final_expansion(self, dtype: str) -> Compiled:
         o = self.layout_in(dtype)
-        return self._compiled(f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype)
+        return self.compiled(f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype)
 
     def _expand_last(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple:
         q = self.expand(a["x"], None, a["p"])
@@ -402,7 +405,7 @@ class Programs:
 
     def expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
         """Of the running knots and of the last one, a problem in each lane."""
-        return self._once(self._expansions_side_by_side, dtype, problems)
+        return self.once(self._expansions_side_by_side, dtype, problems)
 
     def _expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
         o, last = self.side_by_side, {"x": (self.system.nx,), "p": (self.parameters,)}
@@ -425,7 +428,7 @@ class Programs:
             q = self.expand(a["x"], a["u"], a["p"])
             return (*moved, add(*self.values(a["x"], a["u"], a["p"])), *q[1:])
 
-        return self._compiled("linearization", {"h": ()}, outputs, evaluate)
+        return self.compiled("linearization", {"h": ()}, outputs, evaluate)
 
     @cached_property
     def final_linearization(self) -> Compiled:
@@ -436,7 +439,7 @@ class Programs:
             q = self.expand(a["x"], None, a["p"])
             return add(*self.values(a["x"], None, a["p"])), q.lx, q.lxx
 
-        return self._compiled("final_linearization", None, {"l": (), "lx": (n,), "lxx": (n, n)}, evaluate)
+        return self.compiled("final_linearization", None, {"l": (), "lx": (n,), "lxx": (n, n)}, evaluate)
 
     @cached_property
     def evaluation(self) -> Compiled:
@@ -446,11 +449,11 @@ class Programs:
         def evaluate(a: dict[str, Any]) -> tuple:
             return step(self.given(a["p"]), self.integrator, a["x"], a["u"], a["h"]), self.values(a["x"], a["u"], a["p"])
 
-        return self._compiled("evaluation", {"h": ()}, {"next": (s.nx,), "l": (2,)}, evaluate)
+        return self.compiled("evaluation", {"h": ()}, {"next": (s.nx,), "l": (2,)}, evaluate)
 
     @cached_property
     def final_evaluation(self) -> Compiled:
-        return self._compiled("final_evaluation", None, {"l": (2,)}, lambda a: (self.values(a["x"], None, a["p"]),))
+        return self.compiled("final_evaluation", None, {"l": (2,)}, lambda a: (self.values(a["x"], None, a["p"]),))
 
     @cached_property
     def constraint_values(self) -> Compiled:
@@ -463,7 +466,7 @@ class Programs:
                 found += term.residual(self.given(a["p"]), a["x"], a["u"], a["p"][part["target"]])
             return (tuple(found),)
 
-        return self._compiled("constraint_values", {}, {"c": (count,)}, evaluate)
+        return self.compiled("constraint_values", {}, {"c": (count,)}, evaluate)
 
     @cached_property
     def constraint_jacobians(self) -> Compiled:
@@ -480,7 +483,7 @@ class Programs:
                 by_control += gu if gu is not None else [(0.0,) * m] * term.size(self.system)
             return tuple(by_state), tuple(by_control)
 
-        return self._compiled("constraint_jacobians", {}, {"gx": (count, n), "gu": (count, m)}, evaluate)
+        return self.compiled("constraint_jacobians", {}, {"gx": (count, n), "gu": (count, m)}, evaluate)
 
     @cached_property
     def step_curvature(self) -> Compiled:
@@ -499,7 +502,7 @@ class Programs:
             return (tuple(rows),)
 
         shapes = {"x": (s.nx,), "u": (m,), "h": (), "v": (n,)} | self._input_shape()
-        return Compiled(self._recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate), dtype="float64", threads=1)
+        return Compiled(self.recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate), dtype="float64", threads=1)
 
     @cached_property
     def step(self) -> Compiled:
@@ -507,7 +510,7 @@ class Programs:
         s = self.system
         shapes = {"x": (s.nx,), "u": (s.nu,), "h": ()} | self._input_shape()
         evaluate = lambda a: (step(s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"]),)  # noqa: E731
-        return Compiled(self._recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False), dtype="float64", threads=1)
+        return Compiled(self.recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False), dtype="float64", threads=1)
 
     @cached_property
     def inverse_dynamics(self) -> Compiled:
@@ -521,26 +524,26 @@ class Programs:
             assert isinstance(given, RobotSystem)
             return (newton_euler(given.lean, a["q"], a["v"], a["a"], given.external),)
 
-        return Compiled(self._recording("inverse_dynamics", shapes, {"tau": (s.nv,)}, evaluate, terms=False), dtype="float64", threads=1)
+        return Compiled(self.recording("inverse_dynamics", shapes, {"tau": (s.nv,)}, evaluate, terms=False), dtype="float64", threads=1)
 
     @cached_property
     def difference(self) -> Compiled:
         s = self.system
         shapes = {"x": (s.nx,), "origin": (s.nx,)}
         return Compiled(
-            self._recording("minus", shapes, {"dx": (s.ndx,)}, lambda a: (s.minus(a["x"], a["origin"]),), terms=False), threads=1
+            self.recording("minus", shapes, {"dx": (s.ndx,)}, lambda a: (s.minus(a["x"], a["origin"]),), terms=False), threads=1
         )
 
     @cached_property
     def displacement(self) -> Compiled:
         s = self.system
         shapes = {"x": (s.nx,), "dx": (s.ndx,)}
-        return Compiled(self._recording("plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False), threads=1)
+        return Compiled(self.recording("plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False), threads=1)
 
     def _input_shape(self) -> dict[str, tuple[int, ...]]:
         return {"inputs": (self.system.inputs,)} if self.system.inputs else {}
 
-    def _once(self, make: Callable[..., Any], *arguments: Any) -> Any:
+    def once(self, make: Callable[..., Any], *arguments: Any) -> Any:
         key = make.__name__, *arguments
         if key not in self._made:
             self._made[key] = make(*arguments)
@@ -548,7 +551,7 @@ class Programs:
 
     # --- compiling ---------------------------------------------------------------------------------------------------------------------------
 
-    def _identity(self, inputs: Shapes, build: Callable[[], Any], terms: bool = True) -> str:
+    def identity(self, inputs: Shapes, build: Callable[[], Any], terms: bool = True) -> str:
         text = f"{self.system.key()} {self.integrator} {self.bounded} {dict(inputs)}"
         if terms:
             text += " ".join(t.identity() for t in self.terms)
@@ -556,15 +559,15 @@ class Programs:
             text += str(build())
         return text
 
-    def _recording(
+    def recording(
         self, name: str, inputs: Shapes, outputs: Shapes, evaluate: Callable[[dict[str, Any]], tuple], terms: bool = True
     ) -> Recording:
         def build():
             return fuse(record(inputs, outputs, evaluate))
 
-        return Recording(name, self.system.name, self._identity(inputs, build, terms), build)
+        return Recording(name, self.system.name, self.identity(inputs, build, terms), build)
 
-    def _compiled(
+    def compiled(
         self,
         name: str,
         more: Shapes | None,
@@ -577,7 +580,7 @@ class Programs:
         """`more`: inputs between the control and the parameters; None where there is no control. `tiled`: a kernel that gives the same."""
         middle = {} if more is None else {"u": (self.system.nu,)} | dict(more)
         inputs = {"x": (self.system.nx,)} | middle | {"p": (self.parameters,)}
-        recording = self._recording(name, inputs, outputs, evaluate)
+        recording = self.recording(name, inputs, outputs, evaluate)
         if tiled is not None:
             recording = replace(recording, name=f"{name} in tiles", build=tiled)
         return Compiled(recording, dtype=dtype, threads=threads)
@@ -596,7 +599,7 @@ class Programs:
         def build():
             return fuse(record(inputs, outputs, evaluate))
 
-        identity = self._identity(inputs, build)
+        identity = self.identity(inputs, build)
         if tiled is not None:
             return Sweep(SweepJob(f"{name} in tiles", self.system.name, identity, tiled, frozenset(shared), dtype, width))
         return Sweep(SweepJob(name, self.system.name, identity, build, frozenset(shared), dtype, width))
@@ -645,7 +648,7 @@ def whole_dynamics(o: Layout, F: np.ndarray, h: np.ndarray, move: np.ndarray | N
     if o.form == "explicit":
         at[:, :, half : o.n] = by
         return np.concatenate([at, F], axis=1)
-    if move is not None:
+    if o.base and move is not None:
         at[:, : o.base, : o.base], by[:, : o.base, : o.base] = (np.stack(_base_matrix(o, move, k), axis=1) for k in (0, 1))
     return np.concatenate([at + by @ F, F], axis=1)
 

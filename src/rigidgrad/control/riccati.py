@@ -8,8 +8,9 @@ import numpy as np
 
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import expanded_shapes
+from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.groups import Groups
-from rigidgrad.runtime.riccati import RESULTS, Riccati
+from rigidgrad.runtime.riccati import RESULTS, Layout, Riccati
 from rigidgrad.runtime.threads import Crew
 
 
@@ -43,9 +44,9 @@ class Backward:
     def __init__(self, problem: Problem, blocks: int = 1, dtype: str = "float64", gaps: bool = False, second_order: bool = False):
         self.problem, self.second_order = problem, second_order
         programs, n, steps = problem.programs, problem.system.ndx, problem.steps
-        base = programs.layout_in(dtype)
+        base = self.own_layout(programs.layout_in(dtype))
         self.layout = o = replace(base, gaps=gaps, diagonal=base.diagonal and not second_order)
-        self.expansion, self.final_expansion = programs.expansion(dtype), programs.final_expansion(dtype)
+        self.expansion, self.final_expansion = self.own_expansion(dtype), programs.final_expansion(dtype)
         self.dtype = np.dtype(dtype)
         self.starts = block_starts(steps, blocks)
         self.expanded = tuple(np.zeros((steps, *shape), self.dtype) for shape in expanded_shapes(base).values())
@@ -67,6 +68,13 @@ class Backward:
         # compiles now what the first expansion would, so that solves are timed without
         self.prepare()
         self.expand(np.tile(problem.start, (steps + 1, 1)), problem.guess)
+
+    def own_layout(self, o: Layout) -> Layout:
+        """How what is expanded is laid out."""
+        return o
+
+    def own_expansion(self, dtype: str) -> Compiled:
+        return self.problem.programs.expansion(dtype)
 
     def _bind(self, starts: np.ndarray) -> Groups:
         blocks = len(starts) - 1
@@ -122,8 +130,11 @@ class Backward:
             keep_to_touched(u, (self.lower, self.upper), self.box, self.active)
         if self.dtype != np.float64:
             x, u, p = x.astype(self.dtype), u.astype(self.dtype), p.astype(self.dtype)
-        self.expansion(x[:-1], u, self.h, p[:-1], out=self.expanded)
+        self.expand_knots(x[:-1], u, p[:-1])
         self.final_expansion(x[-1:], p[-1:], out=self.end[-1:])
+
+    def expand_knots(self, x: np.ndarray, u: np.ndarray, p: np.ndarray) -> None:
+        self.expansion(x, u, self.h, p, out=self.expanded)
 
     def run(self, rho: float, crew: Crew | None = None, serial: bool = False, newton: bool = False) -> tuple[bool, float, float]:
         """(whether H_uu was positive definite everywhere, Σ κᵀg_u, Σ κᵀH_uu κ).

@@ -99,7 +99,9 @@ class Forward:
         shared = {"F": own["F"], "gains": self.backward.gains, "gap": self.gap, "h": self.h} | own
         inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
         alpha = np.ones((1, steps, 1, self.W))
-        return self.problem.programs.consensus.bind(inputs | {"dx": self.dx[:, :-1], "alpha": alpha}, {"dx": self.dx[:, 1:]})
+        return self.problem.programs.consensus(self.backward.layout).bind(
+            inputs | {"dx": self.dx[:, :-1], "alpha": alpha}, {"dx": self.dx[:, 1:]}
+        )
 
     def prepare(self) -> None:
         """Reads the problem's start and dt."""
@@ -109,10 +111,7 @@ class Forward:
     def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> np.ndarray:
         """Simulates; costs with penalties, (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
         if self.open and not self.closed:
-            for found, read in self._dynamics:
-                if read is not found:  # derivatives in single precision
-                    read[:] = found
-            self._consensus.run()
+            self.sweep()
         if self.blocks > 1:
             self._place_starts()
         for part in range(-(-tried // self.W), self.parts if upto is None else -(-upto // self.W)):
@@ -124,6 +123,13 @@ class Forward:
             lengths = np.diff(self.starts)[:-1]
             J = J + self.C[:, np.arange(self.blocks - 1), lengths].sum(axis=1)
         return (J[:, 0] + J[:, 1]).ravel()[: len(self.alphas)]
+
+    def sweep(self) -> None:
+        """`dx`, by which a whole step of the linearised problem moves the states."""
+        for found, read in self._dynamics:
+            if read is not found:  # derivatives in single precision
+                read[:] = found
+        self._consensus.run()
 
     @property
     def closed(self) -> bool:

@@ -101,6 +101,7 @@ class RobotSystem(System):
         self._given: tuple[RobotSystem, Vector] | None = None
         self.name = robot.name
         self.forces_apart = False
+        self.forces_given: Vector | None = None
         self.nq, self.nv = robot.nq, robot.nv
         self.nx, self.ndx = self.nq + self.nv, 2 * self.nv
         self._asked = "joints" if actuation is None else actuation
@@ -150,6 +151,12 @@ class RobotSystem(System):
     @property
     def given_inputs(self) -> Vector:
         return () if self._given is None else self._given[1]
+
+    def with_forces(self, force: Vector) -> RobotSystem:
+        """The same with contact forces that are known, for terms of them."""
+        result = copy.copy(self)
+        result.__dict__.update(self.__dict__, forces_given=force)
+        return result
 
     def by_force(self) -> RobotSystem:
         """The same for terms of contact forces that are to be differentiated by these, in the place of the controls."""
@@ -218,7 +225,7 @@ class RobotSystem(System):
 
     def contact_forces(self, q: Vector, v: Vector, u: Vector) -> Vector:
         """Of all contacts in turn, in world axes, on the robot; of an impact its impulses."""
-        return self._touched(contact_dynamics, q, v, u).force
+        return self._touched(contact_dynamics, q, v, u).force if self.forces_given is None else self.forces_given
 
     def contact_force_gradient(self, q: Vector, v: Vector, u: Vector) -> tuple[Vector, Matrix, Matrix, Matrix]:
         """The forces, and their derivatives by q, v, u; of a system `by_force`, by q, v and themselves."""

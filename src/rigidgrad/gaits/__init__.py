@@ -7,11 +7,12 @@ from rigidgrad.gaits.rhythm import Rhythm
 from rigidgrad.gaits.stance import Stance
 from rigidgrad.gaits.standing import standing
 from rigidgrad.gaits.walker import Walker
-from rigidgrad.gaits.weights import BalanceWeights, MotionWeights, Weights
+from rigidgrad.gaits.weights import BalanceWeights, BipedWeights, MotionWeights, Weights
 
 __all__ = [
     "BalanceWeights",
     "Balancer",
+    "BipedWeights",
     "Estimator",
     "Gait",
     "MotionWeights",

@@ -163,5 +163,5 @@ def _offsets(hands: Any) -> dict[str, Any]:
 def _towards(at: np.ndarray, wanted: np.ndarray, most: Any) -> np.ndarray:
     """From a point on the way to another, by lengths (…, 1) or one."""
     way = wanted - at
-    length = float(np.linalg.norm(way))
+    length = math.hypot(*way)
     return at + np.minimum(np.asarray(most) / max(length, 1e-12), 1.0) * way

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.control.costs import ContactForce, Effort, FrictionCone, Reach, State
+from rigidgrad.control.costs import CenterOfPressure, ContactForce, Effort, FrictionCone, Reach, State
 from rigidgrad.control.limits import Limits
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.options import check_number
@@ -23,6 +23,7 @@ from rigidgrad.gaits.weights import Weights, weights_of
 from rigidgrad.robot import Robot
 
 _LATE = 2  # steps that a foot which finds no ground goes on looking for it
+_MISSING = 0.2  # m/s that are asked for besides at most
 _DOWN = 0.01  # metres that it goes down meanwhile, in each
 
 
@@ -31,7 +32,8 @@ class Walker:
 
     `feet`: one `rg.Contact` for each; `start`: the posture to walk from, q or x. `gait` is "trot", "walk", "pace", "bound" or "stand". `terrain(x, y)` gives the height of the ground where feet are to land.
     Where feet are known to touch, set `touching` (feet,) before a step: a foot that lands early stands from then on, one that is late is brought down further. A robot whose trunk lies on its side or near the
-    ground has fallen: controllers hold its joints, and count it, until it is up again. With `rests=True` it stands still while nothing is commanded. Commands are reached by `acceleration`, m/s² and rad/s². Feet begin and cease to swing at the far end of the horizon, so that plans see it coming. `problem()` is what `rg.MPC(problem, …, target=walker)` solves.
+    ground has fallen: controllers hold its joints, and count it, until it is up again. With `rests=True` it stands still while nothing is commanded. Commands are reached by `acceleration`, m/s² and rad/s²; `integral`, 1/s, is how fast the trunk is told to make up for speed that lasts to be missing. A biped walks with gait="walk" on soles: contacts with kind="surface", of which `half_lengths`
+    (x, y) are half of the length and width in metres, and `rg.gaits.BipedWeights`. Feet begin and cease to swing at the far end of the horizon, so that plans see it coming. `problem()` is what `rg.MPC(problem, …, target=walker)` solves.
     """
 
     def __init__(
@@ -51,15 +53,22 @@ class Walker:
         terrain: Callable[[Any, Any], Any] | None = None,
         rests: bool = True,
         acceleration: float = 1.0,
+        half_lengths: Any = None,
+        integral: float = 0.0,
     ):
         self.stance = Stance(robot, feet, start)
         self.robot, self.feet = robot, self.stance.feet
         if gait not in QUADRUPEDS:
             raise unknown_name("gait", gait, QUADRUPEDS)
+        self._rotations = self.stance.rotations_of(self.stance.x)
         self.rhythm = Rhythm(groups_of(gait, self.stance.places[:, :2]), swing, support)
+        if half_lengths is None and any(f.kind == "surface" for f in self.feet):
+            raise InputError("feet that are surfaces have edges: give half_lengths=(x, y), half of a sole's length and width in metres")
+        self.half_lengths = None if half_lengths is None else numbers("half_lengths", half_lengths, (2,))
         check_number("step_height", step_height)
         check_number("acceleration", acceleration, positive=True)
-        self.step_height, self.acceleration = float(step_height), float(acceleration)
+        check_number("integral", integral)
+        self.step_height, self.acceleration, self.integral = float(step_height), float(acceleration), float(integral)
         self.steps, self.dt = whole_steps(steps), seconds(dt)
         self.weights = weights_of(weights, Weights)
         self.limits = Limits(torque=True) if limits is None else limits
@@ -88,6 +97,7 @@ class Walker:
         """Stands, and forgets where feet lifted off."""
         self._began: float | None = None  # when the first cycle begins; None while standing
         self._ends = math.inf  # when the last one ends
+        self._missing = np.zeros(2)  # m/s that the trunk is told to go faster, forward and to the left
         self._moving = np.zeros(3)  # the command, reached as fast as `acceleration` allows
         self._lifted: dict[int, tuple[float, np.ndarray]] = {}  # of feet in the air: when and where they left the ground
         self._heading: float | None = None
@@ -101,9 +111,14 @@ class Walker:
         state = w.state(self.robot.nv)
         held = self.stance.contacts(h)
         places = self.stance.feet_of(self.stance.x)
-        costs: list[Any] = [State(self.stance.x, weight=h * state, final=h * state), Effort(h * w.effort)]
-        costs += [Reach(f.frame, p, offset=f.offset, weight=h * w.foot) for f, p in zip(held, places, strict=True)]
+        poses = np.tile(np.eye(4), (len(held), 1, 1))
+        poses[:, :3, :3], poses[:, :3, 3] = self.stance.rotations_of(self.stance.x), places
+        targets = [pose if f.kind == "surface" else pose[:3, 3] for f, pose in zip(held, poses, strict=True)]
+        costs: list[Any] = [State(self.stance.x, weight=h * state, final=h * w.last * state), Effort(h * w.effort)]
+        costs += [Reach(f.frame, p, offset=f.offset, weight=h * w.foot) for f, p in zip(held, targets, strict=True)]
         costs += [FrictionCone(f, h * w.cone) for f in held] + [ContactForce(f, h * w.force) for f in held]
+        if self.half_lengths is not None:
+            costs += [CenterOfPressure(f, self.half_lengths, h * w.pressure) for f in held if f.kind == "surface"]
         return Problem(self.robot, self.stance.x, phases=[Phase(self.steps, held, costs, dt=h)], limits=self.limits)
 
     # --- before each plan ----------------------------------------------------------------------------------------------------------
@@ -123,6 +138,7 @@ class Walker:
         most = self.acceleration * min(passed, 0.1)
         self._moving = self._moving + np.clip(self._command - self._moving, -most, most)
         x, times = problem.start, begin + problem.times
+        self._integrate(x, min(passed, 0.1))
         now = self.stance.feet_of(x)
         since = self._since(begin, times)
         trunk = self._trunk(x, times - begin)
@@ -141,9 +157,14 @@ class Walker:
             contacts[:, k] = ~off
             part = slices[2 + k]
             p[:, part["weight"]] = np.where(airborne, self.dt * self.weights.foot, 0.0)[:, None]
-            p[:, part["target"]] = now[k]
+            place = slice(part["target"].start, part["target"].start + 3)
+            p[:, place] = now[k]
+            if self.feet[k].kind == "surface":  # soles stay level, and turn with the trunk
+                angles = 2.0 * np.arctan2(trunk[:, 5], trunk[:, 6]) - self.stance.yaw
+                level = np.array([turn(a) @ self._rotations[k] for a in angles])
+                p[:, place.stop : part["target"].stop] = level.reshape(len(level), 9)
             if airborne.any():
-                p[airborne, part["target"]] = self._swing(k, now[k], x, trunk, since, airborne, lifts)
+                p[airborne, place] = self._swing(k, now[k], x, trunk, since, airborne, lifts)
             if early is False:  # nothing there yet: down by so much in each step
                 p[: _LATE + 1, part["target"].start + 2] = now[k][2] - _DOWN * np.arange(1, _LATE + 2)
             if not airborne[0]:
@@ -205,10 +226,19 @@ class Walker:
                 self._lifted.clear()
         return times - (begin if self._began is None else self._began)
 
+    def _integrate(self, x: np.ndarray, passed: float) -> None:
+        """What speed lasts to be missing is asked for besides, while it walks."""
+        if self._began is None:
+            self._missing[:] = 0.0
+        elif self.integral:
+            speed = turn(heading(x[3:7])).T @ _rotate(x[3:7], x[self.robot.nq : self.robot.nq + 3])
+            self._missing += self.integral * passed * (self._moving - speed)[:2]
+            np.clip(self._missing, -_MISSING, _MISSING, out=self._missing)
+
     def _trunk(self, x: np.ndarray, ahead: np.ndarray) -> np.ndarray:
         """States (knots, nx): the trunk moves as commanded from where it is, over the ground, with the joints as in the stance."""
         yaw = heading(x[3:7])
-        forward, sideways, turning = self._moving
+        forward, sideways, turning = self._moving + [*self._missing, 0.0]
         if self._heading is None:
             self._heading = yaw
         # the heading is commanded, but never far from where the robot is

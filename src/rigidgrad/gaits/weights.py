@@ -15,7 +15,7 @@ Own = TypeVar("Own", bound="Weights")
 @dataclass(frozen=True)
 class Weights:
     """Of a walker. `position` and `orientation` of the trunk, `velocity` and `rate` of it, `posture` and `speed` of the joints, `effort` of the controls, `foot` of
-    swinging feet, `cone` of friction, `force` of contact forces."""
+    swinging feet, `cone` of friction, `force` of contact forces, `pressure` of the centre of pressure within soles; `last`: by how much the state at the horizon's end counts for more."""
 
     position: tuple[float, float, float] = (0.0, 0.0, 3000.0)
     orientation: tuple[float, float, float] = (500.0, 500.0, 300.0)
@@ -27,12 +27,26 @@ class Weights:
     foot: float = 2e4
     cone: float = 1.0
     force: float = 1e-4
+    pressure: float = 1.0
+    last: float = 1.0
 
     def state(self, nv: int) -> np.ndarray:
         """Of a state's numbers, (2 nv,)."""
         joints = nv - 6
         trunk, moving = [*self.position, *self.orientation], [*self.velocity, *[self.rate] * 3]
         return np.array([*trunk, *[self.posture] * joints, *moving, *[self.speed] * joints], dtype=float)
+
+
+@dataclass(frozen=True)
+class BipedWeights(Weights):
+    """Of a walker on two soles, which falls slowly at first: the horizon's end counts for more."""
+
+    position: tuple[float, float, float] = (0.0, 0.0, 1000.0)
+    orientation: tuple[float, float, float] = (500.0, 500.0, 500.0)
+    velocity: tuple[float, float, float] = (1500.0, 1500.0, 100.0)
+    rate: float = 20.0
+    speed: float = 0.5
+    last: float = 10.0
 
 
 @dataclass(frozen=True)

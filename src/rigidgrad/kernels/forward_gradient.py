@@ -1,7 +1,7 @@
 """The gradient of forward dynamics as a kernel: a Program up to the factor of the mass matrix and the gradient of inverse dynamics, then products of their blocks.
 
 With M = LᵀDL, W = L⁻¹ and X the gradient of inverse dynamics, Z = -D⁻¹WᵀX and ∂a = W Z. Rows are taken in segments: neighbouring freedoms of one chain, s. With A(s) the freedoms that carry the segment,
-S(s) those that it carries and R(s) the columns of its rows,
+S(s) those that it carries, both by the numbers of W, and R(s) the columns of its rows,
 
     Z[A(s), R(s)] += (-W D⁻¹)[s, A(s)]ᵀ X[s, R(s)],      ∂a[S(s), R(S(s))] += W[S(s), s] Z[s, R(S(s))],      M⁻¹[S(s), S(s)] += W[S(s), s] D⁻¹ W[S(s), s]ᵀ.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.algorithms.fast.subtree_gradient import SolveParts
-from rigidgrad.algorithms.sparsity import Supports
+from rigidgrad.algorithms.sparsity import Supports, of_inverse
 from rigidgrad.kernels.blocks import Matrix, carried, columns_of, expand, inverse, record_parts, reduce
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.program import Program, Shape
@@ -37,7 +37,7 @@ def forward_gradient_kernel(
     most: float = math.inf,
 ) -> Kernel:
     """The kernel from what gives its parts: ∂a/∂q, ∂a/∂v and M⁻¹, unless `dtau` is False; or W, Z_dq and Z_dv."""
-    n = len(supports)
+    n, supports = len(supports), of_inverse(supports)
     head, free = _head(inputs, parts, n, most)
     k = Kernel()
     arguments = {name: k.input(name, *shape).matrix(1, _size(shape)) for name, shape in inputs.items()}

@@ -7,6 +7,10 @@
 of position and velocity side by side. Terms of the contact forces φ(x, f) are given by the gradient g and the matrices C = ∂²φ/∂f² and E = ∂²φ/∂f∂x of a knot; with the rows G = ∂f/∂(x, u) they add
 
     l += Gᵀ g,        L += Gᵀ (C G + E) + Eᵀ G.
+
+Where a and f are unknowns themselves, the equations of motion lack e and those of the contacts c, and a step that solves them begins with (`offset`)
+
+    a₀ = -P e + Fᵀ c,        f₀ = -F e - X c,        g + C f₀ in the place of g.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rigidgrad.kernels.blocks import Matrix
+from rigidgrad.kernels.blocks import Matrix, inverse
 from rigidgrad.kernels.contact_gradient import by_torque
 from rigidgrad.kernels.language import Array, Kernel, View
 from rigidgrad.program.program import Program, Shape
@@ -47,30 +51,35 @@ class Knot:
         self.k = Kernel()
         self.inputs = {name: _row(self.k.input(name, *shape)) for name, shape in head.inputs.items()}
         self.out = {name: self.k.output(name, *shape) for name, shape in outputs.items()}
-        self.n, self.m, self.rows = head.outputs["W"][0], place.sizes[2], head.outputs["B"][0]
+        self.n, self.m, self.rows = head.outputs["W"][0], place.sizes[2], head.outputs.get("B", (0,))[0]
 
     def kernel(self) -> Kernel:
         views = self._parts()
         self._begin_cost()
         self.k.call(self.head, self.inputs, {name: views.get(name) or self._own(name) for name in self.head.outputs})
-        P, F = (
-            self.k.scratch(f"{name} of the gradient", rows, self.n).matrix(rows, self.n) for name, rows in (("P", self.n), ("F", self.rows))
-        )
-        by_torque(self.k, self.filled, views, P, F)
-        X = views["X"]
-        r, b = self._beside("r"), self._beside("b")
-        a, f = self._target("a", self.n), self._target("f", self.rows)
+        n, rows, r, b = self.n, self.rows, self.wide["r"], self.wide["b"]
+        P, F = (self.k.scratch(f"{name} of the gradient", size, n).matrix(size, n) for name, size in (("P", n), ("F", rows)))
+        a, f = self._target("a"), self._target("f")
+        made = {"da": a.whole, "P": P, "v": self._own("v"), "F": F}
+        if not rows:  # P = M⁻¹
+            whole = Matrix.within(P)
+            above = tuple(tuple(np.flatnonzero(line[:i])[::-1].tolist()) for i, line in enumerate(self.filled["W"]))
+            inverse(self.k, above, views["W"], views["scaled_W"], whole)
+            self._fill(whole)
+        else:
+            by_torque(self.k, self.filled, views, P, F)
+            self._add(a, F.T, "b", b, 1.0)
+            self._add(f, F, "r", r, -1.0)
+            self._add(f, views["X"], "b", b, -1.0)
+            self._fill(f)
         self._add(a, P, "r", r, -1.0)
-        self._add(a, F.T, "b", b, 1.0)
-        self._add(f, F, "r", r, -1.0)
-        self._add(f, X, "b", b, -1.0)
         self._fill(a)
-        self._fill(f)
-        made = {"a": a.whole, "P": P, "F": F, "v": self._own("v")}
         given = {name: self.inputs[name] if name in self.inputs else made[name] for name in self.tail.inputs}
         G_u = self.G.part(range(self.rows), range(2 * self.n, 2 * self.n + self.m))
         results = {name: G_u if name == "G_u" else _row(self.out[name]) for name in self.tail.outputs}
         self.k.call(self.tail, given, results)
+        if "e" in self.head.outputs:
+            self._offset(P, F, views)
         if self.touched:
             self._forces()
         return self.k
@@ -85,8 +94,9 @@ class Knot:
     def _parts(self) -> dict[str, View]:
         """Parts of the gradient: those by position and velocity side by side, a and f where their sums will be."""
         n, k = self.n, self.k
-        self.G = k.scratch("G", self.rows, 2 * n + self.m).matrix(self.rows, 2 * n + self.m)
-        self.wide = {name: k.scratch(name, rows, 2 * n).matrix(rows, 2 * n) for name, rows in (("a", n), ("r", n), ("b", self.rows))}
+        G = self.out["G"] if "G" in self.out else k.scratch("G", self.rows, 2 * n + self.m)
+        self.G = G.matrix(self.rows, 2 * n + self.m)
+        self.wide = {name: k.scratch(f"d{name}", rows, 2 * n).matrix(rows, 2 * n) for name, rows in (("a", n), ("r", n), ("b", self.rows))}
         self.wide["f"] = self.G.part(range(self.rows), range(2 * n))
         found = {}
         for name, (rows, columns) in ((x, s) for x, s in self.head.outputs.items() if len(s) == 2 and not x.startswith(("L", "force"))):
@@ -118,10 +128,7 @@ class Knot:
         L = self.out["L"].matrix(sum(self.place.sizes), self.place.columns)
         return L.part(range(first, first + self.place.sizes[i]), self.place.range(j))
 
-    def _beside(self, name: str) -> View:
-        return self.wide[name]
-
-    def _target(self, name: str, rows: int) -> Matrix:
+    def _target(self, name: str) -> Matrix:
         """What is added to; of it, what the head has written."""
         target = Matrix.within(self.wide[name])
         for of, start in (("q", 0), ("v", self.n)):
@@ -153,6 +160,22 @@ class Knot:
         if self.touched:
             with self.k.each(L.shape[0]) as i:
                 self.k.call(_zeros(columns), {}, {"y": L.at(columns * i, columns)})
+
+    def _offset(self, P: View, F: View, views: Mapping[str, View]) -> None:
+        """Where a step begins that solves the equations: a₀, f₀, and for terms of forces g and C f₀, which is added to g."""
+        k, n, r, out = self.k, self.n, self.rows, self.out["offset"]
+        e, a, f = self._own("e"), out.at(0, n), out.at(n, r)
+        k.product(a, e, P, -1.0)
+        if not r:
+            return
+        c = self._own("c")
+        k.product(a, c, F, accumulate=True)
+        k.product(f, e, F.T, -1.0)
+        k.product(f, c, views["X"], -1.0, accumulate=True)
+        if self.touched:
+            g, bent = self._own("force_g"), out.at(n + 2 * r, r)
+            k.product(bent, f, self._own("force_C"))
+            k.call(_added(r, copied=True), {"x": g, "y": bent}, {"sum": g, "x": out.at(n + r, r)})
 
     def _forces(self) -> None:
         """What terms of forces add to l and L."""
@@ -194,9 +217,10 @@ def _zeros(count: int) -> Program:
     return record({}, {"y": (count,)}, lambda v: ((0.0,) * count,))
 
 
-def _added(count: int) -> Program:
+def _added(count: int, copied: bool = False) -> Program:
     shapes: dict[str, Shape] = {"x": (count,), "y": (count,)}
-    return record(shapes, {"sum": (count,)}, lambda v: (tuple(a + b for a, b in zip(v["x"], v["y"], strict=True)),))
+    results = {"sum": (count,)} | ({"x": (count,)} if copied else {})
+    return record(shapes, results, lambda v: (tuple(a + b for a, b in zip(v["x"], v["y"], strict=True)), v["x"])[: len(results)])
 
 
 def _alike(pattern: np.ndarray) -> list[tuple[range, list[int]]]:

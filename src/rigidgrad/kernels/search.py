@@ -132,6 +132,25 @@ def judged(
     return of(after_step, after_none), of(lowered(rho, low), next_rho), of(0.0, again), of(0.0, flat), of(count, slow)
 
 
+def judged_direct(
+    taken: Scalar, definite: Scalar, small: Scalar, rho: Scalar, low: Scalar, high: Scalar, least: Scalar, refused: Scalar
+) -> tuple[Scalar, ...]:
+    """After an LQ problem of the direct method with ρ, and its trials: (a number in `JUDGED`, and the next ρ, least, refused). Truths are 1 or 0.
+
+    `definite`: it had a minimum; `small`: its step promises nothing; `taken`: a step was. `least` is the smallest ρ with which there is a minimum here, `refused` whether a step was refused here.
+    A small step proves nothing where ρ is larger than it must be; nor is it an optimum where ρ must be there at all: a maximum or a saddle has no step either.
+    """
+    higher = raised(rho, low)
+    unsure = small * select(least < rho, 1.0, 0.0)
+    at_rest = select(unsure > 0.0, 2.0 * refused, select(low < least, 2.0, 1.0))
+    moving = select(taken > 0.0, 0.0, select(high < higher, 2.0, 0.0))
+    raising = (1.0 - small) * (1.0 - taken)
+    next_rho = select(unsure > 0.0, 0.0, select(taken > 0.0, lowered(rho, low), select(raising > 0.0, higher, rho)))
+    needed = select(raising * (1.0 - definite) > 0.0, higher, least)
+    again = select(raising * definite > 0.0, 1.0, refused)
+    return select(small > 0.0, at_rest, moving), next_rho, select(taken > 0.0, 0.0, needed), select(taken > 0.0, 0.0, again)
+
+
 def programs() -> dict[str, Program]:
     """All of them by name, with numbers for arguments."""
     functions: tuple[Callable, ...] = (
@@ -144,6 +163,7 @@ def programs() -> dict[str, Program]:
         lowered,
         nothing,
         judged,
+        judged_direct,
     )
     return {f.__name__: _program(f) for f in functions}
 
@@ -156,5 +176,5 @@ def _program(function: Callable) -> Program:
         found = function(**{name: x > 0.0 if parameters[name].annotation == "Truth" else x for name, x in v.items()})
         return (found.select(1.0, 0.0) if isinstance(found, recorder.Truth) else found,)
 
-    several: Shape = (len(JUDGED),) if function is judged else ()
+    several: Shape = {judged: (5,), judged_direct: (4,)}.get(function, ())
     return recorder.record(inputs, {"y": several}, evaluate)

@@ -72,6 +72,7 @@ class Contact:
     place: Any = None
 
     def __post_init__(self) -> None:
+        _check_frames("contact", self.frame)
         _check_kind(self, "contact", KINDS)
         _check_numbers(self, offset=3, normal=3, gains=2)
         length = math.hypot(*self.normal)
@@ -113,6 +114,7 @@ class Loop:
     gains: Sequence[float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
+        _check_frames("loop", self.frame_a, self.frame_b)
         _check_kind(self, "loop", LOOP_KINDS)
         _check_numbers(self, offset_a=3, offset_b=3, gains=2)
 
@@ -213,6 +215,12 @@ def check(model: Model, found: tuple[Constraint, ...]) -> tuple[Constraint, ...]
         if c.partner is not None and model.frame(c.frame).body == model.frame(c.partner).body:
             raise InputError(f"frames {c.frame!r} and {c.partner!r} are on the same body: they cannot move against each other")
     return found
+
+
+def _check_frames(what: str, *frames: Any) -> None:
+    for frame in frames:
+        if not isinstance(frame, str):
+            raise InputError(f"a {what} names a frame by its text, not {frame!r}")
 
 
 def _check_kind(of: Any, what: str, kinds: tuple[str, ...]) -> None:

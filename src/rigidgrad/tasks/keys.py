@@ -86,6 +86,7 @@ SOLVERS: dict[str, Keys] = {
         "alphas": Key(whole(1, _LANES) | numbers(least=0)),
         "choose": Key(word("largest", "best", "balanced")),
         "defect": Key(number(above=0)),
+        "form": Key(word("forward", "inverse")),
         "second_order": Key(flag),
         "threads": Key(whole(1, _LANES)),
     },

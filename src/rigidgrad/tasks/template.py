@@ -107,7 +107,7 @@ def _driven(system: RobotSystem) -> str:
     lines = [f'actuation = "joints"  # {printable(system.driven)}']
     if falling(system):
         lines += [
-            "# Nothing holds the base, since there are no contacts: under gravity the robot would fall. It is planned as it moves while",
+            "# Nothing holds the base, since this task has no contacts ([[phases]] have): under gravity the robot would fall. It is planned as it moves while",
             '# falling, without gravity. actuation = "all" would hold it by a force on the base that no motor of the robot exerts.',
             "gravity = [0.0, 0.0, 0.0]",
         ]

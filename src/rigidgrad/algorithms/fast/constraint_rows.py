@@ -11,7 +11,7 @@ A loop has two such points; the second is turned into the axes of the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rigidgrad.algorithms import kinematics
@@ -180,10 +180,19 @@ def wrenches(rows: Sequence[Row], force: Sequence[Scalar]) -> dict[int, Force]:
 
 def in_world(rows: Sequence[Row], force: Sequence[Scalar]) -> Vector:
     """Rows in the axes of points, in world axes."""
+    return _in_other_axes(rows, force, rotate_back)
+
+
+def in_points(rows: Sequence[Row], force: Sequence[Scalar]) -> Vector:
+    """Rows in world axes, in the axes of points."""
+    return _in_other_axes(rows, force, rotate)
+
+
+def _in_other_axes(rows: Sequence[Row], force: Sequence[Scalar], turn: Callable[[Matrix3, Vector3], Vector3]) -> Vector:
     found: list[Scalar] = []
     for row, own in _parts(rows, force):
         for k in range(0, row.constraint.rows, 3):
-            found.extend(rotate_back(row.point.world.E, tuple(own[k : k + 3])))
+            found.extend(turn(row.point.world.E, tuple(own[k : k + 3])))
     return tuple(found)
 
 

@@ -83,7 +83,7 @@ def contact_dynamics(
     redundant: bool = False,
 ) -> ContactDynamics[Vector]:
     """a (nv) and the forces of all constraints, in world axes."""
-    m = _moving(model, v, tau, external, inputs.flow)
+    m = moving_parts(model, v, tau, external, inputs.flow)
     s = setting(m.model, q, inputs, gauge, m.external)
     a, force, _ = _solved(s, q, v, m, redundant)
     return ContactDynamics(a, constraint.in_world(s.rows, force))
@@ -153,18 +153,30 @@ def gradient_parts(
     *,
     gauge: Gauge | None = None,
     redundant: bool = False,
+    at: tuple[Vector, Vector] | None = None,
 ) -> GradientParts:
-    """Those of contact_dynamics_derivatives, for who multiplies them himself; not of an impact."""
-    return _solved_parts(model, q, v, tau, inputs, external, gauge, redundant)[1]
+    """Those of contact_dynamics_derivatives, for who multiplies them himself; not of an impact. `at`: an acceleration and forces, in world axes, in the place of those that solve the equations."""
+    return _solved_parts(model, q, v, tau, inputs, external, gauge, redundant, at)[1]
 
 
 def _solved_parts(
-    model: Model, q: Vector, v: Vector, tau: Vector, inputs: Inputs, external: External | None, gauge: Gauge | None, redundant: bool
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    inputs: Inputs,
+    external: External | None,
+    gauge: Gauge | None,
+    redundant: bool,
+    at: tuple[Vector, Vector] | None = None,
 ) -> tuple[ContactDynamics[Vector], GradientParts]:
-    m = _moving(model, v, tau, external, inputs.flow)
+    m = moving_parts(model, v, tau, external, inputs.flow)
     model, flow = m.model, inputs.flow
     s = setting(model, q, inputs, gauge, m.external)
-    a, force, solve = _solved(s, q, v, m, redundant)
+    if at is None:
+        a, force, solve = _solved(s, q, v, m, redundant)
+    else:
+        a, force, solve = at[0], constraint.in_points(s.rows, at[1]), _inverse(s, redundant)
     wrenches = _summed(s.tree.external, constraint.wrenches(s.rows, force))
     tree = s.tree._replace(external=wrenches)
     base = None if model.has_mimic else FreeBase.of(model, q, m.v)
@@ -244,7 +256,7 @@ class _Moving(NamedTuple):
     external: External | None
 
 
-def _moving(model: Model, v: Vector, tau: Vector, external: External | None, flow: Scalar) -> _Moving:
+def moving_parts(model: Model, v: Vector, tau: Vector, external: External | None, flow: Scalar) -> _Moving:
     """An impact happens at rest, without gravity and without other forces: all of them times `flow`."""
     if is_constant(flow, 1.0):
         return _Moving(model, v, tau, external)

@@ -152,7 +152,7 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
     if (TID == 0) {
       int chosen = -1, now = RUNNING;
       real rho = c[RHO];
-      const real before = c[COST], low = options[RHO_LOW], high = options[RHO_HIGH];
+      const real before = c[COST];
       if (status == BEGIN) {
         c[COST] = c[FIRST_COST] = ld(sums, 0);
         c[LARGEST_DEFECT] = ld(sums, 1);
@@ -163,11 +163,9 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
           c[LEAST] = c[REFUSED] = 0;
         }
         c[AGAIN] = 1;
-        if (!ready || !FINITE(slope) || !FINITE(curve) || !FINITE(left)) {
-          rho = policy_raised(rho, low);
-          c[LEAST] = rho;
-          if (rho > high) now = STALLED;
-        } else {
+        const int definite = ready && FINITE(slope) && FINITE(curve) && FINITE(left), words[] = {RUNNING, CONVERGED, STALLED};
+        int small = 0;
+        if (definite) {
           const real closing = open - left, rounding = options[ROUNDING] * size; /* defects are differences of states */
           real mu = c[SIGMA];
           if (mu == 0) mu = options[FIRST_PENALTY] * multiplier;
@@ -176,13 +174,8 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
           const real expected = mu * closing - slope - (real)0.5 * curve;
           real scale = magnitude(before), least = options[NOTHING] * magnitude(c[FIRST_COST]);
           scale = scale < least ? least : scale;
-          const int small = magnitude(expected) <= c[TOLERANCE] * scale + mu * rounding && c[SOLVED] != 0;
-          if (small && rho > c[LEAST]) {
-            if (c[REFUSED] != 0)
-              now = STALLED;
-            else
-              rho = 0; /* with a regularisation from iterations before, a small step proves nothing */
-          } else {
+          small = magnitude(expected) <= c[TOLERANCE] * scale + mu * rounding && c[SOLVED] != 0;
+          if (!small || rho <= c[LEAST]) {
             for (int a = 0; a < count; ++a) {
               const real merit = ld(sums, 3 * a) + mu * ld(sums, 3 * a + 1);
               st(tried, 2 * a, merit);
@@ -191,20 +184,20 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
             }
             /* with constraints the last step is taken too: without it, renewed multipliers would find the same violations again and again */
             if (expected > 0 && (!small || options[CONSTRAINED] != 0)) chosen = choose(tried, count, (int)options[CHOOSE] == BEST);
-            if (chosen < 0 && !small) {
-              rho = policy_raised(rho, low);
-              c[REFUSED] = 1;
-              if (rho > high) now = STALLED;
-            } else if (chosen >= 0) {
-              c[COST] = ld(sums, 3 * chosen);
-              c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 1);
-              c[ALPHA] = alphas[chosen];
-              c[AGAIN] = 0;
-              rho = policy_lowered(rho, low);
-              if (c[ITERATIONS_DONE] >= options[MOST]) now = ITERATIONS;
-            }
-            if (small) now = CONVERGED;
           }
+        }
+        real after[4];
+        policy_judged_direct((real)(chosen >= 0), (real)definite, (real)small, rho, options[RHO_LOW], options[RHO_HIGH], c[LEAST], c[REFUSED], after);
+        now = words[(int)after[0]];
+        rho = after[1];
+        c[LEAST] = after[2];
+        c[REFUSED] = after[3];
+        if (chosen >= 0) {
+          c[COST] = ld(sums, 3 * chosen);
+          c[LARGEST_DEFECT] = ld(sums, 3 * chosen + 1);
+          c[ALPHA] = alphas[chosen];
+          c[AGAIN] = 0;
+          if (now == RUNNING && c[ITERATIONS_DONE] >= options[MOST]) now = ITERATIONS;
         }
       }
       c[RHO] = rho;
