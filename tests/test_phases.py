@@ -472,7 +472,7 @@ WRONG = {
     ),
     "every phase has a dt of its own": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=stance_costs(), dt=0.01)]).update(dt=0.02),
     "is for problems without phases": lambda r: jump(r, guess="line"),
-    "MPC takes problems whose steps last equally long, without impacts": lambda r: rg.MPC(jump(r), rg.PDDP()),
+    "MPC takes phases whose steps last equally long, and no impacts": lambda r: rg.MPC(jump(r), rg.PDDP()),
     "the weight of Height": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", 0.1, [1, 2, 3])])], dt=0.01),
     "has shape \\(7,\\)": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", [0.1] * 7, 1.0)])], dt=0.01),
 }

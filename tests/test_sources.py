@@ -44,8 +44,9 @@ def imports_by_syntax(text: bytes) -> set[str]:
 
 def test_imports_are_those_of_pythons_own_parser():
     for path, text in OWN.items():
-        missing = imports_by_syntax(text) - sources._imports(text)
-        assert not missing, f"{path} imports {missing}"
+        found = sources._imports(text)
+        missing = imports_by_syntax(text) - found
+        assert not missing or "*" in found, f"{path} imports {missing}"
 
 
 def test_parts_that_compile_are_known_from_their_imports():

@@ -105,20 +105,38 @@ def record_parts(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]
 
 
 def reduce(k: Kernel, supports: Supports, scaled: View, x: View, z: Matrix, columns: list[set[int]]) -> None:
-    """z = scaledᵀ x: row i of x, which has some columns, is carried by freedoms above it."""
+    """z = scaledᵀ x: to a freedom's row adds all that it carries, in the columns that the rows of x have."""
+    below = carried(supports)
     for s in segments(supports):
-        above = {i for row in s for i in (row, *supports[row])}
-        for rows, across, there in z.blocks(above, set().union(*(columns[row] for row in s))):
-            k.product(z.whole.part(rows, across), scaled.part(s, rows).T, x.part(s, across), accumulate=there)
+        for rows, across in _alike(below[s.start], columns):
+            _add(k, z, s, across, scaled.T, x, rows)
 
 
 def expand(k: Kernel, supports: Supports, W: View, z: View, target: Matrix, columns: list[set[int]]) -> None:
-    """target = W z, for columns of x as above."""
-    below = carried(supports)
+    """target = W z, for columns of x as above: to a freedom's row adds all that carries it."""
+    filled = [set().union(*(columns[i] for i in b)) for b in carried(supports)]  # columns of the rows of z
     for s in segments(supports):
-        moved = below[s.start]
-        for rows, across, there in target.blocks(moved, set().union(*(columns[row] for row in moved))):
-            k.product(target.whole.part(rows, across), W.part(rows, s), z.part(s, across), accumulate=there)
+        for rows, across in _alike({*supports[s.start], *s}, filled):
+            _add(k, target, s, across, W, z, rows)
+
+
+def _alike(rows: Iterable[int], columns: list[set[int]]) -> Iterator[tuple[list[int], range]]:
+    """Neighbouring columns that the same ones of some rows have, and these rows."""
+    several = sorted(rows)
+    having: dict[int, tuple[int, ...]] = {}
+    for c in set().union(*(columns[i] for i in several)):
+        having[c] = tuple(i for i in several if c in columns[i])
+    for those in sorted(set(having.values())):
+        for across in runs(c for c, found in having.items() if found == those):
+            yield list(those), across
+
+
+def _add(k: Kernel, target: Matrix, rows: range, columns: range, left: View, right: View, terms: list[int]) -> None:
+    """Rows and columns of target += left · right, over some terms: products that follow each other are added up in registers."""
+    for over, across, there in target.blocks(rows, columns):
+        for several in runs(terms):
+            k.product(target.whole.part(over, across), left.part(over, several), right.part(several, across), accumulate=there)
+            there = True
 
 
 def inverse(k: Kernel, supports: Supports, W: View, scaled: View, target: Matrix) -> None:

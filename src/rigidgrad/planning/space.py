@@ -13,6 +13,8 @@ from rigidgrad.geometry.links import LinkShape
 from rigidgrad.model.model import Model
 from rigidgrad.robot import Robot
 
+_FEW = 800  # positions that are looked at at once, without a coarse look before
+
 
 class Space:
     """Of a robot. `weights` (nv,): no point of a collision shape moves further than Σ weights·|Δv| metres along a line."""
@@ -58,6 +60,8 @@ class Edges:
         """How much of each line from a (n, nq), which is free, to b (n, nq) is free from a on: (n,), 1 where all is."""
         way = self.space.difference(a, b)
         counts = np.maximum(np.ceil(np.abs(way) @ self.space.weights / self.step), 1).astype(np.int64)
+        if counts.sum() <= _FEW:
+            return self._all(a, way, counts)
         reached = np.ones(len(a))
         alive = np.ones(len(a), bool)
         # first a few positions all over each line, as most lines that are not free end there; then all others, in the order in which they come
@@ -80,6 +84,16 @@ class Edges:
                 np.minimum.at(reached, line[hit], (k[hit] - 1) / counts[line[hit]])
                 alive = reached == 1
         return self._sure(reached, a, way, counts)
+
+    def _all(self, a: np.ndarray, way: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """The same in one call."""
+        line = np.repeat(np.arange(len(a)), counts)
+        k = np.arange(len(line)) - np.repeat(np.cumsum(counts) - counts, counts) + 1
+        hit = self.touches(self.space.moved(a[line], (k / counts[line])[:, None] * way[line]))
+        reached = np.ones(len(a))
+        if hit.any():
+            np.minimum.at(reached, line[hit], (k[hit] - 1) / counts[line[hit]])
+        return reached
 
     def _sure(self, reached: np.ndarray, a: np.ndarray, way: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Lines that end early were looked at coarsely alone: what is before the end, finely."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rigidgrad.kernels.language import Array, Call, Choose, Index, Kernel, Lookup, Loop, Product, Statement, Table, Variable, View
-from rigidgrad.kernels.structure import pattern, programs, written_once
+from rigidgrad.kernels.structure import counts, pattern, programs, written_once
 from rigidgrad.targets import llvm_math, llvm_rows, llvm_stream
 from rigidgrad.targets.llvm import Buffers, Lanes, OutputLayout, declarations, kernel_function, written_ahead
 from rigidgrad.targets.llvm_tiles import Factors, Group, Tiles, best_tile, function, tile_size, tiles
@@ -52,7 +52,7 @@ def render(
     lanes = Lanes(dtype, width)
     inputs, scratch = [a.size for a in kernel.of("input")], sum(a.size for a in kernel.of("scratch"))
     if streaming is not None:
-        work = sum(program.instructions for program in programs(kernel))
+        work = counts(kernel).instructions
         code = _Code(lanes, kernel, "sp", lambda inner: llvm_stream.steps(inner, outputs, streaming, work))
         walk_rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs, scratch).lanes()
         rows = "\n".join([llvm_stream.functions(lanes, outputs, streaming, work), walk_rows])
