@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rigidgrad.control.programs import shared_programs
+from rigidgrad.control.programs import Programs
 from rigidgrad.control.remembering import Remembering
 from rigidgrad.control.solution import Solution
 from rigidgrad.control.surroundings import Surroundings
@@ -29,15 +29,9 @@ def remembering(problem: Problem) -> Problem:
     """What a solver is given: the problem itself, or, where it charges for the control's rate, the same with the control of the step before in its states."""
     if not problem.charges_rate:
         return problem
-    kept = problem.workspaces.get(_KEY)
-    if kept is None:
-        system = Remembering(problem.system)
-        costs, constraints = ([unaware(t) for t in known] for known in (problem.costs, problem.constraints))
-        kept = shared_programs(system, problem.integrator, costs, constraints, problem.programs.bounded, problem.uniform), {}
-        problem.workspaces[_KEY] = kept
     inner = problem.private_copy()  # of this call alone, whoever else solves the same problem; solvers' buffers stay
-    inner.programs, inner.workspaces = kept
-    inner.system = inner.programs.system
+    inner.programs = problem.programs.once(_remembering_programs, problem.programs)
+    inner.system, inner.workspaces = inner.programs.system, problem.workspaces.setdefault(_KEY, {})
     before = problem.previous
     if before is None:
         before = problem.guess[0]
@@ -51,6 +45,11 @@ def remembering(problem: Problem) -> Problem:
     if problem.guess_states is not None:
         inner.guess_states = with_controls(problem.guess_states, problem.guess, before, problem.h)
     return inner
+
+
+def _remembering_programs(known: Programs) -> Programs:
+    costs, constraints = ([unaware(t) for t in terms] for terms in (known.costs, known.constraints))
+    return Programs(Remembering(known.system), known.integrator, costs, constraints, known.bounded, known.uniform)
 
 
 def with_controls(x: np.ndarray, u: np.ndarray, before: np.ndarray, h: np.ndarray) -> np.ndarray:

@@ -614,7 +614,7 @@ def shared_programs(
     """Programs as above; problems that differ in numbers alone have the same ones."""
     terms = (*costs, *constraints)
     # a system that a user wrote is only the same if it is the same object
-    own = (type(system), id(system.bare)) if isinstance(system.bare, CustomSystem) else system.key()
+    own = id(system) if isinstance(system, CustomSystem) else system.key()
     sizes = tuple((t.size(system), t.target_size(system)) for t in terms)
     key = (own, integrator, tuple(t.identity() for t in terms), sizes, bounded, uniform)
     found = _kept.get(key)
