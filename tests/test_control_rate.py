@@ -273,6 +273,45 @@ def test_a_plan_goes_on_from_the_control_that_acts():
     assert np.ptp(driven(None)[0]) > 1.0
 
 
+@pytest.mark.parametrize("solver", [rg.PDDP(blocks=3, iterations=3), rg.Direct(iterations=3)], ids=["blocks", "direct"])
+def test_other_solvers_plan_on_from_the_control_that_acts(solver):
+    mpc = rg.MPC(swing(1e4), solver, period=0.02)
+    plant = rg.plants.Simulator(ARM, np.zeros(4), dt=0.01)
+    controls = []
+    for k in range(20):
+        if k == 5:
+            mpc.target = np.array([-1.0, 0.5, 0.0, 0.0])
+        controls.append(mpc.step(plant.x, plant.time))
+        plant.advance(controls[-1])
+    assert not any(n for name, n in mpc.counts.items() if name != "late"), (mpc.counts, mpc.trouble)
+    assert np.abs(changes(np.array(controls))).max() < 0.05
+
+
+def test_a_quadruped_trots_with_smoother_torques():
+    pytest.importorskip("mujoco")
+    robot = rg.load("hyq", floating_base=True)
+    feet = [rg.Contact(f"{leg}_lowerleg", offset=(0.33, 0, 0), friction=0.6) for leg in ("lf", "rf", "lh", "rh")]
+    x0 = np.zeros(robot.nq + robot.nv)
+    x0[6] = 1.0
+    x0[7:19] = np.ravel([(-0.2, 0.75 * s, -1.5 * s) for s in (1, -1, 1, -1)])
+    x0[2] = 0.02 - rg.gaits.Stance(robot, feet, x0).ground
+    rough = []
+    for rate in ([], [rg.costs.ControlRate(1e-4)]):
+        walker = rg.gaits.Walker(robot, feet, x0)
+        known = walker.problem().phases[0]
+        problem = rg.Problem(robot, x0, phases=[known.with_terms([*known.costs, *rate], known.limits)])
+        mpc = rg.MPC(problem, rg.PDDP(iterations=1), period=0.02, target=walker)
+        floor = rg.plants.Ground({f.frame: (0.02, f.offset) for f in feet}, friction=0.8)
+        plant = rg.plants.MuJoCo(mpc.system, x0, 1e-3, ground=floor)
+        walker.command = (0.3, 0.0, 0.0)
+        while plant.time < 1.5:
+            plant.advance(mpc.step(plant.x, plant.time))
+        assert not any(n for name, n in mpc.counts.items() if name != "late"), (mpc.counts, mpc.trouble)
+        assert plant.x[0] > 0.25 and abs(plant.x[1]) < 0.05 and plant.x[2] > 0.5
+        rough.append(np.square(changes(mpc.log.u)).sum())
+    assert rough[1] < 0.7 * rough[0]
+
+
 def test_a_reset_controller_does_not_go_on_from_its_last_control():
     used, new = (rg.MPC(swing(1e3), rg.PDDP(iterations=2), period=0.02) for _ in range(2))
     for k in range(5):
@@ -300,6 +339,8 @@ def test_what_does_not_go_with_it_is_refused():
     for one_or_more in (swing(0.1), [swing(0.1), swing(0.1)]):
         with pytest.raises(InputError, match="on the CPU"):
             rg.solve(one_or_more, rg.PDDP(device="opencl"))
+    with pytest.raises(InputError, match="on the CPU"):
+        rg.MPC(swing(0.1), rg.PDDP(device="opencl"))
     with pytest.raises(InputError, match="no constraint"):
         rg.solve(swing(0.1, limits=rg.Limits(constraints=[rg.Inequality(rg.costs.ControlRate(), upper=1.0)])))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rigidgrad.control.memory import remembering, with_controls
+from rigidgrad.control.memory import check_solver, remembering, with_controls
 from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.pddp import PDDP, Iterate, Run
 
@@ -16,6 +16,7 @@ class Remembered:
     """What `Run` offers a controller; numbers of `problem`, with its `previous` control, are read at each start and whenever it is followed. Gains are those of the robot's state."""
 
     def __init__(self, problem: LiveProblem, options: PDDP):
+        check_solver(options)
         own = problem.private_copy()
         assert isinstance(own, LiveProblem)
         self.problem = own
