@@ -86,6 +86,11 @@ def test_the_optimum_is_that_of_linear_algebra(solver, previous):
     assert s.x.shape == (STEPS + 1, 2) and s.gains.shape == (STEPS, 1, 2)
 
 
+def test_single_precision_finds_it_too():
+    u = rg.solve(integrator(2.0, 0.3), rg.PDDP(dtype="float32")).u
+    np.testing.assert_allclose(u[:, 0], least_squares(2.0, 0.3), atol=1e-5)
+
+
 def test_weights_may_differ_from_step_to_step():
     weight = np.linspace(0.0, 3.0, STEPS)[:, None]
     np.testing.assert_allclose(rg.solve(integrator(weight, 0.3)).u[:, 0], least_squares(weight, 0.3), atol=1e-9)
