@@ -62,4 +62,4 @@ class Remembered:
         return Iterate(found.x[:, : self._x.shape[1]], found.u, self._gains, found.J, found.iterations)
 
     def _read(self) -> None:
-        self._run.adopt(remembering(self.problem))
+        self._run.problem.copy_numbers(remembering(self.problem))
