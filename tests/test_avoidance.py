@@ -95,3 +95,38 @@ def test_what_a_scene_of_a_problem_cannot_be_is_told(arm):
         Limits(scene=[rg.Sphere(1.0)]).constraints(CustomSystem(lambda x, u: (x[1], u[0]), 2, 1))[0].size(
             CustomSystem(lambda x, u: (x[1], u[0]), 2, 1)
         )
+
+
+URDF = """<robot name="rod"><link name="base"/><link name="arm"><inertial><origin xyz="0.3 0 0"/><mass value="1"/><inertia ixx="0.01" ixy="0" ixz="0" iyy="0.05"
+iyz="0" izz="0.05"/></inertial><collision><origin xyz="0.55 0 0"/><geometry><sphere radius="0.05"/></geometry></collision></link>
+<joint name="turn" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" velocity="5" effort="20"/></joint></robot>"""
+TASK = """robot = "rod.urdf"
+steps = 40
+dt = 0.05
+limits = { scene = "%s", clearance = 0.02 }
+costs = [{ type = "state", goal = [1.5, 0.0], weight = 0.1, final = 10.0 }, { type = "effort", weight = 1e-3 }]
+"""
+
+
+def test_a_task_names_a_scene_in_its_folder(tmp_path):
+    from rigidgrad.tasks import TaskError, load_task
+
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "rod.urdf").write_text(URDF)
+    (tmp_path / "inner" / "rod.urdf").write_text(URDF)
+    for folder in (tmp_path, tmp_path / "inner"):
+        (folder / "scene.toml").write_text("[[shape]]\nkind = 'sphere'\nradius = 0.1\ncenter = [0.0, 0.55, 0.0]\n")
+    (tmp_path / "task.toml").write_text(TASK % "scene.toml")
+    task = load_task(tmp_path / "task.toml")
+    assert task.limits.scene.names == ("sphere 0",)
+    solution = rg.solve(task.problem)
+    assert task.robot.distances(solution.x[:, :1], task.limits.scene).least.min() > 0.02 - 1e-4
+    assert solution.x[-1, 0] < 1.4, "the ball stands at the goal"
+    outside = tmp_path / "inner" / "task.toml"
+    outside.write_text(TASK % "../scene.toml")
+    with pytest.raises(TaskError, match=r"limits.*outside of"):
+        load_task(outside)
+    assert load_task(outside, allow_outside=True).limits.scene.names == ("sphere 0",)
+    outside.write_text(TASK % "none.toml")
+    with pytest.raises(TaskError, match=r"limits.*none\.toml"):
+        load_task(outside)

@@ -238,7 +238,7 @@ def word(*choices: str) -> Kind:
 
 
 def file(suffix: str) -> Kind:
-    """A file to write, of one kind only: a task must not name a start-up file of the shell's, say, as its report."""
+    """A file of one kind only: a task must not name a start-up file of the shell's, say, as its report."""
 
     def read(where: Where, value: Any) -> str:
         if not isinstance(value, str) or not value.endswith(suffix) or "\0" in value:

@@ -55,7 +55,9 @@ class Limits:
         *,
         obstacles: Annotated[Sequence[Obstacle], schema.objects(Obstacle), "spheres in the world to keep out of"] = (),
         spheres: Annotated[Sequence[LinkSphere], schema.objects(LinkSphere), "spheres on links that keep out of them"] = (),
-        scene: Any = None,
+        scene: Annotated[
+            Any, schema.file(".toml"), "solids that all links keep out of: a file in the task's folder with `[[shape]]` tables"
+        ] = None,
         constraints: Sequence[Constraint] = (),
         margin: Annotated[float, schema.number(least=0), "the part of a range with two ends that is left unused"] = 0.0,
         clearance: Annotated[float, schema.number(least=0), "metres between spheres and obstacles"] = 0.0,

@@ -25,6 +25,7 @@ from rigidgrad.control.system import RobotSystem
 from rigidgrad.control.terms.notation import state_of
 from rigidgrad.errors import InputError, RigidgradError, printable
 from rigidgrad.files import Unreadable, file_name, read_regular
+from rigidgrad.geometry.scene import Scene, inside
 from rigidgrad.model.contacts import Contact
 from rigidgrad.model.source import bundled
 from rigidgrad.robot import Robot, load
@@ -285,7 +286,10 @@ class Task:
         """`first`: they hold from the start on."""
         if said is None:
             return None
-        limits = Limits(**self._resolved(said))
+        told = self._resolved(said)
+        if isinstance(told.get("scene"), str):
+            told["scene"] = Scene.read(self.folder / told["scene"] if self.allow_outside else inside(self.folder, told["scene"]))
+        limits = Limits(**told)
         limits.control_bounds(self.system, steps)
         for constraint in limits.constraints(self.system):
             constraint.bounds(self.system, steps + 1, self.start if first else None)
