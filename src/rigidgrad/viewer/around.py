@@ -93,14 +93,16 @@ def around(model: Model, what: Surroundings, times: Callable[[int], np.ndarray],
             tip = target.point[-1]
             lines += [(np.stack([tip, tip + 0.08 * size * target.rotation[-1][:, k]]), _AXES[k]) for k in range(3)]
     notes = [text for name, text in _LEGEND if getattr(what, name)] + [solid.note for solid in what.solids if solid.note]
-    wide = 3 * size
+    wide, smallest = 3 * size, _SMALLEST * size
+    if any(solid.kind == "points" and solid.rows[:, 3].min() < smallest for solid in what.solids):
+        notes.append(f"Points of clouds with radii below {1e3 * smallest:.2g} mm are drawn that large.")
     if any(solid.kind == "plane" for solid in what.solids):
         notes.append(f"Planes have no end; patches of {wide:.2g} m are drawn.")
-    solids = tuple(_solid(outline, wide, np.asarray(middle, dtype=float)) for outline in what.solids)
+    solids = tuple(_solid(outline, wide, smallest, np.asarray(middle, dtype=float)) for outline in what.solids)
     return Around(tuple(balls), tuple(lines), tuple(notes), solids)
 
 
-def _solid(outline: Outline, wide: float, middle: np.ndarray) -> Shape:
+def _solid(outline: Outline, wide: float, smallest: float, middle: np.ndarray) -> Shape:
     def shape(kind: str, size: Any, placement: Pose = IDENTITY_POSE, color: Color = OBSTACLE, corners: np.ndarray | None = None) -> Shape:
         return Shape(kind, tuple(float(x) for x in size), placement, color, WORLD, "", corners)
 
@@ -121,7 +123,7 @@ def _solid(outline: Outline, wide: float, middle: np.ndarray) -> Shape:
         case "mesh":
             return shape("mesh", (), corners=outline.rows.reshape(-1, 3, 3))
         case _:
-            radius = np.maximum(outline.rows[:, 3], _SMALLEST * wide / 3)
+            radius = np.maximum(outline.rows[:, 3], smallest)
             return shape("mesh", (), corners=np.concatenate(list(_octahedra(outline.rows[:, :3], radius))))
 
 
