@@ -179,7 +179,7 @@ def _of_path(path: Path, robot: Robot | None) -> tuple[str, Any]:
     data: dict[str, Any] = {"status": path.status, "t": path.time, "q": path.q, "v": path.v, "corners": path.corners}
     if not path.solved:
         return table(facts), data
-    html, drawn = "", []
+    drawn = []
     shown = np.unique(np.linspace(0, len(path.q) - 1, _MOST_POINTS).round().astype(int))
     if robot.collisions.links:
         found = robot.distances(path.q[shown], path.scene, gradient=False)
@@ -195,8 +195,7 @@ def _of_path(path: Path, robot: Robot | None) -> tuple[str, Any]:
     limits = robot.limits
     drawn += _beside_limits("Positions", path.time, path.q, "q", limits.lower, limits.upper)
     drawn += _beside_limits("Velocities", path.time, path.v, "v", -limits.velocity, limits.velocity)
-    html = _playback(robot, path.t, path.x, surroundings=path.surroundings) + table(facts) + drawing(drawn)
-    return html, data
+    return viewer.fragment(robot, path) + table(facts) + drawing(drawn), data
 
 
 def _beside_limits(title: str, times: np.ndarray, values: np.ndarray, letter: str, lower: np.ndarray, upper: np.ndarray) -> list[str]:
