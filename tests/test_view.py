@@ -649,14 +649,26 @@ def test_damaged_files_and_objects_are_refused_in_our_words(tmp_path):
     assert "pickle" not in str(said.value)
 
 
+SHELF = rg.Scene(
+    [
+        rg.Box((0.3, 0.6, 0.3), (0.7, 0, 0.3)),
+        rg.Mesh((np.eye(4, 3, k=-1), [[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]), (-0.9, 0, 0), scale=0.4),
+        rg.Plane(),
+    ]
+)
+
+
 @with_browser
-def test_an_obstacle_is_seen_and_can_be_hidden(opened, tmp_path, around_obstacles):
-    page = opened(page_text(tmp_path, around_obstacles.robot, around_obstacles.solution))
+@pytest.mark.parametrize(("what", "color"), [("obstacles", (226, 130, 128)), ("mesh", (200, 120, 120))])
+def test_what_is_around_is_seen_and_can_be_hidden(opened, tmp_path, around_obstacles, what, color):
+    a = around_obstacles
+    shown = {"solution": a.solution} if what == "obstacles" else {"scene": rg.Scene(SHELF.shapes[1:2])}
+    page = opened(page_text(tmp_path, a.robot, **shown))
     settle(page)
-    red = lambda: share(picture(page), (226, 130, 128), 40)  # noqa: E731
-    eventually(lambda: red() > 0.002, "the obstacles are seen")
+    red = lambda: share(picture(page), color, 40)  # noqa: E731
+    eventually(lambda: red() > 0.002, "it is seen")
     page.get_by_label("Show obstacles, spheres and targets").click()
-    eventually(lambda: red() < 0.0005, "they are hidden")
+    eventually(lambda: red() < 0.0005, "it is hidden")
 
 
 @with_live_page
@@ -670,6 +682,20 @@ def test_a_live_page_draws_and_moves_obstacles(around_obstacles):
         for k in (0, 10, 20):
             stage.surround_at(0.075 * k)
             np.testing.assert_allclose(balls[1].position, a.passing[k], atol=1e-6)
+    finally:
+        stage.stop()
+
+
+@with_live_page
+def test_a_live_page_draws_a_scene():
+    stage = view(rg.load("iiwa14"), port=0, block=False, announce=False, scene=SHELF)
+    try:
+        box, mesh, patch = (stage.server.scene.get_handle_by_name(f"/around/solid_{k}") for k in range(3))
+        np.testing.assert_allclose(box.position, (0.7, 0, 0.3))
+        np.testing.assert_allclose(box.dimensions, (0.3, 0.6, 0.3))
+        corners = np.asarray(mesh.vertices)[np.asarray(mesh.faces)]
+        np.testing.assert_allclose(corners, SHELF.shapes[1].triangles.corners + (-0.9, 0, 0), atol=1e-6)
+        assert patch.position[2] + patch.dimensions[2] / 2 == pytest.approx(0, abs=1e-9)
     finally:
         stage.stop()
 

@@ -10,7 +10,7 @@ COLORS = ("#2563eb", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#0ea5e9", "#84
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 430, 270, 62, 34, 14, 62
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#475569}.title{font-size:15px;font-weight:600;fill:#0f172a}.head{font-size:12px;font-weight:600;fill:#0f172a}"
-    ".grid{stroke:#94a3b8;stroke-opacity:.3}.line{fill:none;stroke-width:1.6}.band{fill:#94a3b8;fill-opacity:.22}"
+    ".grid{stroke:#94a3b8;stroke-opacity:.3}.line{fill:none;stroke-width:1.6}.level{stroke-dasharray:5 4;stroke-opacity:.7}.band{fill:#94a3b8;fill-opacity:.22}"
     "@media(prefers-color-scheme:dark){text{fill:#cbd5e1}.title,.head{fill:#f8fafc}}"
 )
 
@@ -73,16 +73,21 @@ def lines(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     log: bool = True,
     shaded: tuple[float, float, str] | None = None,
+    levels: Mapping[str, Sequence[float]] | None = None,
 ) -> str:
-    """One line per label: its x and its y. `shaded`: from x to x a grey band, and what it means."""
+    """One line per label: its x and its y. `shaded`: from x to x a grey band, and what it means. `levels` of a label are dashed lines across, in its colour."""
+    levels = levels or {}
     xs = [x for across_, _ in series.values() for x in across_]
-    ys = [y for _, up_ in series.values() for y in up_ if math.isfinite(y) and (y > 0 or not log)]
+    ys = [y for ys_ in (*(up_ for _, up_ in series.values()), *levels.values()) for y in ys_ if math.isfinite(y) and (y > 0 or not log)]
     axes = Axes(title, across, up, (min(xs), max(xs)), (min(ys), max(ys)) if log else (min(0.0, *ys), max(ys)), log)
     parts = axes.frame()
     if shaded is not None:
         (left, bottom), (right, top) = axes.at(shaded[0], axes.y[0]), axes.at(shaded[1], axes.y[1])
         parts.append(f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" class="band"/>')
         parts.append(f'<text x="{left + 4:.1f}" y="{top + 12:.1f}">{escape(shaded[2])}</text>')
+    for color, label in zip(COLORS, series, strict=False):
+        for _, y in (axes.at(axes.x[0], level) for level in levels.get(label, ()) if math.isfinite(level)):
+            parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="level" stroke="{color}"/>')
     for color, (x_values, y_values) in zip(COLORS, series.values(), strict=False):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (axes.at(*p) for p in zip(x_values, y_values, strict=True) if math.isfinite(p[1])))
         parts.append(f'<polyline points="{points}" class="line" stroke="{color}"/>')

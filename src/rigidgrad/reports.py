@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from html import escape
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path as FilePath
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +23,7 @@ from rigidgrad.control.solution import Solution
 from rigidgrad.control.surroundings import Target
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError
+from rigidgrad.planning.path import Path
 from rigidgrad.robot import Robot
 from rigidgrad.runtime import native
 from rigidgrad.viewer.around import surroundings_of
@@ -38,10 +39,12 @@ table{border-collapse:collapse;margin:.8rem 0}td,th{padding:.2rem .9rem .2rem 0;
 """
 _MOST_POINTS = 400  # of a line in a chart
 _MOST_FRAMES = 500  # of a motion
+_MOST_NAMES = 40  # of shapes
+_TOGETHER = 4  # numbers of a path in a chart, beside their limits
 
 
-def report(what: Any, path: Any = "report.html", *, title: str = "rigidgrad", robot: Robot | None = None, problem: Any = None) -> Path:
-    """Writes a page about a Solution, a controller's Log or its Tracking, or several of them, {"heading": item}. Gives the path.
+def report(what: Any, path: Any = "report.html", *, title: str = "rigidgrad", robot: Robot | None = None, problem: Any = None) -> FilePath:
+    """Writes a page about a Solution, a Path of `plan`, a controller's Log or its Tracking, or several of them, {"heading": item}. Gives the path.
 
     `rg.tracking(log, controller, after=…)` adds to a log the target's path, the tool's, and the distance between them. An item may also be a table, {"name": value}. `robot` is what
     moves, where an item does not know it; `problem`, a Problem or an MPC, has the obstacles and targets that are drawn around a Log.
@@ -67,9 +70,9 @@ def page(title: str, body: str, attached: dict[str, Any]) -> str:
     )
 
 
-def write(text: str, path: Any) -> Path:
+def write(text: str, path: Any) -> FilePath:
     """Writes a page. Gives its path."""
-    target = Path(path)
+    target = FilePath(path)
     try:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -98,13 +101,15 @@ def _is_table(value: Mapping) -> bool:
 def _section(item: Any, robot: Robot | None, problem: Any) -> tuple[str, Any]:
     if isinstance(item, Solution):
         return _of_solution(item, robot)
+    if isinstance(item, Path):
+        return _of_path(item, robot)
     if isinstance(item, Tracking):
         return _of_tracking(item)
     if isinstance(item, Log):
         return _of_log(item, robot, problem)
     if isinstance(item, Mapping) and _is_table(item):
         return table(item), dict(item)
-    raise InputError(f"a report is about a Solution, a Log, a Tracking, or a table, not {type(item).__name__}")
+    raise InputError(f"a report is about a Solution, a Path, a Log, a Tracking, or a table, not {type(item).__name__}")
 
 
 def _of_solution(solution: Solution, robot: Robot | None) -> tuple[str, Any]:
@@ -157,6 +162,50 @@ def _of_tracking(run: Tracking) -> tuple[str, Any]:
     return html + drawing([error, ways, *drawn]), data | kept
 
 
+def _of_path(path: Path, robot: Robot | None) -> tuple[str, Any]:
+    if robot is None:
+        raise InputError("a path does not know its robot: pass robot=")
+    if path.q.shape[1] != robot.nq or path.v.shape[1] != robot.nv:
+        raise InputError(
+            f"the path has {path.q.shape[1]} positions and {path.v.shape[1]} velocities a state, {robot.name!r} has {robot.nq} and {robot.nv}"
+        )
+    facts: dict[str, Any] = {"status": path.status + (f": {path.advice}" if path.advice else "")}
+    if path.solved:
+        facts |= {"corners": len(path.corners), "lasts": f"{path.duration:.3f} s", "margin": f"{1e3 * path.clearance:g} mm"}
+    facts |= {name: path.stats[key] for key, name in (("rounds", "rounds"), ("checked", "positions checked")) if key in path.stats}
+    if "seconds" in path.stats:
+        facts["took"] = f"{1e3 * path.stats['seconds']:.2f} ms"
+    facts["scene"] = ", ".join(path.scene.names[:_MOST_NAMES]) + (" …" if len(path.scene) > _MOST_NAMES else "") or "empty"
+    data: dict[str, Any] = {"status": path.status, "t": path.time, "q": path.q, "v": path.v, "corners": path.corners}
+    if not path.solved:
+        return table(facts), data
+    drawn = []
+    shown = np.unique(np.linspace(0, len(path.q) - 1, _MOST_POINTS).round().astype(int))
+    if robot.collisions.links:
+        found = robot.distances(path.q[shown], path.scene, gradient=False)
+        if found.distance.shape[1]:
+            least = found.distance.min(axis=1)
+            facts["least distance in the chart"] = (
+                f"{1e3 * least.min():.1f} mm, between {' and '.join(found.pairs[int(found.distance.min(axis=0).argmin())])}"
+            )
+            drawn.append(_lines("Least distance to the scene and itself", path.time[shown], 1e3 * least[:, None], ["mm"]))
+            data |= {"distance_t": path.time[shown], "distance": least}
+    else:
+        facts["note"] = "the robot has no collision shapes: nothing was avoided"
+    limits = robot.limits
+    drawn += _beside_limits("Positions", path.time, path.q, "q", limits.lower, limits.upper)
+    drawn += _beside_limits("Velocities", path.time, path.v, "v", -limits.velocity, limits.velocity)
+    return viewer.fragment(robot, path) + table(facts) + drawing(drawn), data
+
+
+def _beside_limits(title: str, times: np.ndarray, values: np.ndarray, letter: str, lower: np.ndarray, upper: np.ndarray) -> list[str]:
+    """Charts of a few numbers each, with their limits as dashed lines."""
+    names = [f"{letter}{k}" for k in range(values.shape[1])]
+    levels = {name: (float(lower[k]), float(upper[k])) for k, name in enumerate(names)}
+    parts = [slice(k, k + _TOGETHER) for k in range(0, len(names), _TOGETHER)]
+    return [_lines(f"{title}, limits of the robot dashed", times, values[:, part], names[part], levels=levels) for part in parts]
+
+
 def _log_parts(log: Log) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
     """What is told of a log: facts, charts and numbers."""
     spent = 1e6 * log.solve_seconds
@@ -196,11 +245,18 @@ def _states(robot: Robot | None, times: np.ndarray, x: np.ndarray) -> list[str]:
     ]
 
 
-def _lines(title: str, times: np.ndarray, values: np.ndarray, names: list[str], shaded: tuple[float, float, str] | None = None) -> str:
+def _lines(
+    title: str,
+    times: np.ndarray,
+    values: np.ndarray,
+    names: list[str],
+    shaded: tuple[float, float, str] | None = None,
+    levels: Mapping[str, Any] | None = None,
+) -> str:
     every = max(1, len(times) // _MOST_POINTS)
     count = min(len(names), len(charts.COLORS))
     series = {names[k]: (times[::every].tolist(), values[::every, k].tolist()) for k in range(count)}
-    return charts.lines(title, "seconds", "", series, log=False, shaded=shaded)
+    return charts.lines(title, "seconds", "", series, log=False, shaded=shaded, levels=levels)
 
 
 def drawing(drawn: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,14 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--seconds", type=positive(float), default=5.0, metavar="S", help="for the search; default: 5")
     parser.add_argument("--seed", type=int, default=0, help="another number, another search; default: 0")
     parser.add_argument("--out", type=Path, default=Path("path.npz"), metavar="FILE", help="default: path.npz")
+    parser.add_argument(
+        "--report",
+        nargs="?",
+        type=Path,
+        const=Path("report.html"),
+        metavar="FILE",
+        help="write a page with the motion; default: report.html",
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -56,14 +65,21 @@ def run(arguments: argparse.Namespace) -> int:
     if not links:
         data["note"] = "the robot's file has no collision shapes: nothing was avoided"
     if path.solved:
+        around: dict[str, Any] = dict(path.surroundings.arrays())  # drawn by `view`
         with open(arguments.out, "wb") as file:
-            np.savez(file, q=path.q, v=path.v, t=path.time, corners=path.corners)
+            np.savez(file, q=path.q, v=path.v, t=path.time, corners=path.corners, **around)
     said: dict[str, object] = {"status": path.status + (f"; {path.advice}" if path.advice else "")}
     if path.solved:
         said |= {"corners": len(path.corners), "lasts": seconds(path.duration), "written": str(arguments.out)}
+    if arguments.report:
+        from rigidgrad.reports import report
+
+        data["report"] = said["report"] = report(path, arguments.report, title=f"{robot.name}: a planned path", robot=robot)
     said |= {"took": seconds(path.stats["seconds"])}
     if "note" in data:
         said["note"] = data["note"]
+    if path.solved:
+        said["next"] = f"rigidgrad view {shlex.quote(arguments.robot)} {shlex.quote(str(arguments.out))} --html motion.html"
     show(arguments, data, facts(said))
     return 0 if path.solved else 1
 

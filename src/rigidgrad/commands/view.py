@@ -24,6 +24,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("motion", nargs="?", help="what to play: a controller's log (.npz), or positions or states, a row a frame (.npy)")
     parser.add_argument("--dt", type=float, help="seconds from frame to frame, where the file does not say")
     parser.add_argument("--frame", help="the frame whose path is drawn (default: the robot's tool)")
+    parser.add_argument("--scene", metavar="FILE", help="a TOML file of [[shape]] tables to draw, instead of the motion's own")
     parser.add_argument("--html", metavar="FILE", help="save a page that needs nothing but a browser, instead of serving one")
     add_address(parser)
     add_output(parser)
@@ -44,7 +45,11 @@ def run(arguments: argparse.Namespace) -> None:
             f"{arguments.robot!r} is a motion; name its robot or task first: rigidgrad view task.toml {shlex.quote(arguments.robot)}"
         )
     motion = None if arguments.motion is None else read_motion(Path(arguments.motion))
-    shown = {"dt": arguments.dt, "frame": arguments.frame}
+    shown: dict[str, Any] = {"dt": arguments.dt, "frame": arguments.frame}
+    if arguments.scene:
+        from rigidgrad.geometry.scene import Scene
+
+        shown["scene"] = Scene.read(arguments.scene)
     if arguments.robot.endswith(".toml"):
         from rigidgrad.tasks import load_task
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rigidgrad.control.costs import Reach
+from rigidgrad.geometry.outlines import WIDTHS, Outline
 
 if TYPE_CHECKING:
     from rigidgrad.control.problem import Problem
@@ -48,22 +49,25 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Obstacles, link spheres and targets of a problem, as they were when it was copied."""
+    """Obstacles, link spheres and targets of a problem, as they were when it was copied, and the shapes of its scene."""
 
     obstacles: tuple[Sphere, ...] = ()
     spheres: tuple[BodySphere, ...] = ()
     targets: tuple[Target, ...] = ()
+    solids: tuple[Outline, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem) -> Surroundings:
-        """Obstacles of a phase with one row per knot stay where they are first before it, and last after it."""
+        """Obstacles of a phase with one row per knot stay where they are first before it, and last after it. A scene of a phase stands there all the time."""
         knots = problem.steps + 1
         obstacles = [_sphere(o.center, o.radius).during(part.first, knots) for part in problem.parts for o in part.limits.obstacles]
         spheres = {(s.frame, tuple(s.offset), float(np.max(s.radius))): None for part in problem.parts for s in part.limits.spheres}
+        scenes = {id(part.limits.scene): part.limits.scene for part in problem.parts}.values()
         return cls(
             tuple(obstacles),
             tuple(BodySphere(frame, np.array(offset, dtype=float), radius) for frame, offset, radius in spheres),
             tuple(_target(problem, k, cost) for k, cost in enumerate(problem.costs) if isinstance(cost, Reach)),
+            tuple(outline for scene in scenes for outline in scene.outlines),
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -74,6 +78,9 @@ class Surroundings:
         for k, t in enumerate(self.targets):
             rows = t.point if t.rotation is None else np.concatenate([t.point, t.rotation.reshape(-1, 9)], axis=1)
             made |= {f"target_{k}": rows, f"target_{k}_frame": np.array(t.frame), f"target_{k}_offset": t.offset}
+        for k, o in enumerate(self.solids):
+            made |= {f"solid_{k}": o.rows, f"solid_{k}_kind": np.array(o.kind)}
+            made |= {f"solid_{k}_name": np.array(o.name), f"solid_{k}_note": np.array(o.note)}
         return made
 
     @classmethod
@@ -94,12 +101,17 @@ class Surroundings:
             rotation = found[:, 3:].reshape(-1, 3, 3) if found.shape[1] == 12 else None
             return Target(str(data[f"{name}_frame"]), rows(f"{name}_offset", 3)[0], found[:, :3], rotation)
 
+        def solid(name: str) -> Outline:
+            kind = str(data[f"{name}_kind"])
+            return Outline(str(data[f"{name}_name"]), kind, rows(name, WIDTHS[kind]), str(data[f"{name}_note"]))
+
         obstacles = [rows(name, 4) for name in each("obstacle")]
         spheres = [(str(data[f"{name}_frame"]), rows(name, 4)[0]) for name in each("sphere")]
         return cls(
             tuple(Sphere(o[:, :3], o[:, 3]) for o in obstacles),
             tuple(BodySphere(frame, s[:3], float(s[3])) for frame, s in spheres),
             tuple(target(name) for name in each("target")),
+            tuple(solid(name) for name in each("solid")),
         )
 
     @property
@@ -109,6 +121,7 @@ class Surroundings:
             tuple(Sphere(o.center[:1], o.radius[:1]) for o in self.obstacles),
             self.spheres,
             tuple(t._replace(point=t.point[:1], rotation=None if t.rotation is None else t.rotation[:1]) for t in self.targets),
+            self.solids,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.files import Unreadable, file_name, read_regular
+from rigidgrad.geometry.outlines import Outline, outlines
 from rigidgrad.geometry.shapes import Box, Capsule, Mesh, Plane, Points, Shape, Sphere
 from rigidgrad.model.pose import pose_from_xyz_rpy
 
@@ -46,6 +48,11 @@ class Scene:
     @property
     def shapes(self) -> tuple[Shape, ...]:
         return tuple(self._shapes.values())
+
+    @cached_property
+    def outlines(self) -> tuple[Outline, ...]:
+        """What its shapes look like, for pictures."""
+        return outlines(self._shapes)
 
     def __len__(self) -> int:
         return len(self._shapes)

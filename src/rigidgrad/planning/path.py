@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.control.surroundings import Surroundings
+from rigidgrad.geometry.scene import Scene
+
 ADVICE = {
     "solved": "",
     "start outside limits": "the start breaks a joint limit: move it inside",
@@ -22,7 +25,7 @@ ADVICE = {
 class Path:
     """A motion: `.q` (n, nq) and `.v` (n, nv) at the times `.time` (n,), in seconds; `.corners` (m, nq), the path's own points; `.status`, which is "solved" or says what is wrong, and `.advice`.
 
-    Without a path the arrays are empty. `.clearance` is what every state keeps away from everything at least, by what was checked; `.stats` has rounds, positions that were checked, and seconds.
+    Without a path the arrays are empty. `.clearance` is what every state keeps away from everything at least, by what was checked; `.stats` has rounds, positions that were checked, and seconds. `.scene` is what was avoided.
     """
 
     status: str
@@ -32,6 +35,7 @@ class Path:
     corners: np.ndarray
     clearance: float = 0.0
     stats: dict[str, Any] = field(default_factory=dict)
+    scene: Scene = field(default_factory=Scene, repr=False)
 
     @property
     def solved(self) -> bool:
@@ -49,6 +53,11 @@ class Path:
     @property
     def t(self) -> np.ndarray:
         return self.time
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """The scene, for pictures."""
+        return Surroundings(solids=self.scene.outlines)
 
     @property
     def duration(self) -> float:

@@ -62,7 +62,9 @@ def plan(
 
     def failed(status: str, **stats: Any) -> Path:
         empty = np.zeros((0, robot.nq))
-        return Path(status, empty, np.zeros((0, robot.nv)), np.zeros(0), empty, 0.0, stats | {"seconds": time.perf_counter() - began})
+        return Path(
+            status, empty, np.zeros((0, robot.nv)), np.zeros(0), empty, 0.0, stats | {"seconds": time.perf_counter() - began}, scene
+        )
 
     if not space.within(first).all():
         return failed("start outside limits")
@@ -93,7 +95,7 @@ def plan(
     corners = shortened(space, edges, corners, rng, smoothing, in_time)
     times, q, v = timed(space, corners, fastest, rates, dt)
     stats = {"rounds": count, "checked": check.count, "step": step, "seconds": time.perf_counter() - began}
-    return Path("solved", q, v, times, corners, margin, stats)
+    return Path("solved", q, v, times, corners, margin, stats, scene)
 
 
 def _space(robot: Robot) -> Space:

@@ -65,6 +65,8 @@ def as_motion(model: Model, solution: Any, dt: float | None = None) -> Motion:
         raise InputError(f"a motion is a Solution, a log or an array of positions, not {type(solution).__name__}") from None
     if x.ndim == 1 and x.size:
         x = x[None]
+    if x.size == 0 and getattr(solution, "status", None):
+        raise InputError(f"there is no motion to show: {solution.status}")
     widths = (model.nq, model.nq + model.nv)
     if x.ndim != 2 or len(x) == 0 or x.shape[1] not in widths:
         raise InputError(f"a motion of {model.name!r} has shape (frames, {widths[0]}) or (frames, {widths[1]}); this has {x.shape}")

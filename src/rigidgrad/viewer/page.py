@@ -21,7 +21,7 @@ from rigidgrad.viewer.around import Ball, around, surroundings_of
 from rigidgrad.viewer.dials import dials
 from rigidgrad.viewer.motion import Motion, as_motion, row_times
 from rigidgrad.viewer.poses import body_poses, posture
-from rigidgrad.viewer.shapes import Drawing, draw
+from rigidgrad.viewer.shapes import Shape, draw
 
 _SCRIPTS = ("joints", "motion", "solids", "picture", "camera", "figure", "mount")
 _COLORS = ((0.1, 0.62, 0.38, 1.0), (0.85, 0.33, 0.1, 1.0), (0.55, 0.3, 0.75, 1.0), (0.8, 0.62, 0.1, 1.0))
@@ -41,6 +41,7 @@ def fragment(
     paths: Mapping[str, Any] | None = None,
     points: Mapping[str, Any] | None = None,
     problem: Any = None,
+    scene: Any = None,
     title: str = "",
     height: str = "420px",
     theme: str | None = None,
@@ -50,9 +51,9 @@ def fragment(
     """HTML to put into a page: the robot with joint sliders, or the motion with playback.
 
     `solution`: what `view` takes. `frame`: whose path is drawn, or that of the point at `offset` in it. `paths` {"name": (n, 3)} and `points` {"name": (3,)} are drawn too, in the world;
-    `problem`: as in `view`. `theme`: "light" or "dark" (default: as the reader's system). Several fragments on one page need the script once: script=False leaves it out, but for the last.
+    `problem` and `scene`: as in `view`. `theme`: "light" or "dark" (default: as the reader's system). Several fragments on one page need the script once: script=False leaves it out, but for the last.
     """
-    data = content(robot, solution, dt=dt, q=q, frame=frame, offset=offset, paths=paths, points=points, problem=problem)
+    data = content(robot, solution, dt=dt, q=q, frame=frame, offset=offset, paths=paths, points=points, problem=problem, scene=scene)
     if theme not in (None, "light", "dark"):
         raise InputError(f'theme is "light" or "dark", not {theme!r}')
     data |= {"title": title, "height": height, "theme": theme, "autoplay": autoplay, "page": False}
@@ -98,6 +99,7 @@ def content(
     paths: Mapping[str, Any] | None = None,
     points: Mapping[str, Any] | None = None,
     problem: Any = None,
+    scene: Any = None,
 ) -> dict[str, Any]:
     """All that the player needs to know, ready for JSON."""
     model, drawing = robot.model, draw(robot.model)
@@ -106,9 +108,9 @@ def content(
     poses = body_poses(model, start[None] if motion is None else motion.q)
     low, high = drawing.bounds(poses)
     lines, spots = _paths(paths or {}), _points(points or {})
-    what = surroundings_of(solution, problem)
+    what = surroundings_of(solution, problem, scene)
     size = float(np.linalg.norm(high - low))
-    drawn = around(model, what, row_times(solution, dt), size)
+    drawn = around(model, what, row_times(solution, dt), size, (low + high) / 2)
     more = drawn.points(size)
     for shown in (*(np.asarray(p).reshape(-1, 3) for p in (paths or {}).values()), *(np.reshape(s["at"], (1, 3)) for s in spots), more):
         if len(shown):
@@ -121,7 +123,7 @@ def content(
         "notes": [*drawing.notes, *(motion.notes if motion else ()), *drawn.notes],
         "nq": robot.nq,
         "joints": _joints(model),
-        "shapes": _shapes(drawing),
+        "shapes": [*_shapes(drawing.shapes), *(s | {"around": True} for s in _shapes(drawn.solids))],
         "dials": [{"label": d.label, "low": d.low, "high": d.high, "joint": d.joint} for d in dials(model, start)],
         "start": start.tolist(),
         "motion": _motion(motion),
@@ -159,10 +161,11 @@ def _joints(model: Model) -> list[dict[str, Any]]:
     ]
 
 
-def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
+def _shapes(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
     return [
         {"kind": s.kind, "size": _rounded(s.size), "placement": _placement(s.placement), "color": _rounded(s.color), "body": s.body}
-        for s in drawing.shapes
+        | ({} if s.corners is None else {"corners": _packed(s.corners)})
+        for s in shapes
     ]
 
 

@@ -34,6 +34,7 @@ def serve(
     paths: Mapping[str, Any] | None,
     points: Mapping[str, Any] | None,
     problem: Any,
+    scene: Any,
     title: str,
     port: int,
     host: str,
@@ -44,7 +45,7 @@ def serve(
     model = robot.model
     motion = None if solution is None else as_motion(model, solution, dt)
     start = posture(model, q) if motion is None else motion.q[0]
-    what = surroundings_of(solution, problem)
+    what = surroundings_of(solution, problem, scene)
     aimed = what.targets[0] if what.targets and frame is None else None
     tip = aimed.frame if aimed else model.frame(tool_frame(model) if frame is None else frame).name
     stage = Stage(robot, start, host=host, port=port, title=title)
@@ -52,7 +53,7 @@ def serve(
         poses = body_poses(model, start[None] if motion is None else motion.thinned().q)
         low, high = stage.drawing.bounds(poses)
         size = float(np.linalg.norm(high - low))
-        drawn = around(model, what, row_times(solution, dt), size)
+        drawn = around(model, what, row_times(solution, dt), size, (low + high) / 2)
         seen = np.concatenate([low[None], high[None], drawn.points(size)])
         stage.look(seen.min(axis=0), seen.max(axis=0))
         for note in (*stage.drawing.notes, *(motion.notes if motion else ()), *drawn.notes):

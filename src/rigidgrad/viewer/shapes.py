@@ -28,7 +28,7 @@ _COUNTS = {"box": 3, "cylinder": 2, "capsule": 2, "sphere": 1}
 class Shape:
     """A solid fixed to a body (WORLD is -1). Sizes: box (x, y, z), cylinder and capsule (radius, length along z), sphere (radius,).
 
-    A capsule's length is that of its cylinder, without the caps.
+    A capsule's length is that of its cylinder, without the caps. A mesh has no sizes, but the corners of its triangles (m, 3, 3).
     """
 
     kind: str
@@ -37,6 +37,7 @@ class Shape:
     color: Color
     body: int
     link: str
+    corners: np.ndarray | None = None
 
     def reach(self, rotation: np.ndarray) -> np.ndarray:
         """Half of what it takes up along each axis (…, 3) when turned by rotation (…, 3, 3)."""
@@ -152,7 +153,7 @@ class _StandIns:
             if self.model.body_names[i] in names and hub is not None:
                 radius = 1.25 * self._radius(self.model.inertias[i][0], self._length(self.model.body_names[i]))
                 size = (radius,) if hub == "sphere" else (radius, 2.2 * radius)
-                placement = IDENTITY_POSE if hub == "sphere" else _along(joint.axis)
+                placement = IDENTITY_POSE if hub == "sphere" else along(joint.axis)
                 yield Shape(hub, size, placement, HUB, i, self.model.body_names[i])
 
     def _ends(self, name: str) -> list[np.ndarray]:
@@ -187,13 +188,13 @@ class _StandIns:
         elif ends:
             for end in ends:
                 length = float(np.linalg.norm(end))
-                yield shape("capsule", (radius, length), Pose(_along(end / length).R, tuple((end / 2).tolist())))
+                yield shape("capsule", (radius, length), Pose(along(end / length).R, tuple((end / 2).tolist())))
         elif link.mass > 0 or frame.body == WORLD:
             at = tuple(float(x) if abs(x) < _LARGEST else 0.0 for x in link.com)
             yield shape("box", (2 * radius,) * 3, Pose(IDENTITY_POSE.R, at))
 
 
-def _along(axis) -> Pose:
+def along(axis) -> Pose:
     """A placement whose z axis points along a unit vector."""
     z = np.asarray(axis, dtype=float)
     x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)

@@ -23,6 +23,7 @@ def view(
     paths: Mapping[str, Any] | None = None,
     points: Mapping[str, Any] | None = None,
     problem: Any = None,
+    scene: Any = None,
     title: str = "",
     html: str | os.PathLike[str] | None = None,
     port: int = 8080,
@@ -35,6 +36,7 @@ def view(
     `solution` is a Solution, a controller's log, or an array of positions (frames, nq) or states (frames, nq + nv), `dt` seconds apart (default: as the solution says).
     `q` is the position shown without a motion, `frame` the one whose path is drawn (default: the robot's tool). `paths` {"name": (n, 3)} and `points`
     {"name": (3,)} are drawn too, in the world. Obstacles, link spheres and targets are those of the solution; with an array or a log, those of `problem`, a Problem or an MPC.
+    `scene`, an `rg.Scene`, is drawn in place of the one that the solution, the path or the problem brings.
 
     With `html`, writes a page that needs nothing but a browser, and gives its path. Otherwise serves one at host:port (needs the [view] extra), prints its address unless
     announce=False, and waits for Ctrl-C; with block=False it gives a `Stage` at once: `.url`, `.stop()`.
@@ -42,7 +44,8 @@ def view(
     if not isinstance(robot, Robot):
         raise InputError(f"view shows a Robot, not {type(robot).__name__}; rg.load makes one")
     if html is not None:
-        text = page(content(robot, solution, dt=dt, q=q, frame=frame, paths=paths, points=points, problem=problem) | {"title": title})
+        data = content(robot, solution, dt=dt, q=q, frame=frame, paths=paths, points=points, problem=problem, scene=scene)
+        text = page(data | {"title": title})
         return _write(Path(html), text)
     from rigidgrad.viewer.server import serve
 
@@ -55,6 +58,7 @@ def view(
         paths=paths,
         points=points,
         problem=problem,
+        scene=scene,
         title=title,
         port=port,
         host=host,

@@ -135,9 +135,11 @@ class Stage:
             known.points = segments
 
     def surround(self, drawn: Around) -> None:
-        """Draws obstacles, link spheres and targets."""
+        """Draws a scene, obstacles, link spheres and targets."""
         for k, (line, color) in enumerate(drawn.lines):
             self.line(f"around_{k}", line, _bytes(color), 3.0)
+        for k, solid in enumerate(drawn.solids):
+            _add_shape(self.server.scene, f"/around/solid_{k}", solid)
         for k, ball in enumerate(drawn.balls):
             at, radius = ball.when(0.0)
             above = _node(ball.body) if ball.body >= 0 else "/around"
@@ -217,6 +219,9 @@ def _add_shape(scene: Any, name: str, shape: Shape) -> None:
         scene.add_icosphere(name, radius=shape.size[0], **look)
     elif shape.kind == "cylinder":
         scene.add_cylinder(name, radius=shape.size[0], height=shape.size[1], **look)
+    elif shape.corners is not None:
+        vertices = shape.corners.reshape(-1, 3)
+        scene.add_mesh_simple(name, vertices, np.arange(len(vertices)).reshape(-1, 3), flat_shading=True, **look)
     else:
         import trimesh  # comes with viser
 

@@ -112,7 +112,7 @@ class Player {
     };
     const playback = this.motion ? [this.playButton, this.slider, this.clock, this.speeds] : [element("span", { class: "gap" })];
     const extras = this.trace || this.paths.length ? [toggle("path", "Show paths", "showPath")] : [];
-    if (this.balls.length) extras.push(toggle("balls", "Show obstacles, spheres and targets", "showBalls"));
+    if (this.balls.length || data.shapes.some((s) => s.around)) extras.push(toggle("balls", "Show obstacles, spheres and targets", "showBalls"));
     this.panel = element("div", { class: "joints", hidden: Boolean(this.motion) || innerWidth < 700 });
     this.buildDials();
     const dialsButton = button("joints", "Joint sliders", () => {
@@ -247,7 +247,7 @@ class Player {
     if (picture.gl.isContextLost()) return;
     picture.begin(camera, colors, this.free());
     const rough = size / 4, decade = 10 ** Math.floor(Math.log10(rough)), cell = [1, 2, 5].map((m) => m * decade).findLast((c) => c <= rough);
-    picture.drawSolids(poses, this.floor);
+    picture.drawSolids(poses, this.floor, this.showBalls);
     picture.drawGround([camera.middle[0], camera.middle[1], this.floor], 8 * size, cell);
     if (this.showPath) this.drawPaths();
     data.points.forEach((spot) => picture.drawBall(spot.at, spot.radius || 0.02 * size, spot.color));

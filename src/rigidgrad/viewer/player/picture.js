@@ -53,6 +53,7 @@ const LINE_FRAGMENT = `#version 300 es
   void main() { result = color; }`;
 
 const LIGHT = unit([0.35, -0.3, 1]);
+const FAINT = 0.2; // what is as faint casts no shadow: a plane would take that of all above it
 const QUAD = [-1, -1, 1, -1, 1, 1, -1, -1, 1, 1, -1, 1];
 
 class Picture {
@@ -67,7 +68,7 @@ class Picture {
     };
     const kept = new Map(); // like shapes share their triangles
     this.solids = shapes.map((shape) => {
-      const key = JSON.stringify([shape.kind, shape.size]);
+      const key = shape.corners || JSON.stringify([shape.kind, shape.size]);
       if (!kept.has(key)) kept.set(key, this.triangles(solid(shape)));
       return { ...shape, ...kept.get(key) };
     });
@@ -145,10 +146,12 @@ class Picture {
     return uniforms;
   }
 
-  drawSolids(poses, floor) {
+  // `surrounded`: with those around the robot
+  drawSolids(poses, floor, surrounded) {
     const gl = this.gl, u = this.use("solid");
     gl.uniform3fv(u.light, LIGHT), gl.uniform3fv(u.eye, this.eye), gl.uniform1f(u.ground, floor);
-    const placed = this.solids.map((s) => ({ ...s, pose: compose(bodyPose(poses, s.body), s.placement) }));
+    const shown = surrounded ? this.solids : this.solids.filter((s) => !s.around);
+    const placed = shown.map((s) => ({ ...s, pose: compose(bodyPose(poses, s.body), s.placement) }));
     const draw = (s, color) => {
       const p = s.pose;
       gl.uniformMatrix4fv(u.place, false, [p[0], p[3], p[6], 0, p[1], p[4], p[7], 0, p[2], p[5], p[8], 0, p[9], p[10], p[11], 1]);
@@ -162,7 +165,7 @@ class Picture {
     gl.uniform1i(u.shadow, 1);
     gl.depthMask(false), gl.disable(gl.CULL_FACE), gl.enable(gl.STENCIL_TEST);
     gl.stencilFunc(gl.EQUAL, 0, 0xff), gl.stencilOp(gl.KEEP, gl.KEEP, gl.INCR);
-    if (this.eye[2] > floor) placed.forEach((s) => draw(s, this.colors.shadow));
+    if (this.eye[2] > floor) placed.filter((s) => s.color[3] > FAINT).forEach((s) => draw(s, this.colors.shadow));
     gl.disable(gl.STENCIL_TEST), gl.enable(gl.CULL_FACE);
     gl.uniform1i(u.shadow, 0);
     placed.filter((s) => s.color[3] < 1).forEach((s) => draw(s, s.color));

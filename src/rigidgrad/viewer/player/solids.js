@@ -18,7 +18,8 @@ function revolved(profile) {
   return out;
 }
 
-function solid({ kind, size }) {
+function solid({ kind, size, corners }) {
+  if (kind === "mesh") return faceted(floats(corners));
   if (kind === "box") return box(size.map((x) => x / 2));
   const [radius, length = 0] = size, half = length / 2;
   if (kind === "cylinder") {
@@ -32,6 +33,16 @@ function solid({ kind, size }) {
     profile.push([radius * Math.cos(a), radius * Math.sin(a) + shift, Math.cos(a), Math.sin(a)]);
   }
   return revolved(profile);
+}
+
+// Triangles, nine numbers each, with the normals of their planes.
+function faceted(corners) {
+  const out = [];
+  for (let i = 0; i < corners.length; i += 9) {
+    const [a, b, c] = [0, 3, 6].map((k) => [...corners.subarray(i + k, i + k + 3)]), normal = unit(cross(add(b, a, -1), add(c, a, -1)));
+    for (const p of [a, b, c]) out.push(...p, ...normal);
+  }
+  return out;
 }
 
 function box(half) {
