@@ -389,6 +389,20 @@ def test_a_walker_of_senseless_options_is_an_error_at_once(robot, feet, x0, opti
         rg.gaits.Walker(robot, feet, x0, **option)
 
 
+def test_further_costs_stand_behind_those_that_a_walker_writes(walker, robot, x0):
+    own = walker.problem()
+    before = rg.Problem(robot, x0, phases=own.phases, costs=[rg.costs.Effort(1e-6)])
+    with pytest.raises(InputError, match="further costs at the end"):
+        walker.steer(before, 0.0)
+    (phase,) = own.phases
+    behind = rg.Problem(robot, x0, phases=[phase.with_terms([*phase.costs, rg.costs.Effort(1e-6)], phase.limits)])
+    walker.reset()
+    walker.steer(behind, 0.0)
+    walker.steer(own, 0.0)
+    shared = behind.programs.slices[1]["target"].start
+    np.testing.assert_array_equal(behind.p[:, :shared], own.p[:, :shared])
+
+
 def test_ground_that_is_no_number_is_not_planned_for(robot, feet, x0):
     walker = rg.gaits.Walker(robot, feet, x0)
     problem = walker.problem()
