@@ -15,6 +15,7 @@ from rigidgrad.control.phases import Phase, seconds, whole_steps
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import FallenError, InputError, unknown_name
+from rigidgrad.gaits.own_costs import check_own_costs
 from rigidgrad.gaits.stance import Stance, heading, turn
 from rigidgrad.gaits.weights import BalanceWeights, weights_of
 from rigidgrad.robot import Robot
@@ -112,8 +113,9 @@ class Balancer:
     def steer(self, problem: Problem, begin: float) -> None:
         """Writes targets and weights of a horizon from `begin` on, for a robot that is at `problem.start` then."""
         system = problem.system
-        if not isinstance(system, RobotSystem) or system.held is None or len(problem.costs) < _REACH + len(self.hands):
+        if not isinstance(system, RobotSystem) or system.held is None:
             raise InputError("a Balancer steers its own problem: rg.MPC(balancer.problem(), …, target=balancer)")
+        check_own_costs(problem, (State, Effort, CenterOfMass), self.hands, "Balancer")
         if begin < self._last - 1e-9:
             self.reset()
         if self.stance.has_fallen(problem.start, self.stance.ground):

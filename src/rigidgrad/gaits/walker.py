@@ -17,6 +17,7 @@ from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import FallenError, InputError, unknown_name
 from rigidgrad.gaits.footholds import foothold, swing_curve
+from rigidgrad.gaits.own_costs import check_own_costs
 from rigidgrad.gaits.rhythm import QUADRUPEDS, Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, heading, turn
 from rigidgrad.gaits.weights import Weights, weights_of
@@ -123,22 +124,12 @@ class Walker:
 
     # --- before each plan ----------------------------------------------------------------------------------------------------------
 
-    def _check_costs(self, problem: Problem) -> None:
-        """Numbers are written by place: those that `problem` makes come first."""
-        state, _, *reached = problem.costs[: 2 + len(self.feet)] if len(problem.costs) >= 2 else (None, None)
-        feet = [getattr(c, "frame", None) for c in reached]
-        if not isinstance(state, State) or feet != [f.frame for f in self.feet]:
-            raise InputError(
-                "a Walker writes numbers of its own costs, which come first: give further costs at the end of its phase's, "
-                "phase.with_terms([*phase.costs, …], phase.limits) of phase = walker.problem().phases[0]"
-            )
-
     def steer(self, problem: Problem, begin: float) -> None:
         """Writes contacts, targets and weights of a horizon from `begin` on, for a robot that is at `problem.start` then."""
         system = problem.system
         if not isinstance(system, RobotSystem) or system.held is None or len(system.held.constraints) != len(self.feet):
             raise InputError("a Walker steers its own problem: rg.MPC(walker.problem(), …, target=walker)")
-        self._check_costs(problem)
+        check_own_costs(problem, (State, Effort), (f.frame for f in self.feet), "Walker")
         if begin < self._last - 1e-9:
             self.reset()
         if self.has_fallen(problem.start):
