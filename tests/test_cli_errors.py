@@ -186,7 +186,7 @@ REACH = 'type = "reach"'
         ("duration = 0.8", 'duration = 0.8\nintegrator = "rk5"', "integrator: no choice is called 'rk5'. Did you mean 'rk4' or 'rk3'"),
         ("duration = 0.8", "duration = 0.8\nactuation = [[1.0]]", r"actuation: actuation is .joints. .* or a matrix \(2, nu\)"),
         (REACH, 'type = "reech"', r"costs\[0\].type: no type of cost is called 'reech'. Did you mean 'reach'"),
-        (REACH, "", r"costs\[0\]: 'type' is missing: it is one of 'reach', 'state', 'effort', 'center_of_mass'"),
+        (REACH, "", r"costs\[0\]: 'type' is missing: it is one of 'reach', 'state', 'effort', 'control_rate', 'center_of_mass'"),
         ('frame = "lower_rod"', 'frame = "lower_rot"', r"costs\[0\].frame: no frame is called 'lower_rot'. Did you mean 'lower_rod'"),
         ('frame = "lower_rod"', "", r"costs\[0\]: 'frame' is missing"),
         ("target = [0.4, 0.0, -0.9165]", "target = [0.4, 0.0]", r"costs\[0\].target: this is \[0.4, 0.0\]; it must be an array of 3 numbers, or a matrix of 4 rows"),
