@@ -1,15 +1,22 @@
-# make run: the main job on a bundled robot.  make test: the tests.  Both set up everything, in .venv, the first time.
+# make run: the main job on a bundled robot.  make test: the tests.  make quick: those that catch most.
+# They set up everything, in .venv, the first time.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint format docs bench clean
+.PHONY: run test quick coverage lint format docs bench clean
 
 run: $(VENV)/.run
 	@$(BIN)/python examples/00_tour.py
 
 test: $(VENV)/.test
-	@$(BIN)/python -m pytest -n $$(nproc 2>/dev/null || echo 2)
+	@$(BIN)/python -m pytest -n $$(nproc 2>/dev/null || echo 2) --dist worksteal
+
+quick: $(VENV)/.test
+	@$(BIN)/python -m pytest -n $$(nproc 2>/dev/null || echo 2) --dist worksteal -m quick
+
+coverage: $(VENV)/.test
+	@$(BIN)/python -m pytest -n $$(nproc 2>/dev/null || echo 2) --dist worksteal --cov=rigidgrad --cov-report=term:skip-covered
 
 lint: $(VENV)/.lint
 	@$(BIN)/ruff check .
@@ -23,6 +30,7 @@ format: $(VENV)/.lint
 
 docs: $(VENV)/.docs
 	@$(BIN)/python tools/performance_tables.py
+	@$(BIN)/python tools/badges.py docs/pictures/badges.svg
 	@$(BIN)/python bench/picture.py bench/results/dynamics.json docs/pictures/speed.svg
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@$(BIN)/python tools/check_links.py build/site

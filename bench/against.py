@@ -1,7 +1,7 @@
 """Another revision beside this tree, measured in turns: is this tree slower? See bench/README.md.
 
-.venv/bin/python bench/against.py main                                        # every gate, about half an hour
-.venv/bin/python bench/against.py v0.1 --parts p1,dynamics --json against.json
+.venv/bin/python bench/against.py main                                        # every gate, about
+half an hour .venv/bin/python bench/against.py v0.1 --parts p1,dynamics --json against.json
 .venv/bin/python bench/against.py HEAD~3 --cells 'atlas-floating' --rounds 40
 """
 
@@ -32,9 +32,17 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKER = "against_worker.py"
 # what this tree's time may be of the other's
 LIMITS = {"p1": 1.03, "goals": 1.05, "trees": 1.05, "dynamics": 1.03, "start": 1.0}
-SESSIONS = 4  # a cell is opened that often: where its arrays lie in memory can be worth more than a gate
+SESSIONS = (
+    4  # a cell is opened that often: where its arrays lie in memory can be worth more than a gate
+)
 P1_ITERATIONS, GOALS, GOAL_ITERATIONS = 8, 64, 10  # P1 is within 1e-6 of its optimum after eight
-TREES = (("rnea", 100_000, 1.0), ("rnea", 100_000, 1.01), ("rnea", 100_000, 2.0), ("crba", 2_000, 1.0), ("crba", 20_000, 2.0))
+TREES = (
+    ("rnea", 100_000, 1.0),
+    ("rnea", 100_000, 1.01),
+    ("rnea", 100_000, 2.0),
+    ("crba", 2_000, 1.0),
+    ("crba", 20_000, 2.0),
+)
 FIRST_CALLS = (
     *(("iiwa14", function) for function in FUNCTIONS),
     ("hyq-floating", "aba_derivatives"),
@@ -63,7 +71,9 @@ print(json.dumps({{"first_call": now() - start}}))
 
 @dataclass(frozen=True)
 class Cell:
-    """What is timed: in a worker that stays (`arguments` are those of `against_worker`), or, with `code`, in a new process each time."""
+    """What is timed: in a worker that stays (`arguments` are those of `against_worker`), or, with
+    `code`, in a new process each time.
+    """
 
     part: str
     label: str
@@ -78,25 +88,59 @@ def cells() -> list[Cell]:
     found = []
     for dtype in ("float64", "float32"):
         arguments = {"dtype": dtype, "iterations": P1_ITERATIONS, "clock": "cpu"}
-        found.append(Cell("p1", f"iteration, {dtype}", arguments, "µs/iteration", 1e6 / P1_ITERATIONS))
+        found.append(
+            Cell("p1", f"iteration, {dtype}", arguments, "µs/iteration", 1e6 / P1_ITERATIONS)
+        )
     for dtype, threads in (("float64", 1), ("float64", 2), ("float32", 1)):
-        arguments = {"count": GOALS, "dtype": dtype, "iterations": GOAL_ITERATIONS} | cores_of(threads)
-        found.append(Cell("goals", f"{GOALS} goals, {dtype}, {counted(threads)}", arguments, "µs/goal", 1e6 / GOALS))
+        arguments = {"count": GOALS, "dtype": dtype, "iterations": GOAL_ITERATIONS} | cores_of(
+            threads
+        )
+        found.append(
+            Cell(
+                "goals",
+                f"{GOALS} goals, {dtype}, {counted(threads)}",
+                arguments,
+                "µs/goal",
+                1e6 / GOALS,
+            )
+        )
     for function, bodies, branching in TREES:
         for threads in (1, 2):
-            arguments = {"function": function, "bodies": bodies, "branching": branching} | cores_of(threads)
+            arguments = {"function": function, "bodies": bodies, "branching": branching} | cores_of(
+                threads
+            )
             label = f"{function}, {bodies:,} bodies, branching {branching}, {counted(threads)}"
             found.append(Cell("trees", label, arguments, "ns/body", 1e9 / bodies))
     for robot in ROBOTS:
         for function, name in FUNCTIONS.items():
             for count in (1, 4096):
                 arguments = {"robot": robot, "function": function, "count": count, "clock": "cpu"}
-                found.append(Cell("dynamics", f"{robot} {name}, N = {count}", arguments, "µs/state", 1e6 / count))
+                found.append(
+                    Cell(
+                        "dynamics",
+                        f"{robot} {name}, N = {count}",
+                        arguments,
+                        "µs/state",
+                        1e6 / count,
+                    )
+                )
     found.append(Cell("start", "import", code=(startup.IMPORT,), unit="ms", units=1e3))
-    firsts = [(f"{robot} {FUNCTIONS[f]}", (startup.FIRST_CALL, *startup.first_call_arguments(robot, f))) for robot, f in FIRST_CALLS]
+    firsts = [
+        (f"{robot} {FUNCTIONS[f]}", (startup.FIRST_CALL, *startup.first_call_arguments(robot, f)))
+        for robot, f in FIRST_CALLS
+    ]
     for label, code in (*firsts, ("solve", (FIRST_SOLVE,)), ("trees.rnea", (FIRST_TREE,))):
         for cold in (True, False):
-            found.append(Cell("start", f"first {label}, {'cold' if cold else 'cached'}", code=code, cold=cold, unit="ms", units=1e3))
+            found.append(
+                Cell(
+                    "start",
+                    f"first {label}, {'cold' if cold else 'cached'}",
+                    code=code,
+                    cold=cold,
+                    unit="ms",
+                    units=1e3,
+                )
+            )
     return found
 
 
@@ -143,7 +187,11 @@ class Tree:
         if cell.code:
             self.seconds(cell, 1)  # fills the caches: those on disk, and Python's own
             return {"repeats": 1, "bits": None}
-        cores = list(range(os.cpu_count() or 1)) if cell.arguments.get("threads", 1) > 1 else [self._core]
+        cores = (
+            list(range(os.cpu_count() or 1))
+            if cell.arguments.get("threads", 1) > 1
+            else [self._core]
+        )
         answer = self._ask("open", part=cell.part, cores=cores, arguments=cell.arguments)
         if "missing" in answer:
             raise Absent(answer["missing"])
@@ -169,7 +217,16 @@ def caches(folder: Path) -> dict[str, str]:
 
 def extract(revision: str, folder: Path) -> None:
     """A committed revision."""
-    command = ["git", "-C", str(ROOT), "archive", f"--output={folder}.tar", revision, "src", "bench"]
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "archive",
+        f"--output={folder}.tar",
+        revision,
+        "src",
+        "bench",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"git has no revision {revision!r} with src and bench: {done.stderr.strip()}")
@@ -179,12 +236,21 @@ def extract(revision: str, folder: Path) -> None:
 def copy(folder: Path) -> None:
     """This tree, as it lies here."""
     for name in ("src", "bench"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "build", "results"))
+        shutil.copytree(
+            ROOT / name,
+            folder / name,
+            ignore=shutil.ignore_patterns("__pycache__", "build", "results"),
+        )
 
 
 def measured(cell: Cell, trees: dict[str, Tree], rounds: int) -> dict[str, Any]:
     """One cell in all trees, in turns and in rotating order; what a tree cannot run is said."""
-    row: dict[str, Any] = {"part": cell.part, "cell": cell.label, "unit": cell.unit, "limit": LIMITS[cell.part]}
+    row: dict[str, Any] = {
+        "part": cell.part,
+        "cell": cell.label,
+        "unit": cell.unit,
+        "limit": LIMITS[cell.part],
+    }
     names = list(trees)
     taken: dict[str, list[float]] = {name: [] for name in names}
     sessions = 1 if cell.code else min(SESSIONS, rounds)
@@ -195,29 +261,48 @@ def measured(cell: Cell, trees: dict[str, Tree], rounds: int) -> dict[str, Any]:
                 try:
                     opened[name] = tree.open(cell)
                 except Absent as absent:
-                    return row | {"absent": name, "why": str(absent), "holds": None if name == "that" else False}
+                    return row | {
+                        "absent": name,
+                        "why": str(absent),
+                        "holds": None if name == "that" else False,
+                    }
             repeats = max(answer["repeats"] for answer in opened.values())
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             try:
                 taken[name].append(cell.units * trees[name].seconds(cell, repeats))
             except Absent as absent:
-                return row | {"absent": name, "why": str(absent), "holds": None if name == "that" else False}
-    timings = {name: Timing(min(times), float(np.median(times)), tuple(times)) for name, times in taken.items()}
+                return row | {
+                    "absent": name,
+                    "why": str(absent),
+                    "holds": None if name == "that" else False,
+                }
+    timings = {
+        name: Timing(min(times), float(np.median(times)), tuple(times))
+        for name, times in taken.items()
+    }
     against, itself = (compared(timings["this"], timings[name]) for name in ("that", "same"))
     spread = max(max(value, 1 / value) for value in itself.values())
-    row |= {"times": {name: timing.summary() for name, timing in timings.items()}, "against": against, "itself": itself}
     row |= {
-        "slower": min(against["ratio"], against["median"]),
-        "spread": spread,
-    }  # slower is what both say: one lucky round makes a minimum
+        "times": {name: timing.summary() for name, timing in timings.items()},
+        "against": against,
+        "itself": itself,
+    }
+    # slower is what both say: one lucky round makes a minimum
+    row |= {"slower": min(against["ratio"], against["median"]), "spread": spread}
     row |= {"holds": row["slower"] <= max(row["limit"], spread)}
-    return row | {"same_bits": None if cell.code else opened["this"]["bits"] == opened["that"]["bits"]}
+    return row | {
+        "same_bits": None if cell.code else opened["this"]["bits"] == opened["that"]["bits"]
+    }
 
 
 def compared(this: Timing, that: Timing) -> dict[str, float]:
-    """This tree's time as a multiple of the other's: of the minima, and the median of the rounds' own with its quartiles."""
-    return ratio(this, that) | {"median": float(np.median(np.array(this.rounds) / np.array(that.rounds)))}
+    """This tree's time as a multiple of the other's: of the minima, and the median of the rounds'
+    own with its quartiles.
+    """
+    return ratio(this, that) | {
+        "median": float(np.median(np.array(this.rounds) / np.array(that.rounds)))
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -228,7 +313,13 @@ def table(rows: list[dict[str, Any]]) -> str:
             lines.append([*head, *[""] * 7, "skipped" if row["holds"] is None else "FAILS"])
             continue
         against, times = row["against"], row["times"]
-        verdict = "holds" if row["slower"] <= row["limit"] else "within itself" if row["holds"] else "FAILS"
+        verdict = (
+            "holds"
+            if row["slower"] <= row["limit"]
+            else "within itself"
+            if row["holds"]
+            else "FAILS"
+        )
         lines.append(
             [
                 *head,
@@ -241,24 +332,52 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{row['limit']:.2f} {verdict}",
             ]
         )
-    header = ["part", "cell", "this", "that", "unit", "of minima", "median (quartiles)", "itself", "bits", "gate"]
-    notes = [f"{row['part']}, {row['cell']}: {row['absent']} tree cannot: {row['why']}" for row in rows if "absent" in row]
+    header = [
+        "part",
+        "cell",
+        "this",
+        "that",
+        "unit",
+        "of minima",
+        "median (quartiles)",
+        "itself",
+        "bits",
+        "gate",
+    ]
+    notes = [
+        f"{row['part']}, {row['cell']}: {row['absent']} tree cannot: {row['why']}"
+        for row in rows
+        if "absent" in row
+    ]
     return "\n".join([report.table(header, lines), *notes])
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("revision", help="a commit, branch or tag of this repository")
     parser.add_argument("--parts", default=",".join(LIMITS), help=f"some of {','.join(LIMITS)}")
-    parser.add_argument("--cells", default="", metavar="TEXT", help="only cells whose names contain this")
-    parser.add_argument("--rounds", type=int, default=20, help="timings of each tree; of new processes a fifth, at least three")
-    parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on")
+    parser.add_argument(
+        "--cells", default="", metavar="TEXT", help="only cells whose names contain this"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=20,
+        help="timings of each tree; of new processes a fifth, at least three",
+    )
+    parser.add_argument(
+        "--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="store the results")
     options = parser.parse_args()
     options.parts = options.parts.split(",")
     if unknown := [part for part in options.parts if part not in LIMITS]:
         parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(LIMITS)}")
-    options.cells = [cell for cell in cells() if cell.part in options.parts and options.cells in cell.label]
+    options.cells = [
+        cell for cell in cells() if cell.part in options.parts and options.cells in cell.label
+    ]
     if not options.cells:
         parser.error("no cell has such a name")
     return options
@@ -277,9 +396,14 @@ def main() -> None:
         try:
             for done, cell in enumerate(options.cells):
                 say(f"{done + 1}/{len(options.cells)} {cell.part}, {cell.label}")
-                rows.append(measured(cell, trees, max(3, options.rounds // 5) if cell.code else options.rounds))
+                rows.append(
+                    measured(
+                        cell, trees, max(3, options.rounds // 5) if cell.code else options.rounds
+                    )
+                )
                 if options.json:
-                    store(options, here, rows)  # what is measured stays, whatever ends a run of an hour
+                    # what is measured stays, whatever ends a run of an hour
+                    store(options, here, rows)
         finally:
             for tree in trees.values():
                 tree.worker.close()
@@ -289,7 +413,12 @@ def main() -> None:
 
 
 def store(options: argparse.Namespace, here: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    result = {"machine": here, "revision": options.revision, "of": len(options.cells), "cells": rows}
+    result = {
+        "machine": here,
+        "revision": options.revision,
+        "of": len(options.cells),
+        "cells": rows,
+    }
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -1,4 +1,6 @@
-"""One tree in `against.py`: opens a cell by its name and times it. A copy runs in the `bench/` of every tree, beside its own cases."""
+"""One tree in `against.py`: opens a cell by its name and times it. A copy runs in the `bench/` of
+every tree, beside its own cases.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
-SLICE = {"p1": 0.03, "goals": 0.03, "trees": 0.02, "dynamics": 0.004}  # seconds that one timing should last at least
+# seconds that one timing should last at least
+SLICE = {"p1": 0.03, "goals": 0.03, "trees": 0.02, "dynamics": 0.004}
 SKEW, GRAVITY = 0.3, (3.0, -4.0, -8.0)  # of trees, as in trees.py
 
 
@@ -42,7 +45,9 @@ def p1(dtype: str, iterations: int, clock: str) -> Cell:
     from solvers import Ours
 
     contender = Ours(Arm(), dtype, clock)
-    return Cell(lambda repeats: contender.seconds(iterations, repeats), lambda: (contender.solutions[0].u,))
+    return Cell(
+        lambda repeats: contender.seconds(iterations, repeats), lambda: (contender.solutions[0].u,)
+    )
 
 
 def goals(count: int, dtype: str, iterations: int, threads: int, clock: str) -> Cell:
@@ -91,7 +96,12 @@ def dynamics(robot: str, function: str, count: int, clock: str) -> Cell:
     return Cell(seconds, task.results)
 
 
-KINDS: dict[str, Callable[..., Cell]] = {"p1": p1, "goals": goals, "trees": tree, "dynamics": dynamics}
+KINDS: dict[str, Callable[..., Cell]] = {
+    "p1": p1,
+    "goals": goals,
+    "trees": tree,
+    "dynamics": dynamics,
+}
 
 
 def opened(part: str, cores: list[int], arguments: dict[str, Any]) -> tuple[Cell, dict[str, Any]]:
@@ -107,12 +117,15 @@ def opened(part: str, cores: list[int], arguments: dict[str, Any]) -> tuple[Cell
         repeats = min(20 * repeats, math.ceil(repeats * SLICE[part] / max(taken, 1e-9)))
         taken = cell.seconds(repeats)
     gc.disable()
-    bits = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in cell.results()))
+    bits = hashlib.sha256(
+        b"".join(np.ascontiguousarray(array).tobytes() for array in cell.results())
+    )
     return cell, {"repeats": repeats, "bits": bits.hexdigest()}
 
 
 def main() -> None:
-    answers, sys.stdout = sys.stdout, sys.stderr  # nothing that is printed in passing may look like an answer
+    # nothing that is printed in passing may look like an answer
+    answers, sys.stdout = (sys.stdout, sys.stderr)
     cell: Cell | None = None
     for line in sys.stdin:
         asked = json.loads(line)

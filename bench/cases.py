@@ -13,7 +13,12 @@ import numpy as np
 
 import rigidgrad as rg
 
-FUNCTIONS = {"rnea": "ID", "aba": "FD", "rnea_derivatives": "gradient of ID", "aba_derivatives": "gradient of FD"}
+FUNCTIONS = {
+    "rnea": "ID",
+    "aba": "FD",
+    "rnea_derivatives": "gradient of ID",
+    "aba_derivatives": "gradient of FD",
+}
 ROBOTS = ("iiwa14", "hyq", "atlas", "hyq-floating", "atlas-floating")
 SIZES = (1, 16, 64, 256, 4096, 65536)
 
@@ -38,7 +43,9 @@ class Subject:
 
     @property
     def urdf(self) -> Path:
-        return Path(str(importlib.resources.files("rigidgrad") / "model" / "robots" / f"{self.name}.urdf"))
+        return Path(
+            str(importlib.resources.files("rigidgrad") / "model" / "robots" / f"{self.name}.urdf")
+        )
 
     @cached_property
     def robot(self) -> rg.Robot:
@@ -59,18 +66,26 @@ class Batch(NamedTuple):
 
 def random_batch(subject: Subject, function: str, count: int, seed: int = 0) -> Batch:
     state = subject.robot.random((count,), seed=seed)
-    x = state.tau if function.startswith("aba") else np.random.default_rng(seed + 1).uniform(-1, 1, state.v.shape)
+    x = (
+        state.tau
+        if function.startswith("aba")
+        else np.random.default_rng(seed + 1).uniform(-1, 1, state.v.shape)
+    )
     return Batch(*(np.ascontiguousarray(array) for array in (state.q, state.v, x)))
 
 
-def dense_outputs(subject: Subject, function: str, count: int, dtype: str = "float64") -> tuple[np.ndarray, ...]:
+def dense_outputs(
+    subject: Subject, function: str, count: int, dtype: str = "float64"
+) -> tuple[np.ndarray, ...]:
     nv = subject.robot.nv
     shapes = [(count, nv, nv)] * 3 if is_gradient(function) else [(count, nv)]
     return tuple(np.zeros(shape, dtype) for shape in shapes)
 
 
 class Task(NamedTuple):
-    """A function bound to a batch: `run(repeats)` evaluates it, `results()` shows what came out, dense and in our layout."""
+    """A function bound to a batch: `run(repeats)` evaluates it, `results()` shows what came out,
+    dense and in our layout.
+    """
 
     run: Callable[[int], None]
     results: Callable[[], tuple[np.ndarray, ...]]

@@ -1,7 +1,10 @@
-"""Random constrained motions, each solved by rigidgrad and by IPOPT from the same guess: does "converged" mean an optimum? See bench/README.md.
+"""Random constrained motions, each solved by rigidgrad and by IPOPT from the same guess: does
+"converged" mean an optimum? See bench/README.md.
 
-A converged solution must cost within 1e-5 of IPOPT's optimum, and keep its constraints; or, where problems have several optima, be one: begun at it, IPOPT must not find a way to
-lower the cost by more than 1e-5. Costs and constraints are in random units. The exit code is 1 if a converged solution is neither.
+A converged solution must cost within 1e-5 of IPOPT's optimum, and keep its constraints; or, where
+problems have several optima, be one: begun at it, IPOPT must not find a way to lower the cost by
+more than 1e-5. Costs and constraints are in random units. The exit code is 1 if a converged
+solution is neither.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ SOLVERS = {"pddp": rg.PDDP(), "second_order": rg.PDDP(second_order=True), "direc
 
 
 def problem_of(c: Case) -> rg.Problem:
-    system = rg.CustomSystem(lambda x, u: tuple(c.dynamics(x, u, MATH)), nx=c.nx, nu=c.nu, name=c.name)
+    system = rg.CustomSystem(
+        lambda x, u: tuple(c.dynamics(x, u, MATH)), nx=c.nx, nu=c.nu, name=c.name
+    )
     costs: list[Any] = []
     if c.weight.any() or c.final.any():
         costs.append(rg.costs.State(c.goal, weight=c.weight, final=c.final))
@@ -42,12 +47,26 @@ def problem_of(c: Case) -> rg.Problem:
     if c.value is not None:
         value = c.value
         costs.append(rg.costs.CustomValue(lambda x, u: value(x, u, MATH), weight=c.charge))
-    held = [rg.Inequality(lambda x, u, f=h.function: tuple(f(x, u, MATH)), h.lower, h.upper, at=h.at) for h in c.held]
+    held = [
+        rg.Inequality(lambda x, u, f=h.function: tuple(f(x, u, MATH)), h.lower, h.upper, at=h.at)
+        for h in c.held
+    ]
     limits = rg.Limits(torque=c.torque, constraints=held)
-    return rg.Problem(system, c.start, c.steps, c.dt, integrator=c.integrator, costs=costs, limits=limits, guess=c.guess)
+    return rg.Problem(
+        system,
+        c.start,
+        c.steps,
+        c.dt,
+        integrator=c.integrator,
+        costs=costs,
+        limits=limits,
+        guess=c.guess,
+    )
 
 
-def compare(number: int, seed: int, names: list[str], ipopt: environment.Worker) -> list[dict[str, Any]]:
+def compare(
+    number: int, seed: int, names: list[str], ipopt: environment.Worker
+) -> list[dict[str, Any]]:
     """One row per solver."""
     c = case(number, seed)
     peer = ipopt.ask("solve", number=number, seed=seed)
@@ -56,7 +75,11 @@ def compare(number: int, seed: int, names: list[str], ipopt: environment.Worker)
         began = time.perf_counter()
         found = rg.solve(problem, SOLVERS[name])
         seconds = time.perf_counter() - began
-        again = ipopt.ask("solve", number=number, seed=seed, x=found.x.tolist(), u=found.u.tolist()) if np.isfinite(found.cost) else peer
+        again = (
+            ipopt.ask("solve", number=number, seed=seed, x=found.x.tolist(), u=found.u.tolist())
+            if np.isfinite(found.cost)
+            else peer
+        )
         size = abs(found.cost)
         row = {
             "number": number,
@@ -66,11 +89,20 @@ def compare(number: int, seed: int, names: list[str], ipopt: environment.Worker)
             "iterations": found.iterations,
             "seconds": seconds,
         }
-        row |= {"cost": found.cost, "ipopt": peer["cost"], "ipopt_status": peer["status"], "ipopt_iterations": peer["iterations"]}
+        row |= {
+            "cost": found.cost,
+            "ipopt": peer["cost"],
+            "ipopt_status": peer["status"],
+            "ipopt_iterations": peer["iterations"],
+        }
         row |= {key: found.stats.get(key) for key in ("optimality", "violation", "complementarity")}
         row |= {"from_ours": again["cost"], "from_ours_status": again["status"]}
-        row["same"] = peer["status"] == "Solve_Succeeded" and abs(found.cost - peer["cost"]) <= SAME * size
-        row["optimum"] = again["status"] == "Solve_Succeeded" and abs(found.cost - again["cost"]) <= SAME * size
+        row["same"] = (
+            peer["status"] == "Solve_Succeeded" and abs(found.cost - peer["cost"]) <= SAME * size
+        )
+        row["optimum"] = (
+            again["status"] == "Solve_Succeeded" and abs(found.cost - again["cost"]) <= SAME * size
+        )
         row["verdict"] = verdict(row)
         rows.append(row)
     return rows
@@ -83,13 +115,24 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def table(rows: list[dict[str, Any]], names: list[str]) -> str:
-    verdicts = ["same optimum", "another optimum", "FALSE", "slow", "stalled", "iterations", "infeasible"]
+    verdicts = [
+        "same optimum",
+        "another optimum",
+        "FALSE",
+        "slow",
+        "stalled",
+        "iterations",
+        "infeasible",
+    ]
     lines = []
     for name in names:
         for family in [*dict.fromkeys(r["family"] for r in rows), "all"]:
             own = [r for r in rows if r["solver"] == name and family in (r["family"], "all")]
             count = Counter(r["verdict"] for r in own)
-            median = f"{np.median([r['iterations'] for r in own]):.0f}", f"{np.median([r['ipopt_iterations'] for r in own]):.0f}"
+            median = (
+                f"{np.median([r['iterations'] for r in own]):.0f}",
+                f"{np.median([r['ipopt_iterations'] for r in own]):.0f}",
+            )
             lines.append([name, family, *(str(count[v] or "") for v in verdicts), *median])
     return report.table(["solver", "family", *verdicts, "iterations", "IPOPT's"], lines)
 
@@ -97,12 +140,18 @@ def table(rows: list[dict[str, Any]], names: list[str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE", help="store the results; without a file, print them instead of tables"
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="store the results; without a file, print them instead of tables",
     )
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--solvers", default="pddp,direct", help=f"some of {','.join(SOLVERS)}")
-    parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on")
+    parser.add_argument(
+        "--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on"
+    )
     options = parser.parse_args()
     names = options.solvers.split(",")
     if options.json == "-":
@@ -117,9 +166,15 @@ def main() -> int:
     print(table(rows, names))
     for row in (r for r in rows if r["verdict"] == "FALSE"):
         print(
-            f"case {row['number']} ({row['family']}, {row['solver']}): {row['cost']:.10g}, IPOPT {row['ipopt']:.10g}, from ours {row['from_ours']:.10g} {row['from_ours_status']}"
+            f"case {row['number']} ({row['family']}, {row['solver']}): {row['cost']:.10g}, IPOPT"
+            f" {row['ipopt']:.10g}, from ours {row['from_ours']:.10g} {row['from_ours_status']}"
         )
-    result = {"machine": machine.describe(VERSIONS), "count": options.count, "seed": options.seed, "rows": rows}
+    result = {
+        "machine": machine.describe(VERSIONS),
+        "count": options.count,
+        "seed": options.seed,
+        "rows": rows,
+    }
     text = json.dumps(result, indent=1) + "\n"
     if options.json == "-":
         sys.__stdout__.write(text)

@@ -1,6 +1,8 @@
-"""Inverse dynamics through contacts: time, how many states converge, and what the weights cost, one core: `python bench/contact_inverse.py`.
+"""Inverse dynamics through contacts: time, how many states converge, and what the weights cost, one
+core: `python bench/contact_inverse.py`.
 
-Upright states that move slowly, with accelerations of 0.3 m/s² and rad/s² (standing) and 3 (pushed), of which more cannot be had. HyQ on four points, atlas on two surfaces.
+Upright states that move slowly, with accelerations of 0.3 m/s² and rad/s² (standing) and 3
+(pushed), of which more cannot be had. HyQ on four points, atlas on two surfaces.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import numpy as np
 import rigidgrad as rg
 
 ROBOTS = {
-    "hyq": [rg.Contact(f"{leg}_lowerleg", offset=(0, 0, -0.33)) for leg in ("lf", "lh", "rf", "rh")],
+    "hyq": [
+        rg.Contact(f"{leg}_lowerleg", offset=(0, 0, -0.33)) for leg in ("lf", "lh", "rf", "rh")
+    ],
     "atlas": [rg.Contact(f"{side}_foot", "surface") for side in "lr"],
 }
 
@@ -36,7 +40,9 @@ def main() -> None:
             asked = states(robot, options.count, push)
             size = np.linalg.norm(robot.rnea(*asked), axis=1)
             for dtype in ("float64", "float32"):
-                call = robot.compile("contact_inverse_dynamics", contacts=contacts, dtype=dtype, threads=1)
+                call = robot.compile(
+                    "contact_inverse_dynamics", contacts=contacts, dtype=dtype, threads=1
+                )
                 inputs = [x.astype(dtype) for x in asked]
                 s = call(*inputs)
                 out, times = tuple(np.empty_like(x) for x in s), []
@@ -47,8 +53,11 @@ def main() -> None:
                 missing = np.linalg.norm(s.residual, axis=1) / size
                 had = missing < (1e-5 if dtype == "float64" else 1e-3)
                 print(
-                    f"{name:6} a {push:3} {dtype} {min(times) / options.count * 1e6:6.2f} µs a state, {100 * np.mean(s.converged == 1):.2f}% converged, "
-                    f"{100 * had.mean():.0f}% can be had: residual there {np.median(missing[had]):.0e} of |w| (median), {missing[had].max():.0e} (most)"
+                    f"{name:6} a {push:3} {dtype} {min(times) / options.count * 1e6:6.2f} µs a"
+                    f" state, {100 * np.mean(s.converged == 1):.2f}% converged,"
+                    f" {100 * had.mean():.0f}% can be had: residual there"
+                    f" {np.median(missing[had]):.0e} of |w| (median), {missing[had].max():.0e}"
+                    " (most)"
                 )
 
 

@@ -1,6 +1,10 @@
-"""Distances and collisions: how exact, against coal on 100,000 pairs, and how many positions a second on one core: `python bench/distances.py`.
+"""Distances and collisions: how exact, against coal on 100,000 pairs, how well covers of meshes
+keep their word, on 100,000 more (`--parts covers`), and how many positions a second on one core:
+`python bench/distances.py`.
 
-Throughput: iiwa14 with 60 balls on seven links among 20 boxes, with all pairs of links but neighbours; "free" positions touch nothing, so that nothing ends early.
+Throughput: iiwa14 with 60 balls on seven links among 20 boxes, with all pairs of links but
+neighbours; "free" positions touch nothing, so that nothing ends early. Meshes are the collision
+meshes of example-robot-data's UR5.
 """
 
 from __future__ import annotations
@@ -11,17 +15,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import coal
 import machine
 import numpy as np
+from coal_peer import of_shape
 
 import rigidgrad as rg
 
 KINDS = ("sphere", "capsule", "box", "plane")
 
 
-def flying(shape: Any) -> rg.Robot:
+def flying(shape: Any, error: float = 0.02) -> rg.Robot:
     build = rg.Builder("flying").link("body", 1.0, (0, 0, 0), np.diag([0.1] * 3))
-    return build.build(floating_base=True).with_collisions(shapes={"body": [shape]}, pairs=[])
+    robot = build.build(floating_base=True)
+    return robot.with_collisions(shapes={"body": [shape]}, pairs=[], error=error)
 
 
 def turned(rng: np.random.Generator) -> np.ndarray:
@@ -45,25 +52,10 @@ def other(kind: str, rng: np.random.Generator) -> Any:
 
 def exactness(count: int, rows: int = 250) -> dict[str, dict[str, float]]:
     """The largest error, in metres, of `count` positions and pairs of shapes."""
-    import coal
 
     def geometry(shape: Any) -> Any:
-        match shape:
-            case rg.Sphere():
-                return coal.Sphere(shape.radius), np.eye(3), shape.center
-            case rg.Box():
-                return coal.Box(*shape.size), np.array(shape.pose.R), np.array(shape.pose.p)
-            case rg.Plane():
-                return coal.Halfspace(shape.normal, shape.offset), np.eye(3), np.zeros(3)
-        way = shape.end - shape.start
-        z = way / np.linalg.norm(way)
-        x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
-        x /= np.linalg.norm(x)
-        return (
-            coal.Capsule(shape.radius, float(np.linalg.norm(way))),
-            np.column_stack([x, np.cross(z, x), z]),
-            (shape.start + shape.end) / 2,
-        )
+        found, place = of_shape(shape)
+        return found, place.rotation, place.translation
 
     request = coal.DistanceRequest()
     request.enable_signed_distance = True
@@ -74,7 +66,11 @@ def exactness(count: int, rows: int = 250) -> dict[str, dict[str, float]]:
         worst = {"float64": 0.0, "float32": 0.0}
         inside = total = 0
         for k in range(count // len(KINDS) // rows):
-            own = rg.Sphere(rng.uniform(0.02, 0.2)) if k % 2 else rg.Capsule(rng.uniform(0.02, 0.2), rng.uniform(0.1, 0.8))
+            own = (
+                rg.Sphere(rng.uniform(0.02, 0.2)),
+                rg.Capsule(rng.uniform(0.02, 0.2), rng.uniform(0.1, 0.8)),
+                rg.Box(rng.uniform(0.05, 0.8, 3)),
+            )[k % 3]
             shape = other(kind, rng)
             robot, scene = flying(own), rg.Scene([shape])
             q = robot.random(rows, seed=k).q
@@ -85,7 +81,14 @@ def exactness(count: int, rows: int = 250) -> dict[str, dict[str, float]]:
             T = robot.forward_kinematics(q)["body"]
             expected = np.array(
                 [
-                    coal.distance(g, coal.Transform3s(t[:3, :3] @ R, t[:3, :3] @ p + t[:3, 3]), h, there, request, coal.DistanceResult())
+                    coal.distance(
+                        g,
+                        coal.Transform3s(t[:3, :3] @ R, t[:3, :3] @ p + t[:3, 3]),
+                        h,
+                        there,
+                        request,
+                        coal.DistanceResult(),
+                    )
                     for t in T
                 ]
             )
@@ -97,11 +100,72 @@ def exactness(count: int, rows: int = 250) -> dict[str, dict[str, float]]:
     return found
 
 
+def meshes() -> list[Path]:
+    folder = next((p for p in Path(coal.__file__).parents if p.name == "cmeel.prefix"), Path())
+    robots = folder / "share/example-robot-data/robots"
+    return sorted(robots.glob("ur_description/meshes/ur5/collision/*.stl"))
+
+
+def covers(count: int, files: list[Path], error: float = 0.01, rows: int = 250) -> dict[str, Any]:
+    """Random positions of meshes that are covered by balls, and of balls, capsules and boxes. coal
+    has the meshes' triangles. Counted are positions at which these meet the other shape, and we say
+    that nothing touches; of those at which nothing touches by us, how much less our distance is
+    than coal's at most, beside the error stated; of all others, how much more.
+    """
+    rng, found = np.random.default_rng(0), {}
+    request = coal.DistanceRequest()
+    for file in files:
+        body = rg.Mesh(file)
+        robot = flying(body, error)
+        solid = of_shape(body)[0]
+        middle = body.triangles.vertices.mean(axis=0)
+        stated = robot.collisions.links[0].error
+        missed = pairs = meet = 0
+        less, more = -np.inf, -np.inf
+        for k in range(max(count // len(files) // rows, 1)):
+            shape = other(KINDS[k % 3], rng)
+            thing, there = of_shape(shape)
+            q = robot.random(rows, seed=k).q
+            q[:, :3] = there.translation + rng.uniform(-0.35, 0.35, (rows, 3))
+            T = robot.forward_kinematics(q)["body"]
+            q[:, :3] -= T[:, :3, :3] @ middle
+            T[:, :3, 3] = q[:, :3]
+            scene = rg.Scene([shape])
+            d = robot.distances(q, scene, gradient=False).distance[:, 0]
+            touching = robot.in_collision(q, scene)
+            place = coal.Transform3s(there.rotation, there.translation)
+            for t, ours, touches in zip(T, d, touching, strict=True):
+                own = coal.Transform3s(t[:3, :3], t[:3, 3])
+                hit = coal.CollisionResult()
+                if coal.collide(solid, own, thing, place, coal.CollisionRequest(), hit):
+                    meet += 1
+                    missed += not touches
+                    continue
+                apart = coal.distance(solid, own, thing, place, request, coal.DistanceResult())
+                if ours > 0.0:  # inside of the solid, coal measures to the surface from inside
+                    less = max(less, apart - ours - stated)
+                more = max(more, ours - apart)
+            pairs += rows
+        found[file.stem] = {
+            "pairs": pairs,
+            "balls": len(robot.collisions.links[0].elements),
+            "stated": stated,
+            "meeting_by_coal": meet,
+            "of_these_free_by_us": missed,
+            "less_than_coal_beyond_stated": less,
+            "more_than_coal": more,
+        }
+    return found
+
+
 def crowd() -> tuple[rg.Robot, rg.Scene]:
     """60 balls on seven links, 20 boxes."""
     links = [f"iiwa_link_{k}" for k in range(1, 8)]
     shapes = {
-        name: [rg.Sphere(0.06, (0.03 * (k % 3 - 1), 0.02 * k, 0.02 * (k % 2))) for k in range(9 if i < 4 else 8)]
+        name: [
+            rg.Sphere(0.06, (0.03 * (k % 3 - 1), 0.02 * k, 0.02 * (k % 2)))
+            for k in range(9 if i < 4 else 8)
+        ]
         for i, name in enumerate(links)
     }
     robot = rg.load("iiwa14")
@@ -156,7 +220,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--parts", default="exactness,throughput")
+    parser.add_argument("--parts", default="exactness,covers,throughput")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found: dict[str, Any] = {"machine": machine.describe({})}
@@ -164,7 +228,8 @@ def main() -> None:
         found["throughput"] = throughput(options.rounds)
         for what, x in found["throughput"].items():
             print(
-                f"{what:28} {x['per_second'] / 1e3:9.0f} k/s best, {x['median'] / 1e3:9.0f} k/s median"
+                f"{what:28} {x['per_second'] / 1e3:9.0f} k/s best, {x['median'] / 1e3:9.0f} k/s"
+                " median"
                 if isinstance(x, dict)
                 else f"{what}: {x}"
             )
@@ -172,7 +237,17 @@ def main() -> None:
         found["exactness"] = exactness(options.pairs)
         for kind, x in found["exactness"].items():
             print(
-                f"{kind:8} {x['pairs']} pairs, {x['penetrating']} penetrating: worst error {x['float64']:.1e} m float64, {x['float32']:.1e} m float32"
+                f"{kind:8} {x['pairs']} pairs, {x['penetrating']} penetrating: worst error"
+                f" {x['float64']:.1e} m float64, {x['float32']:.1e} m float32"
+            )
+    if "covers" in options.parts:
+        found["covers"] = covers(options.pairs, meshes())
+        for name, x in found["covers"].items():
+            print(
+                f"{name:9} {x['balls']} balls, {x['pairs']} pairs, {x['meeting_by_coal']} meet:"
+                f" {x['of_these_free_by_us']} of these free by us; distances at most"
+                f" {x['more_than_coal']:.1e} m more, {x['less_than_coal_beyond_stated']:.1e} m less"
+                f" than coal's beyond the {1e3 * x['stated']:.1f} mm stated"
             )
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))

@@ -1,4 +1,6 @@
-"""rigidgrad's dynamics and gradients against its peers, measured in turns on one core. See bench/README.md."""
+"""rigidgrad's dynamics and gradients against its peers, measured in turns on one core. See
+bench/README.md.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,26 @@ import machine
 import measure
 import report
 import startup
-from cases import FUNCTIONS, ROBOTS, SIZES, Contender, Subject, Task, dense_outputs, random_batch, worst_error
+from cases import (
+    FUNCTIONS,
+    ROBOTS,
+    SIZES,
+    Contender,
+    Subject,
+    Task,
+    dense_outputs,
+    random_batch,
+    worst_error,
+)
 from peers import PEERS, Peers, ours
 
 TOLERANCE = {"float64": 1e-8, "float32": 5e-2}
 BUILDS_AT = 256  # all builds of a peer are timed here; elsewhere only the fastest of them
-THREADS = [("iiwa14", "aba_derivatives", 128), ("iiwa14", "aba_derivatives", 1024), ("atlas", "rnea_derivatives", 4096)]
+THREADS = [
+    ("iiwa14", "aba_derivatives", 128),
+    ("iiwa14", "aba_derivatives", 1024),
+    ("atlas", "rnea_derivatives", 4096),
+]
 
 
 def arguments() -> argparse.Namespace:
@@ -30,19 +46,34 @@ def arguments() -> argparse.Namespace:
             values = [convert(part.strip()) for part in text.split(",") if part.strip()]
             for value in values:
                 if allowed is not None and value not in allowed:
-                    raise argparse.ArgumentTypeError(f"{value!r} is none of {', '.join(map(str, allowed))}")
+                    raise argparse.ArgumentTypeError(
+                        f"{value!r} is none of {', '.join(map(str, allowed))}"
+                    )
             return values
 
         return parse
 
     parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE", help="store the results; without a file, print them as JSON instead of tables"
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="store the results; without a file, print them as JSON instead of tables",
     )
     parser.add_argument(
-        "--again", action="store_true", help="keep what the file of --json has and is not measured now, of the same machine"
+        "--again",
+        action="store_true",
+        help="keep what the file of --json has and is not measured now, of the same machine",
     )
-    parser.add_argument("--quick", action="store_true", help="N = 1, 256, 4096, few rounds: a minute or two")
-    parser.add_argument("--robots", type=listed(allowed=ROBOTS), default=list(ROBOTS), help=f"some of {','.join(ROBOTS)}")
+    parser.add_argument(
+        "--quick", action="store_true", help="N = 1, 256, 4096, few rounds: a minute or two"
+    )
+    parser.add_argument(
+        "--robots",
+        type=listed(allowed=ROBOTS),
+        default=list(ROBOTS),
+        help=f"some of {','.join(ROBOTS)}",
+    )
     parser.add_argument(
         "--functions",
         type=listed(lambda part: short.get(part, part), FUNCTIONS),
@@ -51,12 +82,33 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sizes", type=listed(int), default=None, help="batch sizes N")
     parser.add_argument("--rounds", type=int, default=None, help="timings of each contender (20)")
-    parser.add_argument("--dtype", type=listed(allowed=TOLERANCE), default=["float64", "float32"], help="of ours; peers are float64")
-    parser.add_argument("--peers", type=listed(allowed=PEERS), default=list(PEERS), help=f"some of {','.join(PEERS)}; '' for none")
-    parser.add_argument("--parts", type=listed(allowed=("cells", "threads", "startup")), default=["cells", "threads", "startup"])
+    parser.add_argument(
+        "--dtype",
+        type=listed(allowed=TOLERANCE),
+        default=["float64", "float32"],
+        help="of ours; peers are float64",
+    )
+    parser.add_argument(
+        "--peers",
+        type=listed(allowed=PEERS),
+        default=list(PEERS),
+        help=f"some of {','.join(PEERS)}; '' for none",
+    )
+    parser.add_argument(
+        "--parts",
+        type=listed(allowed=("cells", "threads", "startup")),
+        default=["cells", "threads", "startup"],
+    )
     parser.add_argument("--without-ours", action="store_true", help="peers only")
-    parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on")
-    parser.add_argument("--clock", choices=measure.CLOCKS, default="cpu", help="CPU time, which other processes disturb less, or wall time")
+    parser.add_argument(
+        "--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=measure.CLOCKS,
+        default="cpu",
+        help="CPU time, which other processes disturb less, or wall time",
+    )
     options = parser.parse_args()
     options.sizes = options.sizes or ([1, 256, 4096] if options.quick else list(SIZES))
     options.rounds = options.rounds or (7 if options.quick else 20)
@@ -83,7 +135,8 @@ def check(subject: Subject, function: str, contenders: list[Contender]) -> dict[
         dtype = "float32" if "float32" in contender.name else "float64"
         if not error < TOLERANCE[dtype]:
             sys.exit(
-                f"{contender.name}: {function} of {subject.label} is off by {error:.1e} of its largest entry; allowed is {TOLERANCE[dtype]:.0e}"
+                f"{contender.name}: {function} of {subject.label} is off by {error:.1e} of its"
+                f" largest entry; allowed is {TOLERANCE[dtype]:.0e}"
             )
         errors[contender.name] = error
     return errors
@@ -100,13 +153,19 @@ def fastest_builds(timings: dict[str, measure.Timing]) -> set[str]:
     best: dict[str, str] = {}
     for name in timings:
         peer = name.split()[0]
-        if peer != "ours" and not name.endswith("python") and (peer not in best or timings[name].best < timings[best[peer]].best):
+        if (
+            peer != "ours"
+            and not name.endswith("python")
+            and (peer not in best or timings[name].best < timings[best[peer]].best)
+        ):
             best[peer] = name
     return set(best.values())
 
 
 def compared(timings: dict[str, measure.Timing]) -> dict[str, dict]:
-    """How many times faster ours is (float64; out=, or C against C for one state) than Pinocchio and than the fastest peer; packed, fresh too."""
+    """How many times faster ours is (float64; out=, or C against C for one state) than Pinocchio
+    and than the fastest peer; packed, fresh too.
+    """
     peers = sorted(fastest_builds(timings), key=lambda name: timings[name].best)
     pinocchio = next((name for name in peers if name.startswith("pinocchio")), None)
     found = {}
@@ -115,15 +174,23 @@ def compared(timings: dict[str, measure.Timing]) -> dict[str, dict]:
     if mine and peers:
         found["fastest"] = measure.ratio(timings[peers[0]], mine) | {"peer": peers[0]}
     if pinocchio:
-        ways = {"pinocchio": main} | ({way: way for way in ("fresh", "packed", "factored")} if main == "out" else {})
+        ways = {"pinocchio": main} | (
+            {way: way for way in ("fresh", "packed", "factored")} if main == "out" else {}
+        )
         for label, way in ways.items():
             if f"ours float64 {way}" in timings:
-                found[label] = measure.ratio(timings[pinocchio], timings[f"ours float64 {way}"]) | {"peer": pinocchio}
+                found[label] = measure.ratio(timings[pinocchio], timings[f"ours float64 {way}"]) | {
+                    "peer": pinocchio
+                }
     return found
 
 
 def cells_of(
-    subject: Subject, function: str, contenders: list[Contender], options: argparse.Namespace, peak: dict[str, float]
+    subject: Subject,
+    function: str,
+    contenders: list[Contender],
+    options: argparse.Namespace,
+    peak: dict[str, float],
 ) -> list[dict]:
     say(f"{subject.label} {FUNCTIONS[function]}: checking")
     errors = check(subject, function, contenders)
@@ -132,24 +199,45 @@ def cells_of(
     cells = []
     for count in sorted(options.sizes, key=lambda size: size != BUILDS_AT):
         if not fits(subject, function, count):
-            print(f"{subject.label} {FUNCTIONS[function]}, N = {count}: skipped, too little free memory")
+            print(
+                f"{subject.label} {FUNCTIONS[function]}, N = {count}: skipped, too little free"
+                " memory"
+            )
             continue
         say(f"{subject.label} {FUNCTIONS[function]}, N = {count}")
-        batch, outputs = random_batch(subject, function, count), dense_outputs(subject, function, count)
+        batch, outputs = (
+            random_batch(subject, function, count),
+            dense_outputs(subject, function, count),
+        )
         tasks: dict[str, Task] = {}
         for contender in contenders:
-            compiled_peer = not contender.name.startswith("ours") and not contender.name.endswith("python")
-            if contender.offers(function, count) and not (compiled_peer and chosen is not None and contender.name not in chosen):
+            compiled_peer = not contender.name.startswith("ours") and not contender.name.endswith(
+                "python"
+            )
+            if contender.offers(function, count) and not (
+                compiled_peer and chosen is not None and contender.name not in chosen
+            ):
                 tasks[contender.name] = contender.bind(function, batch, outputs)
         if not tasks:
             continue
         timings = measure.interleaved(tasks, count, options.rounds, options.budget, options.clock)
         chosen = fastest_builds(timings) if chosen is None else chosen
-        cell = {"robot": subject.label, "function": function, "count": count, "nv": subject.robot.nv}
-        cell |= {"times": {name: timing.summary() for name, timing in timings.items()}, "ratios": compared(timings), "errors": errors}
+        cell = {
+            "robot": subject.label,
+            "function": function,
+            "count": count,
+            "nv": subject.robot.nv,
+        }
+        cell |= {
+            "times": {name: timing.summary() for name, timing in timings.items()},
+            "ratios": compared(timings),
+            "errors": errors,
+        }
         if flops and (mine := timings.get("ours float64 C") or timings.get("ours float64 out")):
             gflops = flops / mine.best / 1e3
-            cell |= {"flops": flops, "gflops": gflops} | ({"of_peak": gflops / peak["float64"]} if peak else {})
+            cell |= {"flops": flops, "gflops": gflops} | (
+                {"of_peak": gflops / peak["float64"]} if peak else {}
+            )
         cells.append(cell)
     return sorted(cells, key=lambda cell: cell["count"])
 
@@ -173,13 +261,26 @@ def measure_threads(options: argparse.Namespace) -> list[dict]:
     for label, function, count in THREADS:
         say(f"two threads, {label}, N = {count}")
         subject = Subject(label)
-        batch, outputs = random_batch(subject, function, count), dense_outputs(subject, function, count)
+        batch, outputs = (
+            random_batch(subject, function, count),
+            dense_outputs(subject, function, count),
+        )
         way = ours.Ours(subject, "float64", "out")
-        tasks = {name: way.bind(function, batch, outputs, threads) for name, threads in (("one", 1), ("two", 2))}
+        tasks = {
+            name: way.bind(function, batch, outputs, threads)
+            for name, threads in (("one", 1), ("two", 2))
+        }
         timings = measure.interleaved(tasks, count, options.rounds, options.budget, "wall")
         gain = measure.ratio(timings["one"], timings["two"])
         found.append(
-            {"robot": label, "function": function, "count": count, "one": timings["one"].best, "two": timings["two"].best, "ratio": gain}
+            {
+                "robot": label,
+                "function": function,
+                "count": count,
+                "one": timings["one"].best,
+                "two": timings["two"].best,
+                "ratio": gain,
+            }
         )
     machine.pin_to(options.core)
     return found
@@ -196,7 +297,9 @@ def measure_startup(options: argparse.Namespace) -> dict:
 
 
 def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """An earlier result with what was measured again; `machine` is that of the earlier one, and `again` lists those of later ones."""
+    """An earlier result with what was measured again; `machine` is that of the earlier one, and
+    `again` lists those of later ones.
+    """
     same = ("cpu", "features", "cores")
     if any(before["machine"][name] != now["machine"][name] for name in same):
         raise SystemExit("--again: the file was measured on another machine")
@@ -218,17 +321,30 @@ def main() -> None:
     say("looking for peers")
     peers = Peers(options.peers)
     peak = machine.fma_peak()
-    result = {"machine": machine.describe(peers.versions), "fma_peak_gflops": peak, "clock": options.clock, "missing": peers.missing}
+    result = {
+        "machine": machine.describe(peers.versions),
+        "fma_peak_gflops": peak,
+        "clock": options.clock,
+        "missing": peers.missing,
+    }
     say("")
     for name, advice in peers.missing.items():
         print(f"missing peer {name}: {advice}")
-    limits = ", ".join(f"{gflops:.0f} GFLOP/s {dtype}" for dtype, gflops in peak.items()) or "not measured, no C compiler"
+    limits = (
+        ", ".join(f"{gflops:.0f} GFLOP/s {dtype}" for dtype, gflops in peak.items())
+        or "not measured, no C compiler"
+    )
     print(f"{result['machine']['cpu']}, one core, FMA peak {limits}\n")
     if "cells" in options.parts:
         cells = result["cells"] = measure_cells(peers, options, peak)
         say("")
         tables = [report.batch_table(cells, count) for count in sorted(options.sizes)]
-        tables += [report.single_table(cells), report.builds_table(cells, BUILDS_AT if BUILDS_AT in options.sizes else options.sizes[0])]
+        tables += [
+            report.single_table(cells),
+            report.builds_table(
+                cells, BUILDS_AT if BUILDS_AT in options.sizes else options.sizes[0]
+            ),
+        ]
         print("\n\n".join(filter(None, tables)), end="\n\n")
     if "threads" in options.parts and not options.without_ours:
         result["threads"] = measure_threads(options)

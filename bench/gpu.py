@@ -1,9 +1,15 @@
-"""What compilers make of the GPU kernels, and an estimate of the gradient's three partitionings. No device is needed, and none is used.
+"""What compilers make of the GPU kernels, how large generated libraries are, and an estimate of the
+gradient's three partitionings, none of which needs a device; and the partitionings on an OpenCL
+device, for which PoCL will do.
 
 python bench/gpu.py --json bench/results/gpu.json               everything: hours on two cores
 python bench/gpu.py --robots iiwa14 --dtypes float32            one robot on all architectures
 python bench/gpu.py --parts solvers --robots iiwa14             the kernels of the solvers
 python bench/gpu.py --parts estimate                            the estimate alone
+python bench/gpu.py --parts partitionings                       the generated OpenCL library runs
+python bench/gpu.py --parts sizes                               of generated libraries for CUDA
+python bench/gpu.py --parts ptx --json bench/results/ptx.json   counts of executed instructions, and
+                                                                times of block kernels by a model
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from opencl_partitionings import partitionings
 
 import rigidgrad as rg
 from rigidgrad.control.device_run import solver_kernels
@@ -32,7 +39,8 @@ from rigidgrad.targets.gpu.thread import ThreadFunction
 ROBOTS = ("iiwa14", "hyq", "atlas", "hyq-floating", "atlas-floating")
 FUNCTIONS = ("rnea", "minv", "aba", "crba", "rnea_derivatives", "fused_gradient", "aba_derivatives")
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-# per multiprocessor: warps, blocks, KB of shared memory, KB reserved a block; per block: KB (CUDA C++ programming guide, compute capabilities)
+# per multiprocessor: warps, blocks, KB of shared memory, KB reserved a block; per block: KB (CUDA
+# C++ programming guide, compute capabilities)
 LIMITS = {
     "sm_75": (32, 16, 64, 0, 64),
     "sm_80": (64, 32, 164, 1, 163),
@@ -74,7 +82,9 @@ def kernels_of(name: str, shapes: list[str], functions: list[str]) -> list[Kerne
 def compile_all(kernels: list[Kernel], dtype: str, arch: str) -> tuple[dict[str, dict], str]:
     """Per kernel what ptxas reports; and all that nvcc had to say."""
     models = [k.function.model for k in kernels if k.shape == "block"]
-    parts = [prelude("cuda", dtype)] + ([block_code.common_code(), block_code.robot_code(models[0])] if models else [])
+    parts = [prelude("cuda", dtype)] + (
+        [block_code.common_code(), block_code.robot_code(models[0])] if models else []
+    )
     return compile_text("\n".join([*parts, *(k.text() for k in kernels), ""]), arch)
 
 
@@ -82,7 +92,18 @@ def compile_text(text: str, arch: str) -> tuple[dict[str, dict], str]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernels.cu"
         source.write_text(text)
-        command = ["nvcc", "-cubin", "-arch", arch, "-std=c++17", "-Xptxas", "-v", "-o", f"{folder}/x.cubin", str(source)]
+        command = [
+            "nvcc",
+            "-cubin",
+            "-arch",
+            arch,
+            "-std=c++17",
+            "-Xptxas",
+            "-v",
+            "-o",
+            f"{folder}/x.cubin",
+            str(source),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"nvcc failed on {arch}:\n{done.stderr[:3000]}")
@@ -109,16 +130,25 @@ def resources(arguments: argparse.Namespace) -> list[dict]:
                 first = len(rows)
                 for kernel in kernels:
                     shared = kernel.shared_bytes(dtype)
-                    row = {"robot": name, "function": kernel.prefix, "shape": kernel.shape, "dtype": dtype, "arch": arch}
+                    row = {
+                        "robot": name,
+                        "function": kernel.prefix,
+                        "shape": kernel.shape,
+                        "dtype": dtype,
+                        "arch": arch,
+                    }
                     row |= found[kernel.entry] | {"threads": kernel.threads, "shared_bytes": shared}
                     row["barriers"] = kernel.function.barriers if kernel.shape == "block" else None  # type: ignore[union-attr]
-                    row["occupancy"] = round(occupancy(arch, row["registers"], kernel.threads, shared), 3)
+                    row["occupancy"] = round(
+                        occupancy(arch, row["registers"], kernel.threads, shared), 3
+                    )
                     row["warnings"] = warnings
                     rows.append(row)
                     print(
-                        f"{name:<15}{kernel.prefix:<18}{kernel.shape:<7}{dtype:<8}{arch:<7}{row['registers']:>4} registers {row['spill_bytes']:>5} B spilled"
-                        f" {shared:>6} B shared {row['barriers'] or '-':>3} barriers {kernel.threads:>4} threads  occupancy {row['occupancy']:.0%}"
-                        f"{'  WARNINGS' if warnings else ''}",
+                        f"{name:<15}{kernel.prefix:<18}{kernel.shape:<7}{dtype:<8}{arch:<7}{row['registers']:>4}"
+                        f" registers {row['spill_bytes']:>5} B spilled {shared:>6} B shared"
+                        f" {row['barriers'] or '-':>3} barriers {kernel.threads:>4} threads "
+                        f" occupancy {row['occupancy']:.0%}{'  WARNINGS' if warnings else ''}",
                         flush=True,
                     )
                 save(arguments.json, {"resources": rows[first:]})
@@ -126,45 +156,77 @@ def resources(arguments: argparse.Namespace) -> list[dict]:
 
 
 def solvers(arguments: argparse.Namespace) -> list[dict]:
-    """The same of the solvers' kernels, for a trajectory of 64 knots with costs of state and effort."""
+    """The same of the solvers' kernels, for a trajectory of 64 knots with costs of state and
+    effort.
+    """
     rows, knots = [], 64
     for name in arguments.robots:
         robot = load(name)
         if robot.nq != robot.nv:
             continue  # the solvers on a device are for fixed bases
         goal = np.zeros(robot.nq + robot.nv)
-        problem = rg.Problem(robot, goal, knots - 1, 0.01, costs=[rg.costs.State(goal, weight=1.0), rg.costs.Effort(1e-3)])
+        problem = rg.Problem(
+            robot,
+            goal,
+            knots - 1,
+            0.01,
+            costs=[rg.costs.State(goal, weight=1.0), rg.costs.Effort(1e-3)],
+        )
         kernels = solver_kernels(problem.programs, direct=True)
         for dtype in arguments.dtypes:
             for arch in arguments.architectures:
-                texts = [kernels.source("cuda", dtype), kernels.gradients_source("cuda", dtype, knots)]
+                texts = [
+                    kernels.source("cuda", dtype),
+                    kernels.gradients_source("cuda", dtype, knots),
+                ]
                 texts += [kernels.setup_source("cuda", dtype, fused) for fused in (True, False)]
                 reports = [compile_text(text, arch) for text in texts]
-                found, warnings = {k: v for r, _ in reports for k, v in r.items()}, "\n".join(filter(None, (w for _, w in reports)))
+                found, warnings = (
+                    {k: v for r, _ in reports for k, v in r.items()},
+                    "\n".join(filter(None, (w for _, w in reports))),
+                )
                 first = len(rows)
                 for entry, counts in found.items():
                     shared = kernels.shared_numbers(entry, knots) * (8 if dtype == "float64" else 4)
-                    row = {"robot": name, "function": entry, "shape": "solver", "dtype": dtype, "arch": arch} | counts
-                    row |= {"threads": kernels.threads(entry), "shared_bytes": shared, "barriers": None, "warnings": warnings}
-                    row["occupancy"] = round(occupancy(arch, row["registers"], row["threads"], shared), 3)
+                    row = {
+                        "robot": name,
+                        "function": entry,
+                        "shape": "solver",
+                        "dtype": dtype,
+                        "arch": arch,
+                    } | counts
+                    row |= {
+                        "threads": kernels.threads(entry),
+                        "shared_bytes": shared,
+                        "barriers": None,
+                        "warnings": warnings,
+                    }
+                    row["occupancy"] = round(
+                        occupancy(arch, row["registers"], row["threads"], shared), 3
+                    )
                     rows.append(row)
                     print(
-                        f"{name:<8}{entry:<22}{dtype:<8}{arch:<7}{row['registers']:>4} registers {row['spill_bytes']:>5} B spilled {row['stack_bytes']:>6} B stack"
-                        f" {shared:>6} B shared  occupancy {row['occupancy']:.0%}{'  WARNINGS' if row['warnings'] else ''}",
+                        f"{name:<8}{entry:<22}{dtype:<8}{arch:<7}{row['registers']:>4} registers"
+                        f" {row['spill_bytes']:>5} B spilled {row['stack_bytes']:>6} B stack"
+                        f" {shared:>6} B shared  occupancy"
+                        f" {row['occupancy']:.0%}{'  WARNINGS' if row['warnings'] else ''}",
                         flush=True,
                     )
                 save(arguments.json, {"resources": rows[first:]})
     return rows
 
 
-# --- the estimate ------------------------------------------------------------------------------------------------------------------------
+# --- the estimate ---------------------------------------------------------------------------------
 
-# Numbers of a desktop such as the dissertation's (RTX 2080, PCIe 3.0 x16, four cores); round ones, to be read as such.
+# Numbers of a desktop such as the dissertation's (RTX 2080, PCIe 3.0 x16, four cores); round ones,
+# to be read as such.
 MACHINE = {
     "pcie_bytes_per_us": 12_000.0,
     "copy_latency_us": 5.0,  # each way
     "launch_us": 4.0,
-    "stage_us": 0.15,  # a stage of a block kernel: some hundred cycles of dependent instructions and a barrier at 1.7 GHz
+    # a stage of a block kernel: some hundred cycles of dependent instructions and a barrier at 1.7
+    # GHz
+    "stage_us": 0.15,
     "device_flops_per_us": 2.0e6,  # a fifth of the peak in float32: warps are partly filled
     "device_bytes_per_us": 400_000.0,
     "blocks_at_once": 46 * 8,
@@ -196,7 +258,10 @@ def block_flops(function: block.BlockFunction) -> int:
 def estimate(name: str = "iiwa14") -> list[dict]:
     """Time of N gradients of forward dynamics, from flops, bytes and barriers: NOT measured."""
     model, m = load(name).model, MACHINE
-    functions = {key: block.block_function(model, key) for key in ("gradient_split", "gradient_fused", "fused_gradient")}
+    functions = {
+        key: block.block_function(model, key)
+        for key in ("gradient_split", "gradient_fused", "fused_gradient")
+    }
     n = model.nv
     sweep, product = sweep_program(model).counts()["flops"], 4 * n**3
     rows = []
@@ -212,10 +277,17 @@ def estimate(name: str = "iiwa14") -> list[dict]:
             moved = 4 * count * sum(math.prod(s) for s in (*f.inputs.values(), *f.outputs.values()))
             flops = block_flops(f) + (product if key == "fused_gradient" else 0)
             waves = math.ceil(count / m["blocks_at_once"])
-            kernel = max(waves * f.barriers * m["stage_us"], count * flops / m["device_flops_per_us"], moved / m["device_bytes_per_us"])
+            kernel = max(
+                waves * f.barriers * m["stage_us"],
+                count * flops / m["device_flops_per_us"],
+                moved / m["device_bytes_per_us"],
+            )
             copies = 2 * m["copy_latency_us"] + moved / m["pcie_bytes_per_us"]
             parts = {"split": 2, "fused": 1, "completely fused": 0}[title]
-            cpu = count * host / (m["host_flops_per_us"] * m["host_threads"]) + parts * m["host_synchronisation_us"]
+            cpu = (
+                count * host / (m["host_flops_per_us"] * m["host_threads"])
+                + parts * m["host_synchronisation_us"]
+            )
             row[title] = {
                 "kernel": kernel,
                 "copies": copies,
@@ -228,16 +300,22 @@ def estimate(name: str = "iiwa14") -> list[dict]:
             row[title]["total"] = kernel + copies + cpu + m["launch_us"]
         rows.append(row)
         text = "   ".join(
-            f"{k} {row[k]['total']:7.1f} (kernel {row[k]['kernel']:.1f}, copies {row[k]['copies']:.1f}, host {row[k]['host']:.1f})"
+            f"{k} {row[k]['total']:7.1f} (kernel {row[k]['kernel']:.1f}, copies"
+            f" {row[k]['copies']:.1f}, host {row[k]['host']:.1f})"
             for k in row
             if k != "states"
         )
-        print(f"  N = {count:3d}   {text}   split / completely fused {row['split']['total'] / row['completely fused']['total']:.1f}")
+        print(
+            f"  N = {count:3d}   {text}   split / completely fused"
+            f" {row['split']['total'] / row['completely fused']['total']:.1f}"
+        )
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     listed = {
         "robots": ROBOTS,
         "functions": FUNCTIONS,
@@ -246,27 +324,79 @@ def main() -> None:
         "architectures": ARCHITECTURES,
     }
     for option, values in listed.items():
-        parser.add_argument(f"--{option}", type=lambda text: text.split(","), default=list(values), help=f"of {', '.join(values)}")
-    parser.add_argument("--parts", type=lambda text: text.split(","), default=["resources", "solvers", "estimate"])
+        parser.add_argument(
+            f"--{option}",
+            type=lambda text: text.split(","),
+            default=list(values),
+            help=f"of {', '.join(values)}",
+        )
+    parser.add_argument(
+        "--parts", type=lambda text: text.split(","), default=["resources", "solvers", "estimate"]
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    result: dict = {
+    made = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": " ".join([Path(sys.executable).name, *sys.argv]),
-        "machine": "no GPU: compiled only",
     }
+    result: dict = {}
+    if {"resources", "solvers", "estimate"} & set(arguments.parts):
+        result = made | {"machine": "no GPU: compiled only"}
     if {"resources", "solvers"} & set(arguments.parts):
         if not shutil.which("nvcc"):
             raise SystemExit("nvcc is not installed: only --parts estimate works without it")
-        result["nvcc"] = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout.strip().splitlines()[-1]
-        result["resources"] = [row for part in (resources, solvers) if part.__name__ in arguments.parts for row in part(arguments)]
+        result["nvcc"] = (
+            subprocess.run(["nvcc", "--version"], capture_output=True, text=True)
+            .stdout.strip()
+            .splitlines()[-1]
+        )
+        result["resources"] = [
+            row
+            for part in (resources, solvers)
+            if part.__name__ in arguments.parts
+            for row in part(arguments)
+        ]
+    if "ptx" in arguments.parts:
+        import gpu_counts
+
+        robots = arguments.robots if arguments.robots != list(ROBOTS) else gpu_counts.ROBOTS
+        functions = (
+            arguments.functions if arguments.functions != list(FUNCTIONS) else gpu_counts.FUNCTIONS
+        )
+        result["machine"] = "no GPU: PTX of compute_80 executed by tests/ptx"
+        result["counts"] = gpu_counts.counts(robots, functions, arguments.dtypes, arguments.shapes)
+        result["times"] = {
+            "note": "an estimate by a model of an RTX 5090, not a measurement",
+            "rows": gpu_counts.times(result["counts"]),
+        }
     if "estimate" in arguments.parts:
         result["estimate"] = {
             "note": "an estimate from flops, bytes and barriers, not a measurement",
             "machine": MACHINE,
             "iiwa14": estimate(),
         }
+    if "partitionings" in arguments.parts:
+        result["partitionings"] = partitionings() | made
+    if "sizes" in arguments.parts:
+        result["sizes"] = {"rows": sizes(arguments.robots)} | made
     save(arguments.json, result)
+
+
+def sizes(robots: list[str]) -> list[dict]:
+    """Megabytes of the headers of all functions here, by the kernels that they have."""
+    rows = []
+    for name in robots:
+        row: dict = {"robot": name}
+        for shapes in (("thread", "block"), ("block",), ("thread",)):
+            with tempfile.TemporaryDirectory() as folder:
+                paths = rg.generate(
+                    load(name), list(FUNCTIONS), target="cuda", out=folder, shapes=shapes
+                )
+                written = sum(p.stat().st_size for p in paths if p.suffix in (".cuh", ".h"))
+            row[" and ".join(shapes)] = round(written / 1e6, 2)
+        rows.append(row)
+        print(f"{name:<16}" + "   ".join(f"{k} {v} MB" for k, v in row.items() if k != "robot"))
+    return rows
 
 
 def save(path: Path | None, result: dict) -> None:
@@ -274,9 +404,17 @@ def save(path: Path | None, result: dict) -> None:
     if path is None:
         return
     earlier = json.loads(path.read_text()) if path.exists() else {}
-    identity = ("robot", "function", "shape", "dtype", "arch")
-    rows = {tuple(r[k] for k in identity): r for r in (*earlier.get("resources", []), *result.get("resources", []))}
-    path.write_text(json.dumps(earlier | result | {"resources": list(rows.values())}, indent=1) + "\n")
+    both = earlier | result
+    for kind, identity in (
+        ("resources", ("robot", "function", "shape", "dtype", "arch")),
+        ("counts", ("robot", "function", "shape", "dtype")),
+    ):
+        rows = {
+            tuple(r[k] for k in identity): r
+            for r in (*earlier.get(kind, []), *result.get(kind, []))
+        }
+        both |= {kind: list(rows.values())} if rows else {}
+    path.write_text(json.dumps(both, indent=1) + "\n")
 
 
 if __name__ == "__main__":

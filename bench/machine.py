@@ -21,7 +21,9 @@ PACKAGES = ("rigidgrad", "numpy", "llvmlite", "pin", "mujoco")
 
 
 def pin_to(core: int | None) -> None:
-    """This process, and the threads it starts from now on, on one core; None gives all of them back."""
+    """This process, and the threads it starts from now on, on one core; None gives all of them
+    back.
+    """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1) if core is None else {core})
 
@@ -45,7 +47,9 @@ def describe(peers: dict[str, str]) -> dict:
         "load": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join([Path(sys.executable).name, f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": " ".join(
+            [Path(sys.executable).name, f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]
+        ),
         "versions": versions() | peers,
     }
 
@@ -58,10 +62,14 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     with contextlib.suppress(Missing):
-        found |= {family: build.version(command) for family, command in build.compilers("c++").items()}
+        found |= {
+            family: build.version(command) for family, command in build.compilers("c++").items()
+        }
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         command = ["git", "describe", "--always", "--dirty"]
-        found["commit"] = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout.strip()
+        found["commit"] = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        ).stdout.strip()
     return found
 
 
@@ -72,7 +80,9 @@ def fma_peak() -> dict[str, float]:
     except Missing:
         return {}
     flags = ["-O2", "-march=native", "-ffp-contract=fast"]
-    library = ctypes.CDLL(str(build.shared_library("fma-peak", build.SOURCES / "fma_peak.c", compiler, flags)))
+    library = ctypes.CDLL(
+        str(build.shared_library("fma-peak", build.SOURCES / "fma_peak.c", compiler, flags))
+    )
     peaks = {}
     for dtype in ("float64", "float32"):
         best = 0.0

@@ -11,7 +11,8 @@ import numpy as np
 from cases import Task
 
 SLICE = 0.004  # seconds that one timing should last at least
-CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}  # CPU time does not see other processes take the core away
+# CPU time does not see other processes take the core away
+CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,10 @@ class Timing:
         return self.median / self.best - 1
 
     def summary(self) -> dict:
-        return {key: value for key, value in asdict(self).items() if key != "rounds"} | {"spread": self.spread, "rounds": len(self.rounds)}
+        return {key: value for key, value in asdict(self).items() if key != "rounds"} | {
+            "spread": self.spread,
+            "rounds": len(self.rounds),
+        }
 
 
 def seconds(task: Task, repeats: int, clock: str) -> float:
@@ -48,8 +52,12 @@ def calibrated(task: Task, clock: str) -> tuple[int, float]:
     return repeats, taken
 
 
-def interleaved(tasks: dict[str, Task], count: int, rounds: int, budget: float, clock: str) -> dict[str, Timing]:
-    """Each round times every task once, in rotating order; slow batches get fewer rounds, at least three, so that `budget` seconds hold."""
+def interleaved(
+    tasks: dict[str, Task], count: int, rounds: int, budget: float, clock: str
+) -> dict[str, Timing]:
+    """Each round times every task once, in rotating order; slow batches get fewer rounds, at least
+    three, so that `budget` seconds hold.
+    """
     repeats, lasting = {}, 0.0
     for name, task in tasks.items():
         repeats[name], taking = calibrated(task, clock)
@@ -63,10 +71,15 @@ def interleaved(tasks: dict[str, Task], count: int, rounds: int, budget: float, 
         for turn in range(rounds):
             shift = turn % len(names)
             for name in names[shift:] + names[:shift]:
-                taken[name].append(1e6 * seconds(tasks[name], repeats[name], clock) / (repeats[name] * count))
+                taken[name].append(
+                    1e6 * seconds(tasks[name], repeats[name], clock) / (repeats[name] * count)
+                )
     finally:
         gc.enable()
-    return {name: Timing(min(times), float(np.median(times)), tuple(times)) for name, times in taken.items()}
+    return {
+        name: Timing(min(times), float(np.median(times)), tuple(times))
+        for name, times in taken.items()
+    }
 
 
 def ratio(slow: Timing, fast: Timing) -> dict[str, float]:

@@ -1,4 +1,6 @@
-"""Motions that must succeed, as problems: swing-ups and flights (Plancher 2022, 4.3.1 and 6.3.1), a posture, an arm between random configurations; and their simulation by others."""
+"""Motions that must succeed, as problems: swing-ups and flights (Plancher 2022, 4.3.1 and 6.3.1), a
+posture, an arm between random configurations; and their simulation by others.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,39 @@ from control_cases import ARM_WEIGHTS, HOVER, THRUSTS, Quadrotor
 import rigidgrad as rg
 from rigidgrad.control.system import RobotSystem
 
-# weights of joint angles, velocities, torques, and of the last state; "calm" moves as one would let a real arm move
+# weights of joint angles, velocities, torques, and of the last state; "calm" moves as one would let
+# a real arm move
 MOVE_WEIGHTS = {**ARM_WEIGHTS, "calm": (0.1, 0.1, 1e-3, 1000.0)}
 MOVE_STEPS, MOVE_SECONDS = 99, 1.5
-WAYPOINTS = {30: (1.0, 0.0, 1.0), 60: (1.0, 1.5, 1.5), 90: (-0.5, 1.5, 1.0), 120: (0.0, 0.0, 1.0)}  # by knot
+# by knot
+WAYPOINTS = {30: (1.0, 0.0, 1.0), 60: (1.0, 1.5, 1.5), 90: (-0.5, 1.5, 1.0), 120: (0.0, 0.0, 1.0)}
 THRUST_LIMITS = (0.0, 1.6)  # newtons of a rotor, 1.3 times what hovering takes
 
 
 def pendulum() -> rg.Problem:
     """From hanging to upright in 20 states of 0.1 s."""
     costs = [rg.costs.State([np.pi, 0.0], weight=1.0, final=100.0), rg.costs.Effort(0.1)]
-    return rg.Problem(rg.load("pendulum"), start=np.zeros(2), steps=19, dt=0.1, integrator="euler", costs=costs)
+    return rg.Problem(
+        rg.load("pendulum"), start=np.zeros(2), steps=19, dt=0.1, integrator="euler", costs=costs
+    )
 
 
 def cart_pole() -> rg.Problem:
     """From hanging to upright in 40 states of 12.5 ms, pushing only the cart."""
-    costs = [rg.costs.State([0.0, np.pi, 0.0, 0.0], weight=[1.0, 1.0, 0.1, 0.1], final=1000.0), rg.costs.Effort(0.001)]
+    costs = [
+        rg.costs.State([0.0, np.pi, 0.0, 0.0], weight=[1.0, 1.0, 0.1, 0.1], final=1000.0),
+        rg.costs.Effort(0.001),
+    ]
     system = rg.RobotSystem(rg.load("cartpole"), actuation=[[1.0], [0.0]])
-    return rg.Problem(system, start=np.zeros(4), steps=39, dt=0.0125, integrator="euler", costs=costs)
+    return rg.Problem(
+        system, start=np.zeros(4), steps=39, dt=0.0125, integrator="euler", costs=costs
+    )
 
 
 def waypoints() -> rg.Problem:
-    """A free-flying quadrotor through four points and back, hovering in the end, with rotors that only push, and not hard."""
+    """A free-flying quadrotor through four points and back, hovering in the end, with rotors that
+    only push, and not hard.
+    """
     steps, hovering = max(WAYPOINTS), np.r_[0, 0, 1, 0, 0, 0, 1, np.zeros(6)]
     goal, weight = np.tile(hovering, (steps + 1, 1)), np.zeros((steps, 12))
     weight[:, 6:] = 0.01
@@ -42,8 +55,18 @@ def waypoints() -> rg.Problem:
         goal[knot, :3] = point
         weight[min(knot, steps - 1), :3] = 1000.0 if knot < steps else 0.0
     system = rg.RobotSystem(rg.load("quadrotor"), np.vstack([np.zeros((2, 4)), THRUSTS]))
-    costs = [rg.costs.State(goal, weight=weight, final=1000.0), rg.costs.Effort(0.1, reference=HOVER)]
-    return rg.Problem(system, start=hovering, steps=steps, dt=0.03, costs=costs, limits=rg.Limits(torque=THRUST_LIMITS))
+    costs = [
+        rg.costs.State(goal, weight=weight, final=1000.0),
+        rg.costs.Effort(0.1, reference=HOVER),
+    ]
+    return rg.Problem(
+        system,
+        start=hovering,
+        steps=steps,
+        dt=0.03,
+        costs=costs,
+        limits=rg.Limits(torque=THRUST_LIMITS),
+    )
 
 
 def posture() -> rg.Problem:
@@ -51,7 +74,10 @@ def posture() -> rg.Problem:
     robot = rg.load("hyq")
     start = np.r_[(robot.limits.lower + robot.limits.upper) / 2, np.zeros(12)]
     standing = np.r_[np.tile([-0.2, 0.7, -1.4, -0.2, -0.7, 1.4], 2), np.zeros(12)]
-    costs = [rg.costs.State(standing, weight=np.r_[np.full(12, 0.1), np.full(12, 0.01)], final=1000.0), rg.costs.Effort(1e-4)]
+    costs = [
+        rg.costs.State(standing, weight=np.r_[np.full(12, 0.1), np.full(12, 0.01)], final=1000.0),
+        rg.costs.Effort(1e-4),
+    ]
     return rg.Problem(robot, start=start, steps=100, dt=0.01, costs=costs, limits=robot.limits)
 
 
@@ -67,7 +93,9 @@ MOTIONS: dict[str, Callable[[], rg.Problem]] = {
 
 @dataclass(frozen=True)
 class Moves:
-    """The iiwa14 from rest to rest between configurations drawn evenly from 95% of its joints' ranges, with its limits of torque, position and velocity."""
+    """The iiwa14 from rest to rest between configurations drawn evenly from 95% of its joints'
+    ranges, with its limits of torque, position and velocity.
+    """
 
     count: int = 1000
     weights: str = "code"
@@ -84,8 +112,18 @@ class Moves:
         """The first of them."""
         w, robot = MOVE_WEIGHTS[self.weights], rg.load("iiwa14")
         starts, goals = self.drawn()
-        costs = [rg.costs.State(goals[0], weight=np.repeat([w[0], w[1]], 7), final=w[3]), rg.costs.Effort(w[2])]
-        return rg.Problem(robot, start=starts[0], steps=MOVE_STEPS, dt=MOVE_SECONDS / MOVE_STEPS, costs=costs, limits=robot.limits)
+        costs = [
+            rg.costs.State(goals[0], weight=np.repeat([w[0], w[1]], 7), final=w[3]),
+            rg.costs.Effort(w[2]),
+        ]
+        return rg.Problem(
+            robot,
+            start=starts[0],
+            steps=MOVE_STEPS,
+            dt=MOVE_SECONDS / MOVE_STEPS,
+            costs=costs,
+            limits=robot.limits,
+        )
 
     def problems(self) -> list[rg.Problem]:
         starts, goals = self.drawn()
@@ -115,15 +153,18 @@ def excess(robot: rg.Robot, solution: rg.Solution) -> dict[str, float]:
     return {name: max(0.0, float(value)) for name, value in over.items()}
 
 
-# --- simulation by others ---------------------------------------------------------------------------------------------------------
+# --- simulation by others -------------------------------------------------------------------------
 
 
 def deviation(problem: rg.Problem, solution: rg.Solution) -> float | None:
-    """The largest distance, per step, between the solution's next state and one whose accelerations are Pinocchio's or MuJoCo's; None for custom systems."""
+    """The largest distance, per step, between the solution's next state and one whose accelerations
+    are Pinocchio's or MuJoCo's; None for custom systems.
+    """
     if not isinstance(problem.system, RobotSystem):
         return None
     system: RobotSystem = problem.system
-    continuous = any(j.type == "continuous" for j in system.model.joints)  # which Pinocchio gives two coordinates
+    # which Pinocchio gives two coordinates
+    continuous = any(j.type == "continuous" for j in system.model.joints)
     accelerate = (_by_mujoco if continuous else _by_pinocchio)(system)
     worst = 0.0
     for x, u, after in zip(solution.x[:-1], solution.u, solution.x[1:], strict=True):

@@ -1,4 +1,6 @@
-"""An arm between 1,000 random configurations within its limits, swing-ups, flights and postures: how many succeed, how well, how fast. See bench/README.md."""
+"""An arm between 1,000 random configurations within its limits, swing-ups, flights and postures:
+how many succeed, how well, how fast. See bench/README.md.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,29 @@ QUANTILES = {"median": 50, "p90": 90, "p99": 99, "max": 100}
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE", help="store the results; without a file, print them instead of tables"
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="store the results; without a file, print them instead of tables",
     )
-    parser.add_argument("--count", type=int, default=1000, help="random moves of each set of weights")
+    parser.add_argument(
+        "--count", type=int, default=1000, help="random moves of each set of weights"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--weights", default=",".join(MOVE_WEIGHTS), help=f"some of {','.join(MOVE_WEIGHTS)}")
+    parser.add_argument(
+        "--weights", default=",".join(MOVE_WEIGHTS), help=f"some of {','.join(MOVE_WEIGHTS)}"
+    )
     parser.add_argument("--without-motions", action="store_true", help="the arm alone")
-    parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on")
-    parser.add_argument("--clock", choices=CLOCKS, default="cpu", help="CPU time, which other processes disturb less, or wall time")
+    parser.add_argument(
+        "--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="cpu",
+        help="CPU time, which other processes disturb less, or wall time",
+    )
     options = parser.parse_args()
     options.weights = options.weights.split(",")
     for name in options.weights:
@@ -57,13 +74,24 @@ def timed(clock: str, run: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def measure_moves(moves: Moves, clock: str) -> dict[str, Any]:
-    """Each move alone, by the default solver, as a user's loop would: one problem, whose numbers change."""
+    """Each move alone, by the default solver, as a user's loop would: one problem, whose numbers
+    change.
+    """
     base = moves.problem()
     robot = base.system.robot  # type: ignore[attr-defined]
     rg.solve(base, rg.PDDP(iterations=2))  # compiles
     ms: list[float] = []
     kept: dict[str, list[float]] = {
-        name: [] for name in ("iterations", "end_position", "end_velocity", "position", "velocity", "torque", "simulated")
+        name: []
+        for name in (
+            "iterations",
+            "end_position",
+            "end_velocity",
+            "position",
+            "velocity",
+            "torque",
+            "simulated",
+        )
     }
     statuses: Counter[str] = Counter()
     failed: list[dict[str, Any]] = []
@@ -86,10 +114,22 @@ def measure_moves(moves: Moves, clock: str) -> dict[str, Any]:
     problems = moves.problems()
     say(f"{moves.weights}: together")
     solutions, together = timed(clock, lambda: rg.solve(problems, threads=1))
-    result: dict[str, Any] = {"weights": moves.weights, "values": MOVE_WEIGHTS[moves.weights], "count": moves.count, "seed": moves.seed}
-    result |= {"statuses": dict(statuses), "converged": statuses["converged"] / moves.count, "ms": quantiles(ms)}
+    result: dict[str, Any] = {
+        "weights": moves.weights,
+        "values": MOVE_WEIGHTS[moves.weights],
+        "count": moves.count,
+        "seed": moves.seed,
+    }
+    result |= {
+        "statuses": dict(statuses),
+        "converged": statuses["converged"] / moves.count,
+        "ms": quantiles(ms),
+    }
     result |= {name: quantiles(values) for name, values in kept.items()}
-    result |= {"together_ms_each": together / moves.count, "together_converged": float(np.mean([s.converged for s in solutions]))}
+    result |= {
+        "together_ms_each": together / moves.count,
+        "together_converged": float(np.mean([s.converged for s in solutions])),
+    }
     return result | {"failed": failed}
 
 
@@ -99,9 +139,20 @@ def measure_motions(clock: str) -> list[dict[str, Any]]:
         say(name)
         problem = make()
         rg.solve(problem)  # compiles
-        solution, ms = min((timed(clock, partial(rg.solve, problem)) for _ in range(5)), key=lambda pair: pair[1])
-        row = {"motion": name, "status": solution.status, "iterations": solution.iterations, "cost": solution.cost, "ms": ms}
-        row |= {"end_error": end_error(problem, solution).tolist(), "violation": solution.stats.get("violation")}
+        solution, ms = min(
+            (timed(clock, partial(rg.solve, problem)) for _ in range(5)), key=lambda pair: pair[1]
+        )
+        row = {
+            "motion": name,
+            "status": solution.status,
+            "iterations": solution.iterations,
+            "cost": solution.cost,
+            "ms": ms,
+        }
+        row |= {
+            "end_error": end_error(problem, solution).tolist(),
+            "violation": solution.stats.get("violation"),
+        }
         rows.append(row | {"simulated": deviation(problem, solution)})
     return rows
 
@@ -138,16 +189,37 @@ def moves_table(results: list[dict[str, Any]]) -> str:
                 report.number(r["together_ms_each"], 1),
             ]
         )
-    return f"iiwa14 between {results[0]['count']} random configurations, 1.5 s, 100 knots, its limits on\n{report.table(header, rows)}"
+    return (
+        f"iiwa14 between {results[0]['count']} random configurations, 1.5 s, 100 knots, its limits"
+        f" on\n{report.table(header, rows)}"
+    )
 
 
 def motions_table(rows: list[dict[str, Any]]) -> str:
-    header = ["motion", "status", "iterations", "cost", "ms", "end error, largest", "against a simulation"]
+    header = [
+        "motion",
+        "status",
+        "iterations",
+        "cost",
+        "ms",
+        "end error, largest",
+        "against a simulation",
+    ]
     lines = []
     for r in rows:
         checked = "" if r["simulated"] is None else f"{r['simulated']:.0e}"
         worst = f"{np.abs(r['end_error']).max():.3g}"
-        lines.append([r["motion"], r["status"], str(r["iterations"]), f"{r['cost']:.6g}", report.number(r["ms"], 1), worst, checked])
+        lines.append(
+            [
+                r["motion"],
+                r["status"],
+                str(r["iterations"]),
+                f"{r['cost']:.6g}",
+                report.number(r["ms"], 1),
+                worst,
+                checked,
+            ]
+        )
     return report.table(header, lines)
 
 
@@ -156,10 +228,17 @@ def main() -> None:
     if options.json == "-":
         sys.stdout = sys.stderr  # tables are for people
     machine.pin_to(options.core)
-    result: dict[str, Any] = {"machine": machine.describe({}), "clock": options.clock, "moves": [], "motions": []}
+    result: dict[str, Any] = {
+        "machine": machine.describe({}),
+        "clock": options.clock,
+        "moves": [],
+        "motions": [],
+    }
     began = time.perf_counter()
     for name in options.weights:
-        result["moves"].append(measure_moves(Moves(options.count, name, options.seed), options.clock))
+        result["moves"].append(
+            measure_moves(Moves(options.count, name, options.seed), options.clock)
+        )
     if not options.without_motions:
         result["motions"] = measure_motions(options.clock)
     say("")

@@ -1,8 +1,10 @@
-"""Model predictive control in closed loop, against Crocoddyl in the same loop; by the clock; over half an hour. See docs/mpc.md.
+"""Model predictive control in closed loop, against Crocoddyl in the same loop; by the clock; over
+half an hour. See docs/mpc.md.
 
-Parts: `peers`, the same problem, period and latency for both; `fastest`, each at the shortest period that it sustains, with a wrong model and torque limits; `real_time`;
-`figure`, error against period, iterations, blocks, model error and latency; `swing_up`, pendulum and cart-pole by three solvers; `soak`. A result file keeps the parts
-that are not run.
+Parts: `peers`, the same problem, period and latency for both; `fastest`, each at the shortest
+period that it sustains, with a wrong model and torque limits; `real_time`; `figure`, error against
+period, iterations, blocks, model error and latency; `swing_up`, pendulum and cart-pole by three
+solvers; `soak`. A result file keeps the parts that are not run.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from peers.crocoddyl_mpc import PHASES, Planner, TheirMPC
 
 import rigidgrad as rg
 
-PARTS = ("peers", "fastest", "real_time", "figure", "swing_up", "soak")
+PARTS = ("peers", "fastest", "real_time", "figure", "blocks", "swing_up", "soak")
 PERIODS = (1, 2, 4, 10)  # ms
 MODEL_ERROR = 0.2
 GRAVITY = 9.81
@@ -43,7 +45,9 @@ SOAK_TICK = 5e-3  # seconds: the plant's, and the control period
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
     def parts(text: str) -> list[str]:
         values = [part.strip() for part in text.split(",") if part.strip()]
@@ -54,19 +58,27 @@ def arguments() -> argparse.Namespace:
 
     parser.add_argument("--parts", type=parts, default=list(PARTS), help=f"of {','.join(PARTS)}")
     parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE", help="store the results; without a file, print them instead of tables"
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="store the results; without a file, print them instead of tables",
     )
     parser.add_argument("--svg", metavar="FOLDER", help="draw the figures of figure and swing_up")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
     parser.add_argument("--without-peer", action="store_true", help="ours alone")
     parser.add_argument("--steps", type=int, default=10_000, help="of the real-time run")
-    parser.add_argument("--priority", action="store_true", help="ask for real-time priority in the real-time run")
+    parser.add_argument(
+        "--priority", action="store_true", help="ask for real-time priority in the real-time run"
+    )
     parser.add_argument("--minutes", type=float, default=SOAK, help="of the soak run, simulated")
-    parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on")
+    parser.add_argument(
+        "--core", type=int, default=(os.cpu_count() or 1) - 1, help="the core to run on"
+    )
     return parser.parse_args()
 
 
-# --- one harness, two solvers -----------------------------------------------------------------------------------------------------------
+# --- one harness, two solvers ---------------------------------------------------------------------
 
 
 class Loop:
@@ -75,10 +87,18 @@ class Loop:
     def __init__(self, task: Tracking, python: str | None, core: int):
         self.task, self._python, self._core = task, python, core
 
-    def run(self, period_ms: float, lap: float, observer: bool = False, integral: bool = False) -> tuple[dict[str, Any], Any]:
+    def run(
+        self, period_ms: float, lap: float, observer: bool = False, integral: bool = False
+    ) -> tuple[dict[str, Any], Any]:
         """Mean and largest error; the controller."""
         course, period = Course(), 1e-3 * period_ms
-        options: dict[str, Any] = {"period": period, "latency": period, "target": course, "observer": observer, "integral": integral}
+        options: dict[str, Any] = {
+            "period": period,
+            "latency": period,
+            "target": course,
+            "observer": observer,
+            "integral": integral,
+        }
         if self._python is None:
             mpc = rg.MPC(self.task.problem(), rg.PDDP(iterations=1), **options)
             found = tracked(mpc, self.task.plant(), course, lap)
@@ -109,7 +129,9 @@ def same_period(python: str | None, options: argparse.Namespace) -> dict[str, An
 
 
 def floor(lap: float) -> dict[str, Any]:
-    """What the mid weights alone leave: no latency, a true model, plans every millisecond, each solved to its optimum."""
+    """What the mid weights alone leave: no latency, a true model, plans every millisecond, each
+    solved to its optimum.
+    """
     say("peers: the weights' own error")
     task, course = Tracking(), Course()
     mpc = rg.MPC(task.problem(), rg.PDDP(iterations=50), period=TICK, target=course)
@@ -121,31 +143,45 @@ def contenders(python: str | None) -> list[tuple[str, str | None]]:
 
 
 def fastest_period(python: str | None, options: argparse.Namespace) -> dict[str, Any]:
-    """Each at the period that 99% of its plans keep: ours with everything that rg.MPC does for a plan; of Crocoddyl's only what would be C++ in a program of C++."""
+    """Each at the period that 99% of its plans keep: ours with everything that rg.MPC does for a
+    plan; of Crocoddyl's only what would be C++ in a program of C++.
+    """
     lap = LAP / 4 if options.quick else LAP
     base = Tracking(mass_error=MODEL_ERROR, limits=True)
     taken = times_of_plans(base, python, options)
-    periods = {name: math.ceil(row["p99_ms"] / (1e3 * TICK)) * (1e3 * TICK) for name, row in taken.items()}
+    periods = {
+        name: math.ceil(row["p99_ms"] / (1e3 * TICK)) * (1e3 * TICK) for name, row in taken.items()
+    }
     rows = []
-    for gravity, observer, integral in itertools.product((0.0, GRAVITY), (False, True), (False, True)):
+    for gravity, observer, integral in itertools.product(
+        (0.0, GRAVITY), (False, True), (False, True)
+    ):
         task = replace(base, gravity=gravity)
         row: dict[str, Any] = {"gravity": gravity, "observer": observer, "integral": integral}
         for name, interpreter in contenders(python):
             say(f"fastest: gravity {gravity:g}, observer {observer}, integral {integral}, {name}")
-            row[name] = Loop(task, interpreter, options.core).run(periods[name], lap, observer, integral)[0]
+            row[name] = Loop(task, interpreter, options.core).run(
+                periods[name], lap, observer, integral
+            )[0]
         if python:
             row["ratio"] = row["ours"]["mean_mm"] / row["crocoddyl"]["mean_mm"]
         rows.append(row)
     say("")
     result = {"plan": taken, "period_ms": periods, "model_error": MODEL_ERROR, "rows": rows}
     if python:
-        plain = {row["gravity"]: row["crocoddyl"]["mean_mm"] for row in rows if not row["observer"] and not row["integral"]}
+        plain = {
+            row["gravity"]: row["crocoddyl"]["mean_mm"]
+            for row in rows
+            if not row["observer"] and not row["integral"]
+        }
         for row in rows:
             row["ratio_to_crocoddyl_alone"] = row["ours"]["mean_mm"] / plain[row["gravity"]]
     return result
 
 
-def times_of_plans(task: Tracking, python: str | None, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def times_of_plans(
+    task: Tracking, python: str | None, options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
     """Milliseconds of a plan, in turns: ours, theirs."""
     turns = 1 if options.quick else 3
     times: dict[str, list[np.ndarray]] = {}
@@ -166,22 +202,36 @@ def times_of_plans(task: Tracking, python: str | None, options: argparse.Namespa
             times.setdefault(name, []).append(1e3 * taken)
     found = {name: in_ms(np.concatenate(each)) for name, each in times.items()}
     if python:
-        found["crocoddyl"]["median_with_python_ms"] = float(np.median(1e3 * np.concatenate(phases).sum(axis=1)))
+        found["crocoddyl"]["median_with_python_ms"] = float(
+            np.median(1e3 * np.concatenate(phases).sum(axis=1))
+        )
     return found
 
 
 def in_ms(values: np.ndarray) -> dict[str, float]:
     best, median, p99 = np.quantile(values, (0.0, 0.5, 0.99))
-    return {"best_ms": float(best), "median_ms": float(median), "p99_ms": float(p99), "plans": len(values)}
+    return {
+        "best_ms": float(best),
+        "median_ms": float(median),
+        "p99_ms": float(p99),
+        "plans": len(values),
+    }
 
 
-# --- half an hour -----------------------------------------------------------------------------------------------------------------------
+# --- half an hour ---------------------------------------------------------------------------------
 
 
 def soak(minutes: float) -> dict[str, Any]:
     """The figure eight over and over; memory and the CPU time of a step, minute by minute."""
     task, course = Tracking(limits=True), Course()
-    mpc = rg.MPC(task.problem(), rg.PDDP(iterations=1), period=SOAK_TICK, latency=SOAK_TICK, target=course, log=10_000)
+    mpc = rg.MPC(
+        task.problem(),
+        rg.PDDP(iterations=1),
+        period=SOAK_TICK,
+        latency=SOAK_TICK,
+        target=course,
+        log=10_000,
+    )
     plant = task.plant(SOAK_TICK)
     course.since = 2.0
     rows: list[dict[str, float]] = []
@@ -196,12 +246,18 @@ def soak(minutes: float) -> dict[str, Any]:
                 errors.append(plant.x)
         taken = time.process_time() - clock
         spent = time.perf_counter() - wall
-        row = {"cpu_us_per_step": 1e6 * taken / steps, "wall_us_per_step": 1e6 * spent / steps, "memory_mb": resident()}
+        row = {
+            "cpu_us_per_step": 1e6 * taken / steps,
+            "wall_us_per_step": 1e6 * spent / steps,
+            "memory_mb": resident(),
+        }
         rows.append(row | {"solve_us_best": 1e6 * float(mpc.log.solve_seconds[-steps:].min())})
     say("")
     memory = [row["memory_mb"] for row in rows]
     half = len(rows) // 2
-    early, late = (min(r["solve_us_best"] for r in part) for part in (rows[: half or 1], rows[half:]))
+    early, late = (
+        min(r["solve_us_best"] for r in part) for part in (rows[: half or 1], rows[half:])
+    )
     return {
         "minutes": whole,
         "steps": whole * steps,
@@ -220,19 +276,30 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def show(part: str, result: dict[str, Any]) -> str:
     if part == "peers":
-        head = f"Figure eight, 1 iteration, latency = period; the mid weights alone leave {result['floor']['mean_mm']:.2f} mm"
-        header = ["weights", "period, ms", "ours, mm mean (max)", "Crocoddyl, mm mean (max)", "ratio"]
+        head = (
+            "Figure eight, 1 iteration, latency = period; the mid weights alone leave"
+            f" {result['floor']['mean_mm']:.2f} mm"
+        )
+        header = [
+            "weights",
+            "period, ms",
+            "ours, mm mean (max)",
+            "Crocoddyl, mm mean (max)",
+            "ratio",
+        ]
         rows = [[r["weights"], str(r["period_ms"]), *both(r)] for r in result["rows"]]
     elif part == "fastest":
         head = (
-            f"Plant {100 * result['model_error']:.0f}% heavier, torque limits, each at its fastest sustained period: {result['period_ms']} ms\n"
+            f"Plant {100 * result['model_error']:.0f}% heavier, torque limits, each at its fastest"
+            f" sustained period: {result['period_ms']} ms\n"
             + "\n".join(
-                f"  a plan, {name}: {', '.join(f'{key} {value:.3g}' for key, value in row.items())}" for name, row in result["plan"].items()
+                f"  a plan, {name}: {', '.join(f'{key} {value:.3g}' for key, value in row.items())}"
+                for name, row in result["plan"].items()
             )
         )
         header = [
@@ -245,7 +312,11 @@ def show(part: str, result: dict[str, Any]) -> str:
             "to Crocoddyl without either",
         ]
         rows = [
-            [f"{r['gravity']:g}", *("yes" if r[name] else "no" for name in ("observer", "integral")), *both(r)]
+            [
+                f"{r['gravity']:g}",
+                *("yes" if r[name] else "no" for name in ("observer", "integral")),
+                *both(r),
+            ]
             + [f"{r['ratio_to_crocoddyl_alone']:.2f}" if "ratio_to_crocoddyl_alone" in r else ""]
             for r in result["rows"]
         ]
@@ -257,21 +328,47 @@ def show(part: str, result: dict[str, Any]) -> str:
         )
     elif part == "figure":
         head = "Mean tracking error, mm, by period or latency in ms"
-        header, rows = ["kind", "model error", "M", "iterations", "mean errors"], mpc_figure.table(result)
+        header, rows = (
+            ["kind", "model error", "M", "iterations", "mean errors"],
+            mpc_figure.table(result),
+        )
     elif part == "swing_up":
-        head, header, rows = "Swing-up", ["system", "solver", "iterations", "final error"], mpc_swing_up.table(result)
+        head, header, rows = (
+            "Swing-up",
+            ["system", "solver", "iterations", "final error"],
+            mpc_swing_up.table(result),
+        )
+    elif part == "blocks":
+        head = (
+            f"Figure eight, a plan every {result['period_ms']} ms: mean error by shooting blocks,"
+            " mm (not settled: !)"
+        )
+        header, rows = mpc_figure.table_by_blocks(result)
     else:
-        head = f"{result['minutes']} simulated minutes, {result['steps']} steps: memory grew by {result['memory_growth_mb']:.1f} MB"
+        head = (
+            f"{result['minutes']} simulated minutes, {result['steps']} steps: memory grew by"
+            f" {result['memory_growth_mb']:.1f} MB"
+        )
         header = ["minute", "CPU µs a step", "fastest plan, µs", "MB"]
         kept = [0, *range(4, len(result["rows"]), 5)]
         rows = [
-            [str(k + 1), *(f"{result['rows'][k][name]:.1f}" for name in ("cpu_us_per_step", "solve_us_best", "memory_mb"))] for k in kept
+            [
+                str(k + 1),
+                *(
+                    f"{result['rows'][k][name]:.1f}"
+                    for name in ("cpu_us_per_step", "solve_us_best", "memory_mb")
+                ),
+            ]
+            for k in kept
         ]
     return f"{head}\n{report.table(header, rows)}"
 
 
 def both(row: dict[str, Any]) -> list[str]:
-    cells = [f"{row[name]['mean_mm']:.3f} ({row[name]['max_mm']:.1f})" if name in row else "-" for name in ("ours", "crocoddyl")]
+    cells = [
+        f"{row[name]['mean_mm']:.3f} ({row[name]['max_mm']:.1f})" if name in row else "-"
+        for name in ("ours", "crocoddyl")
+    ]
     return [*cells, f"{row['ratio']:.3f}" if "ratio" in row else "-"]
 
 
@@ -288,12 +385,17 @@ def main() -> None:
             python = crocoddyl_process.interpreter()
         except Missing as absent:
             print(f"missing peer crocoddyl: {absent}")
-    versions = {f"{name} (peer)": version for name, version in crocoddyl_process.VERSIONS.items()} if python else {}
+    versions = (
+        {f"{name} (peer)": version for name, version in crocoddyl_process.VERSIONS.items()}
+        if python
+        else {}
+    )
     work = {
         "peers": lambda: same_period(python, options),
         "fastest": lambda: fastest_period(python, options),
         "real_time": lambda: mpc_real_time.measure(options.steps, options.core, options.priority),
         "figure": lambda: mpc_figure.measure(options.quick),
+        "blocks": lambda: mpc_figure.by_blocks(options.quick),
         "swing_up": mpc_swing_up.measure,
         "soak": lambda: soak(options.minutes),
     }

@@ -18,7 +18,9 @@ PATIENCE = 10.0  # seconds, after which it moves in any case
 
 
 class Weights(NamedTuple):
-    """Of the point, joint velocities and torques at every knot but the last, and of point and velocities at the last. Costs are ½ w r², not times dt."""
+    """Of the point, joint velocities and torques at every knot but the last, and of point and
+    velocities at the last. Costs are ½ w r², not times dt.
+    """
 
     point: float
     v: float
@@ -28,7 +30,10 @@ class Weights(NamedTuple):
 
 
 # the dissertation's, and others with which the solver, not the weights, decides the error
-WEIGHTS = {"text": Weights(0.01, 0.1, 1e-4, 1000.0, 10.0), "mid": Weights(10.0, 0.1, 1e-4, 1000.0, 10.0)}
+WEIGHTS = {
+    "text": Weights(0.01, 0.1, 1e-4, 1000.0, 10.0),
+    "mid": Weights(10.0, 0.1, 1e-4, 1000.0, 10.0),
+}
 
 
 def eight(t: Any) -> np.ndarray:
@@ -54,10 +59,12 @@ class Course:
 
 @dataclass(frozen=True)
 class Tracking:
-    """The iiwa14 follows the figure eight: 64 states over half a second; MuJoCo is the plant, without damping, from q = 0.
+    """The iiwa14 follows the figure eight: 64 states over half a second; MuJoCo is the plant,
+    without damping, from q = 0.
 
-    With `gravity` (m/s²) the torques that count are those beyond what holds the arm. `mass_error`: how much heavier the plant's bodies are. `limits`: torques stay within
-    the robot's, in plan and plant.
+    With `gravity` (m/s²) the torques that count are those beyond what holds the arm. `mass_error`:
+    how much heavier the plant's bodies are. `limits`: torques stay within the robot's, in plan and
+    plant.
     """
 
     weights: str = "mid"
@@ -75,24 +82,39 @@ class Tracking:
         w, zero, one = WEIGHTS[self.weights], np.zeros(7), np.ones(7)
         costs = [
             rg.costs.Reach(FRAME, eight(0.0), offset=POINT, weight=w.point, final=w.final_point),
-            rg.costs.State(np.zeros(14), weight=np.r_[zero, w.v * one], final=np.r_[zero, w.final_v * one]),
+            rg.costs.State(
+                np.zeros(14), weight=np.r_[zero, w.v * one], final=np.r_[zero, w.final_v * one]
+            ),
             rg.costs.Effort(w.u, reference="gravity" if self.gravity else 0.0),
         ]
         limits = rg.Limits(torque=True) if self.limits else None
-        return rg.Problem(self.robot, start=np.zeros(14), steps=self.steps, dt=self.dt, costs=costs, limits=limits)
+        return rg.Problem(
+            self.robot, start=np.zeros(14), steps=self.steps, dt=self.dt, costs=costs, limits=limits
+        )
 
     def plant(self, tick: float = TICK) -> Any:
-        return rg.plants.MuJoCo(self.robot, np.zeros(14), tick, mass_error=self.mass_error, clamp=self.limits)
+        return rg.plants.MuJoCo(
+            self.robot, np.zeros(14), tick, mass_error=self.mass_error, clamp=self.limits
+        )
 
     def as_data(self) -> dict[str, Any]:
         """For a process that knows nothing of rigidgrad."""
         bound = self.robot.limits.effort.tolist() if self.limits else None
-        fields = {"frame": FRAME, "point": POINT, "gravity": self.gravity, "steps": self.steps, "dt": self.dt, "bound": bound}
+        fields = {
+            "frame": FRAME,
+            "point": POINT,
+            "gravity": self.gravity,
+            "steps": self.steps,
+            "dt": self.dt,
+            "bound": bound,
+        }
         return fields | {"weights": WEIGHTS[self.weights]._asdict()}
 
 
 class Tracked(NamedTuple):
-    """Metres from the goal, one a tick, over one lap after `settled` seconds; None if it never settled."""
+    """Metres from the goal, one a tick, over one lap after `settled` seconds; None if it never
+    settled.
+    """
 
     settled: float | None
     errors: np.ndarray
@@ -102,8 +124,12 @@ class Tracked(NamedTuple):
         return {"settled_s": self.settled, "mean_mm": float(mm.mean()), "max_mm": float(mm.max())}
 
 
-def tracked(mpc: rg.MPC, plant: Any, course: Course, lap: float = LAP, known: bool = True) -> Tracked:
-    """Drives to the first point until both error and speed are small, then once around. `known`: the controller is told how old measurements are."""
+def tracked(
+    mpc: rg.MPC, plant: Any, course: Course, lap: float = LAP, known: bool = True
+) -> Tracked:
+    """Drives to the first point until both error and speed are small, then once around. `known`:
+    the controller is told how old measurements are.
+    """
     robot, goal = plant.robot, eight(0.0)
     settled = None
     while plant.time < PATIENCE and settled is None:

@@ -1,6 +1,8 @@
-"""MPC by the clock: the plant in a process and on a core of its own, shared memory between, a new plan every tick of a millisecond.
+"""MPC by the clock: the plant in a process and on a core of its own, shared memory between, a new
+plan every tick of a millisecond.
 
-Before and after that, the same with a controller that takes as long and computes nothing: what it misses, the machine does not allow.
+Before and after that, the same with a controller that takes as long and computes nothing: what it
+misses, the machine does not allow.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ PRIORITY = 50
 
 
 class Board:
-    """What both processes see. A state or control counts once its number says so: it is written last."""
+    """What both processes see. A state or control counts once its number says so: it is written
+    last.
+    """
 
     SIZE = 64
 
@@ -41,7 +45,9 @@ class Board:
 
 
 class Empty:
-    """Takes as long as a controller, without computing. Seconds in which the machine does something else are no work, as they are none to a controller."""
+    """Takes as long as a controller, without computing. Seconds in which the machine does something
+    else are no work, as they are none to a controller.
+    """
 
     def __init__(self, step_us: float, prepare_us: float):
         self.counts: dict[str, int] = {}
@@ -76,12 +82,19 @@ def measure(steps: int, core: int, priority: bool) -> dict[str, Any]:
     found, states = drive(controller(), steps, core, priority)
     after, _ = drive(empty, steps // 2, core, priority)
     idle = min(before["deadlines_met"], after["deadlines_met"]) >= IDLE
-    fields = {"period_ms": 1e3 * TICK, "load": load, "machine_idle": idle, "machine_allows": {"before": before, "after": after}}
+    fields = {
+        "period_ms": 1e3 * TICK,
+        "load": load,
+        "machine_idle": idle,
+        "machine_allows": {"before": before, "after": after},
+    }
     return fields | found | tracking(states)
 
 
 def drive(mpc: Any, steps: int, core: int, priority: bool) -> tuple[dict[str, Any], np.ndarray]:
-    """`steps` ticks after the arm has settled; the plant takes the control that is there when a tick begins. What was measured, and the plant's states."""
+    """`steps` ticks after the arm has settled; the plant takes the control that is there when a
+    tick begins. What was measured, and the plant's states.
+    """
     context = multiprocessing.get_context("spawn")
     memory = context.RawArray("d", Board.SIZE)
     board = Board(memory)
@@ -89,7 +102,9 @@ def drive(mpc: Any, steps: int, core: int, priority: bool) -> tuple[dict[str, An
     settling = round(SETTLING / TICK)
     results, sender = context.Pipe(duplex=False)
     other = next(c for c in range(os.cpu_count() or 1) if c != core)
-    plant = context.Process(target=drive_plant, args=(memory, settling + steps, other, priority, sender))
+    plant = context.Process(
+        target=drive_plant, args=(memory, settling + steps, other, priority, sender)
+    )
     plant.start()
     try:
         raised = raise_priority() if priority else False
@@ -102,7 +117,10 @@ def drive(mpc: Any, steps: int, core: int, priority: bool) -> tuple[dict[str, An
         board.stop[0] = 1
         plant.join(10)
     if "failed" in plants:
-        raise SystemExit(f"the arm was lost, with {plants['late'].sum()} deadlines missed: {plants['failed']}. Is the machine idle?")
+        raise SystemExit(
+            f"the arm was lost, with {plants['late'].sum()} deadlines missed: {plants['failed']}."
+            " Is the machine idle?"
+        )
     counts = {name: count for name, count in mpc.counts.items() if count}
     fields = {
         "steps": steps,
@@ -115,7 +133,9 @@ def drive(mpc: Any, steps: int, core: int, priority: bool) -> tuple[dict[str, An
 
 
 def controller() -> rg.MPC:
-    """A control answers the state of one tick and acts in the next: the state is brought forward by as much."""
+    """A control answers the state of one tick and acts in the next: the state is brought forward by
+    as much.
+    """
     task, course = Tracking(limits=True), Course()
     mpc = rg.MPC(task.problem(), rg.PDDP(iterations=1), period=TICK, target=course, log=1000)
     x, t = np.zeros(NX), 0.0
@@ -131,8 +151,9 @@ def controller() -> rg.MPC:
 def control(board: Board, mpc: Any, steps: int, plant: Any, spin: bool) -> dict[str, np.ndarray]:
     """Answers every state, then prepares for the next.
 
-    Seconds: of the computation, by the clock and of CPU time, from the publication of the state to that of the control, of the preparation, and by how much a state that
-    was waited for was seen late.
+    Seconds: of the computation, by the clock and of CPU time, from the publication of the state to
+    that of the control, of the preparation, and by how much a state that was waited for was seen
+    late.
     """
     working, cpu, answered, preparing, late = (np.zeros(steps) for _ in range(5))
     seen = np.zeros(steps, bool)
@@ -158,7 +179,12 @@ def control(board: Board, mpc: Any, steps: int, plant: Any, spin: bool) -> dict[
             board.u[:] = u
             board.control[0] = k
             done = now()
-            working[k], cpu[k], answered[k], seen[k] = done - began, time.thread_time() - used, done - published, True
+            working[k], cpu[k], answered[k], seen[k] = (
+                done - began,
+                time.thread_time() - used,
+                done - published,
+                True,
+            )
             late[k] = began - published if waited else 0.0
             if board.state[0] == k:  # else there is no time for it
                 mpc.prepare((k + 2) * TICK)
@@ -167,11 +193,20 @@ def control(board: Board, mpc: Any, steps: int, plant: Any, spin: bool) -> dict[
     finally:
         gc.enable()
         gc.unfreeze()
-    return {"working": working, "cpu": cpu, "answered": answered, "preparing": preparing, "late": late, "seen": seen}
+    return {
+        "working": working,
+        "cpu": cpu,
+        "answered": answered,
+        "preparing": preparing,
+        "late": late,
+        "seen": seen,
+    }
 
 
 def drive_plant(memory: Any, steps: int, core: int, priority: bool, sender: Any) -> None:
-    """Publishes a state every tick and holds, until the next, the control that answers the one before."""
+    """Publishes a state every tick and holds, until the next, the control that answers the one
+    before.
+    """
     machine.pin_to(core)
     board = Board(memory)
     plant = Tracking(limits=True).plant()
@@ -206,14 +241,18 @@ def drive_plant(memory: Any, steps: int, core: int, priority: bool, sender: Any)
 
 
 def sleep_until(moment: float) -> None:
-    """Until shortly before it, since sleeping wakes late. Who only spins is stopped by the system for a while, or stops others."""
+    """Until shortly before it, since sleeping wakes late. Who only spins is stopped by the system
+    for a while, or stops others.
+    """
     ahead = moment - time.perf_counter()
     if ahead > WAKING:
         time.sleep(ahead - WAKING)
 
 
 def stolen() -> float:
-    """Seconds in which this virtual machine's processors, all together, wanted to run and were not let by their host; 0 where that is not known."""
+    """Seconds in which this virtual machine's processors, all together, wanted to run and were not
+    let by their host; 0 where that is not known.
+    """
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
         return int(fields[8]) / os.sysconf("SC_CLK_TCK")
@@ -222,7 +261,9 @@ def stolen() -> float:
 
 
 def unthrottled() -> bool:
-    """Whether processes of real-time priority may run without a pause (`sysctl -w kernel.sched_rt_runtime_us=-1`); Linux else stops them for 50 ms of a second."""
+    """Whether processes of real-time priority may run without a pause (`sysctl -w
+    kernel.sched_rt_runtime_us=-1`); Linux else stops them for 50 ms of a second.
+    """
     try:
         return int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text()) == -1
     except (OSError, ValueError):
@@ -233,7 +274,8 @@ def summary(found: dict[str, np.ndarray], plants: dict[str, Any], settling: int)
     own = slice(settling, None)
     found = {name: values[own] for name, values in found.items()}
     late, begins, seen = plants["late"][own], plants["begins"][own], found["seen"]
-    # the machine stood still, if the plant, which only waits, was late for this tick or for the one that ends it, or the controller for a state that it only waited for
+    # the machine stood still, if the plant, which only waits, was late for this tick or for the one
+    # that ends it, or the controller for a state that it only waited for
     paused = (begins > PAUSE) | (np.r_[begins[1:], 0.0] > PAUSE) | (found["late"] > PAUSE)
     return {
         "deadlines_met": 1.0 - float(late.mean()),
@@ -250,17 +292,32 @@ def summary(found: dict[str, np.ndarray], plants: dict[str, Any], settling: int)
 
 
 def tracking(states: np.ndarray) -> dict[str, Any]:
-    """Whether the arm had settled when the goal began to move, and how far it was from it then, mm."""
+    """Whether the arm had settled when the goal began to move, and how far it was from it then,
+    mm.
+    """
     robot, settling = Tracking().robot, round(SETTLING / TICK)
     times = TICK * (np.arange(len(states)) + 1)
-    away = 1e3 * np.linalg.norm(tip(robot, states) - eight(np.maximum(times - SETTLING, 0.0)), axis=-1)
-    settled = bool(away[settling - 1] < 1e3 * NEAR and np.linalg.norm(states[settling - 1, 7:]) < SLOW)
-    return {"settled": settled, "mean_mm": float(away[settling:].mean()), "max_mm": float(away[settling:].max())}
+    away = 1e3 * np.linalg.norm(
+        tip(robot, states) - eight(np.maximum(times - SETTLING, 0.0)), axis=-1
+    )
+    settled = bool(
+        away[settling - 1] < 1e3 * NEAR and np.linalg.norm(states[settling - 1, 7:]) < SLOW
+    )
+    return {
+        "settled": settled,
+        "mean_mm": float(away[settling:].mean()),
+        "max_mm": float(away[settling:].max()),
+    }
 
 
 def percentiles(values: np.ndarray) -> dict[str, float]:
     p50, p99, p999 = np.quantile(values, (0.5, 0.99, 0.999))
-    return {"p50": float(p50), "p99": float(p99), "p99.9": float(p999), "worst": float(values.max())}
+    return {
+        "p50": float(p50),
+        "p99": float(p99),
+        "p99.9": float(p999),
+        "worst": float(values.max()),
+    }
 
 
 def raise_priority() -> bool:
@@ -288,11 +345,36 @@ def table(result: dict[str, Any]) -> list[list[str]]:
         "the plant's own lateness, µs": "plant_late_us",
     }
     return [
-        ["deadlines met", *(f"{100 * run['deadlines_met']:.2f}% of {run['steps']}" for run in runs)],
+        [
+            "deadlines met",
+            *(f"{100 * run['deadlines_met']:.2f}% of {run['steps']}" for run in runs),
+        ],
         *([label, *(str(run[name]) for run in runs)] for label, name in counted.items()),
-        ["met in ticks without one", *(f"{100 * run['deadlines_met_without_a_pause']:.2f}%" for run in runs)],
+        [
+            "met in ticks without one",
+            *(f"{100 * run['deadlines_met_without_a_pause']:.2f}%" for run in runs),
+        ],
         ["taken by the virtual machine's host", *(f"{run['stolen_ms']:.0f} ms" for run in runs)],
-        *([label, *(", ".join(f"{key} {value:.0f}" for key, value in run[name].items()) for run in runs)] for label, name in timed.items()),
-        ["tracking error, mean (max)", f"{result['mean_mm']:.2f} ({result['max_mm']:.2f}) mm", "", ""],
-        [f"the machine allows {100 * IDLE:.1f}%", "yes" if result["machine_idle"] else "no: it is not idle", "", ""],
+        *(
+            [
+                label,
+                *(
+                    ", ".join(f"{key} {value:.0f}" for key, value in run[name].items())
+                    for run in runs
+                ),
+            ]
+            for label, name in timed.items()
+        ),
+        [
+            "tracking error, mean (max)",
+            f"{result['mean_mm']:.2f} ({result['max_mm']:.2f}) mm",
+            "",
+            "",
+        ],
+        [
+            f"the machine allows {100 * IDLE:.1f}%",
+            "yes" if result["machine_idle"] else "no: it is not idle",
+            "",
+            "",
+        ],
     ]

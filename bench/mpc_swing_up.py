@@ -1,4 +1,6 @@
-"""Pendulum and cart-pole swung up by MPC with three solvers: the experiment of Plancher 2022, section 6.3.2 (Figures 6.4 and 6.5)."""
+"""Pendulum and cart-pole swung up by MPC with three solvers: the experiment of Plancher 2022,
+section 6.3.2 (Figures 6.4 and 6.5).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def measure() -> dict[str, Any]:
 
 
 def driven(task: Task, solver: Any, steps: int) -> dict[str, Any]:
-    """One plan a control step, warm started by shifting; the system moves by the model itself, as in the dissertation."""
+    """One plan a control step, warm started by shifting; the system moves by the model itself, as
+    in the dissertation.
+    """
     problem = task.problem()
     mpc = rg.MPC(problem, solver, period=task.dt)
     x = np.array(task.start)
@@ -54,7 +58,9 @@ def driven(task: Task, solver: Any, steps: int) -> dict[str, Any]:
 
 
 def apart(runs: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The largest differences of states and controls between each two solvers, and relative to their range."""
+    """The largest differences of states and controls between each two solvers, and relative to
+    their range.
+    """
     found = {}
     for a, b in (("KKT", "Schur-PCG"), ("iLQR", "KKT")):
         row = {}
@@ -71,18 +77,40 @@ def picture(result: dict[str, Any], info: dict[str, Any]) -> str:
     for name, found in ((name, result[name]) for name in STEPS):
         dt, runs = found["dt"], found["solvers"]
         if name == "pendulum":
-            angles = {label: ([row[0] for row in run["x"]], [row[1] for row in run["x"]]) for label, run in runs.items()}
-            drawn.append(charts.lines("Pendulum", "angle, rad", "velocity, rad/s", angles, log=False))
+            angles = {
+                label: ([row[0] for row in run["x"]], [row[1] for row in run["x"]])
+                for label, run in runs.items()
+            }
+            drawn.append(
+                charts.lines("Pendulum", "angle, rad", "velocity, rad/s", angles, log=False)
+            )
         else:
             goal = np.array(found["goal"])
             away = {
-                label: (dt * np.arange(len(run["x"])), np.linalg.norm(np.array(run["x"]) - goal, axis=1).tolist())
+                label: (
+                    dt * np.arange(len(run["x"])),
+                    np.linalg.norm(np.array(run["x"]) - goal, axis=1).tolist(),
+                )
                 for label, run in runs.items()
             }
-            drawn.append(charts.lines("Cart-pole", "s", "distance to the goal state", away, log=False))
+            drawn.append(
+                charts.lines("Cart-pole", "s", "distance to the goal state", away, log=False)
+            )
         controls = {label: (dt * np.arange(len(run["u"])), run["u"]) for label, run in runs.items()}
-        drawn.append(charts.lines(f"{name.capitalize()}: controls", "s", "N m" if name == "pendulum" else "N", controls, log=False))
-    return charts.page("Swing-up by MPC with three solvers", drawn, f"{info['cpu']}, {info['date'][:10]}; bench/mpc.py --parts swing_up")
+        drawn.append(
+            charts.lines(
+                f"{name.capitalize()}: controls",
+                "s",
+                "N m" if name == "pendulum" else "N",
+                controls,
+                log=False,
+            )
+        )
+    return charts.page(
+        "Swing-up by MPC with three solvers",
+        drawn,
+        f"{info['cpu']}, {info['date'][:10]}; bench/mpc.py --parts swing_up",
+    )
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:

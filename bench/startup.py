@@ -1,7 +1,9 @@
-"""What a user waits for before the first result: the import, the first call with an empty cache, and with a filled one in another process.
+"""What a user waits for before the first result: the import, the first call with an empty cache,
+and with a filled one in another process.
 
-    .venv/bin/python bench/startup.py                       # gradients of humanoids and of a quadruped with contacts
-    .venv/bin/python bench/startup.py --source OTHER/src    # those of another tree
+    .venv/bin/python bench/startup.py                       # gradients of humanoids and of a
+    quadruped with contacts .venv/bin/python bench/startup.py --source OTHER/src    # those of
+    another tree
 
 G1 is of `example-robot-data`. CPU time includes that of the process that compiles.
 """
@@ -16,7 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# what code for a new process begins with; its last argument is the clock, "wall" or "cpu". Long code is compiled by a process of its own, whose time counts, too
+# what code for a new process begins with; its last argument is the clock, "wall" or "cpu". Long
+# code is compiled by a process of its own, whose time counts, too
 CLOCK = """
 import resource, sys, time
 def now():
@@ -85,7 +88,9 @@ def first_call_arguments(label: str, function: str) -> tuple[str, str, str]:
 
 
 def first_calls(label: str, function: str, rounds: int) -> dict[str, float]:
-    """Seconds to compile and call once after the robot is loaded: `cold` with an empty cache, `cached` with what the cold one left; minima."""
+    """Seconds to compile and call once after the robot is loaded: `cold` with an empty cache,
+    `cached` with what the cold one left; minima.
+    """
     arguments = first_call_arguments(label, function)
     cold, cached = [], []
     for _ in range(rounds):
@@ -105,17 +110,26 @@ def described(name: str) -> str:
         return name
     import pinocchio  # which that package stands beside
 
-    folder = Path(pinocchio.__file__).parents[4] / "share/example-robot-data/robots/g1_description/urdf"
+    folder = (
+        Path(pinocchio.__file__).parents[4] / "share/example-robot-data/robots/g1_description/urdf"
+    )
     return str(folder / f"{name}.urdf")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--source", type=Path, default=Path(__file__).resolve().parent.parent / "src", help="the `src` of the tree that is measured"
+        "--source",
+        type=Path,
+        default=Path(__file__).resolve().parent.parent / "src",
+        help="the `src` of the tree that is measured",
     )
     parser.add_argument("--rounds", type=int, default=3, help="minima of so many")
-    parser.add_argument("--robots", default="", metavar="TEXT", help="only robots whose names contain this")
+    parser.add_argument(
+        "--robots", default="", metavar="TEXT", help="only robots whose names contain this"
+    )
     options = parser.parse_args()
     print(f"{'first call on a floating base':60} {'cold, s':>9} {'CPU, s':>9} {'cached, s':>9}")
     for name, function, feet in GRADIENTS:
@@ -126,9 +140,17 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as cache:
                 environment = {"RIGIDGRAD_CACHE": cache, "PYTHONPATH": str(options.source)}
                 for times in (cold, cached):
-                    times.append(json.loads(fresh_process(HUMANOID, described(name), function, feet, **environment)))
+                    times.append(
+                        json.loads(
+                            fresh_process(HUMANOID, described(name), function, feet, **environment)
+                        )
+                    )
         wall, cpu = (min(times[k] for times in cold) for k in (0, 1))
-        print(f"{name + ' ' + function:60} {wall:9.2f} {cpu:9.2f} {min(times[0] for times in cached):9.3f}", flush=True)
+        print(
+            f"{name + ' ' + function:60} {wall:9.2f} {cpu:9.2f}"
+            f" {min(times[0] for times in cached):9.3f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
-"""The study of huge trees: figures 10 to 16 of Lynghus (2026) on this machine's cores, with errors beside times, and forward dynamics besides.
+"""The study of huge trees: figures 10 to 16 of Lynghus (2026) on this machine's cores, with errors
+beside times, and forward dynamics besides.
 
-.venv/bin/python bench/trees.py --json bench/results/trees.json --plots docs/pictures      # all of it
-.venv/bin/python bench/trees.py --quick                                                    # small trees
-.venv/bin/python bench/trees.py --parts figures_13_14,memory --sizes 1000000                # some of it
+# all figures; small trees; some of it; scans on two threads, blocks, operations counted, devices
+.venv/bin/python bench/trees.py --json bench/results/trees.json --plots docs/pictures
+.venv/bin/python bench/trees.py --quick
+.venv/bin/python bench/trees.py --parts figures_13_14,memory --sizes 1000000
+.venv/bin/python bench/trees.py --parts scan_times,blocks,work,devices,first_call \\
+    --json bench/results/trees_work.json
 """
 
 from __future__ import annotations
@@ -21,11 +25,20 @@ from typing import Any
 
 import machine
 import numpy as np
+import trees_scans
 from trees_oracle import Oracle, error
 
 from rigidgrad import trees
 from rigidgrad.trees import dense
-from rigidgrad.trees.rnea_euler_tour import IDENTITY, add_rows, compose_rows, invert_row, negate_row, recur_rows, unrecur_row
+from rigidgrad.trees.rnea_euler_tour import (
+    IDENTITY,
+    add_rows,
+    compose_rows,
+    invert_row,
+    negate_row,
+    recur_rows,
+    unrecur_row,
+)
 
 GRAVITY, SKEW = (3.0, -4.0, -8.0), 0.3
 BRANCHINGS = (1.0, 1.01, 1.5, 2.0)
@@ -33,14 +46,32 @@ SIZES = (100, 1_000, 10_000, 100_000, 1_000_000, 2_000_000, 4_000_000)
 CRBA_SIZES = (100, 1_000, 5_000, 10_000, 20_000, 40_000)
 PUBLISHED = {
     "source": "T. Lynghus, Data Parallel Rigid Body Dynamics, Master's thesis, 2026, chapter 7",
-    "hardware": "NVIDIA A100 40GB PCIe (CUDA 12.2); CPU code: AMD EPYC 7413, Futhark 0.26.2, C backend; float64",
-    "figure_10": "compact data, speed-up: RNEA on GPU about 3 up to 100,000 bodies, about 5 from 1,000,000 on; RNEA on CPU 1.33 to 1.9; CRBA on GPU about 1.5 for large N, on CPU none",
-    "figure_11": "against the native scan: blocked (64) about 2.5, work-efficient slightly faster, simulated close to 3, for large N",
+    "hardware": (
+        "NVIDIA A100 40GB PCIe (CUDA 12.2); CPU code: AMD EPYC 7413, Futhark 0.26.2, C backend;"
+        " float64"
+    ),
+    "figure_10": (
+        "compact data, speed-up: RNEA on GPU about 3 up to 100,000 bodies, about 5 from 1,000,000"
+        " on; RNEA on CPU 1.33 to 1.9; CRBA on GPU about 1.5 for large N, on CPU none"
+    ),
+    "figure_11": (
+        "against the native scan: blocked (64) about 2.5, work-efficient slightly faster, simulated"
+        " close to 3, for large N"
+    ),
     "figure_12": "a rootfix of vector addition is 6 to 16 times faster than one of the recurrence",
-    "figure_13": "RNEA deviates little with the branching factor; above 1,000,000 bodies a chain is 28 to 35 % faster than branching 1.5 and 2",
-    "figure_14": "RNEA, chain: GPU against CPU 16 to 18 for 1,000,000 to 4,000,000 bodies; about 184 ns a body on CPU, about 10 ns on GPU",
+    "figure_13": (
+        "RNEA deviates little with the branching factor; above 1,000,000 bodies a chain is 28 to 35"
+        " % faster than branching 1.5 and 2"
+    ),
+    "figure_14": (
+        "RNEA, chain: GPU against CPU 16 to 18 for 1,000,000 to 4,000,000 bodies; about 184 ns a"
+        " body on CPU, about 10 ns on GPU"
+    ),
     "figure_15": "CRBA at 40,000 bodies: branching 2 over 20 times faster than a chain",
-    "figure_16": "CRBA, GPU against CPU: 16.5 at 1,000 and 163 at 40,000 bodies (chain), about 160 at 40,000 (branching 1.01); dense output, 850 ms on CPU for branching 2",
+    "figure_16": (
+        "CRBA, GPU against CPU: 16.5 at 1,000 and 163 at 40,000 bodies (chain), about 160 at 40,000"
+        " (branching 1.01); dense output, 850 ms on CPU for branching 2"
+    ),
 }
 
 
@@ -54,19 +85,32 @@ class Progress:
         self.done += 1
         if sys.stderr.isatty():
             filled = 30 * self.done // self.total
-            print(f"\r[{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} {what:<50.50}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r[{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} {what:<50.50}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
             if self.done == self.total:
                 print(file=sys.stderr)
 
 
-def best(functions: dict[str, Callable[[], Any]], budget: float, clock: Callable[[], float] = time.process_time) -> dict[str, float]:
-    """Seconds of each, the least over rounds in turns, as many as fit the budget (at least three)."""
+def best(
+    functions: dict[str, Callable[[], Any]],
+    budget: float,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, float]:
+    """Seconds of each, the least over rounds in turns, as many as fit the budget (at least
+    three).
+    """
     taken: dict[str, list[float]] = {name: [] for name in functions}
     for f in functions.values():
         f()
     gc.disable()
     end = time.perf_counter() + budget
-    while len(next(iter(taken.values()))) < 3 or (time.perf_counter() < end and len(next(iter(taken.values()))) < 200):
+    while len(next(iter(taken.values()))) < 3 or (
+        time.perf_counter() < end and len(next(iter(taken.values()))) < 200
+    ):
         for name, f in functions.items():
             start = clock()
             f()
@@ -76,31 +120,53 @@ def best(functions: dict[str, Callable[[], Any]], budget: float, clock: Callable
 
 
 def _sums(tree: trees.Tree, parts: np.ndarray) -> np.ndarray:
-    return trees.rootfix(tree, parts, add_rows, 0.0, inverse=negate_row, method="euler_tour", variant="mapped", threads=1)
+    return trees.rootfix(
+        tree,
+        parts,
+        add_rows,
+        0.0,
+        inverse=negate_row,
+        method="euler_tour",
+        variant="mapped",
+        threads=1,
+    )
 
 
 class Study:
-    def __init__(self, largest: int, budget: float, scans: int, sizes: tuple[int, ...] = SIZES, entries: int | None = None) -> None:
+    def __init__(
+        self,
+        largest: int,
+        budget: float,
+        scans: int,
+        sizes: tuple[int, ...] = SIZES,
+        entries: int | None = None,
+    ) -> None:
         self.sizes = [n for n in sizes if n <= largest]
         self.crba_sizes = [n for n in (CRBA_SIZES if sizes == SIZES else sizes) if n <= largest]
         self.largest, self.budget, self.scans, self.entries = largest, budget, scans, entries
         self.oracle = Oracle()
         self._kept: tuple[Any, Any] = (None, None)
 
-    def tree(self, bodies: int, branching: float, dtype: Any = np.float64, joints: Any = "revolute") -> tuple:
+    def tree(
+        self, bodies: int, branching: float, dtype: Any = np.float64, joints: Any = "revolute"
+    ) -> tuple:
         """A tree and a state; the last one is kept."""
         key = bodies, branching, np.dtype(dtype).name, joints
         if self._kept[0] != key:
             tree = trees.auto_tree(bodies, branching, SKEW, gravity=GRAVITY, joints=joints)
             rng = np.random.default_rng(0)
-            state = rng.uniform(-3, 3, bodies), 0.1 * rng.normal(size=bodies), rng.normal(size=bodies)
+            state = (
+                rng.uniform(-3, 3, bodies),
+                0.1 * rng.normal(size=bodies),
+                rng.normal(size=bodies),
+            )
             self._kept = key, (tree, *(x.astype(dtype) for x in state))
         return self._kept[1]
 
     def exact(self, tree, q, v, a) -> np.ndarray | None:
         return self.oracle.rnea(tree, q, v, a) if self.oracle.available else None
 
-    # --- figures ---------------------------------------------------------------------------------------------------------------------
+    # --- figures ----------------------------------------------------------------------------------
 
     def figure_10(self, progress: Progress) -> list[dict]:
         """What compact data save: dense time / compact time, chains."""
@@ -109,16 +175,26 @@ class Study:
             tree, q, v, a = self.tree(n, 1.0)
             I = dense.inertias(tree)
             tasks = {
-                "rnea sequential": lambda t=tree, s=(q, v, a): trees.rnea(t, *s, method="sequential", threads=1),
+                "rnea sequential": lambda t=tree, s=(q, v, a): trees.rnea(
+                    t, *s, method="sequential", threads=1
+                ),
                 "rnea sequential dense": lambda t=tree, s=(q, v, a), I=I: dense.rnea(t, I, *s),
-                "rnea euler_tour": lambda t=tree, s=(q, v, a): trees.rnea(t, *s, method="euler_tour", threads=1),
-                "rnea euler_tour dense": lambda t=tree, s=(q, v, a), I=I: dense.rnea_euler_tour(t, I, *s, threads=1),
+                "rnea euler_tour": lambda t=tree, s=(q, v, a): trees.rnea(
+                    t, *s, method="euler_tour", threads=1
+                ),
+                "rnea euler_tour dense": lambda t=tree, s=(q, v, a), I=I: dense.rnea_euler_tour(
+                    t, I, *s, threads=1
+                ),
             }
             if n <= 5_000:
                 tasks["crba"] = lambda t=tree, q=q: trees.crba(t, q, threads=1)
                 tasks["crba dense"] = lambda t=tree, q=q, I=I: dense.crba(t, I, q)
             seconds = best(tasks, self.budget)
-            speedup = {name: seconds[f"{name} dense"] / s for name, s in seconds.items() if f"{name} dense" in seconds}
+            speedup = {
+                name: seconds[f"{name} dense"] / s
+                for name, s in seconds.items()
+                if f"{name} dense" in seconds
+            }
             rows.append({"bodies": n, "seconds": seconds, "speedup": speedup})
             progress.step(f"figure 10, {n:,} bodies")
         return rows
@@ -131,15 +207,32 @@ class Study:
             tree, full, X = self._velocities(n)
             tasks = {}
             for variant in ("native", "work_efficient", "blocked"):
-                options = {"inverse": unrecur_row, "method": "euler_tour", "variant": variant, "threads": 1}
-                tasks[variant] = lambda o=options, t=tree, f=full: trees.rootfix(t, f, recur_rows, neutral, **o)
+                options = {
+                    "inverse": unrecur_row,
+                    "method": "euler_tour",
+                    "variant": variant,
+                    "threads": 1,
+                }
+                tasks[variant] = lambda o=options, t=tree, f=full: trees.rootfix(
+                    t, f, recur_rows, neutral, **o
+                )
             if n == 100_000:
                 for block in (512, 256, 128, 32, 16):
-                    options = {"inverse": unrecur_row, "method": "euler_tour", "variant": "blocked", "threads": 1, "block": block}
-                    tasks[f"blocked {block}"] = lambda o=options, t=tree, f=full: trees.rootfix(t, f, recur_rows, neutral, **o)
+                    options = {
+                        "inverse": unrecur_row,
+                        "method": "euler_tour",
+                        "variant": "blocked",
+                        "threads": 1,
+                        "block": block,
+                    }
+                    tasks[f"blocked {block}"] = lambda o=options, t=tree, f=full: trees.rootfix(
+                        t, f, recur_rows, neutral, **o
+                    )
 
             def simulated(t=tree, X=X, f=full) -> None:
-                trees.rootfix(t, X, compose_rows, IDENTITY, inverse=invert_row, method="euler_tour", threads=1)
+                trees.rootfix(
+                    t, X, compose_rows, IDENTITY, inverse=invert_row, method="euler_tour", threads=1
+                )
                 _sums(t, np.ascontiguousarray(f[:, 12:]))
 
             tasks["simulated"] = simulated
@@ -156,9 +249,9 @@ class Study:
         X = np.empty((n, 12))
         from rigidgrad.trees.rnea_euler_tour import _set_velocities, _transforms
 
-        _transforms(tree.data, q, X)
-        full = np.concatenate([X, np.zeros((n, 6))], axis=1)
-        _set_velocities(tree.data, v, full)
+        _transforms(0, 0, n, tree.data, q, X)
+        full = np.empty((n, 18))
+        _set_velocities(0, 0, n, tree.data, q, v, full)
         return tree, full, X
 
     def figure_12(self, progress: Progress) -> list[dict]:
@@ -171,18 +264,32 @@ class Study:
             seconds = best(
                 {
                     "recurrence": lambda t=tree, f=full: trees.rootfix(
-                        t, f, recur_rows, neutral, inverse=unrecur_row, method="euler_tour", threads=1
+                        t,
+                        f,
+                        recur_rows,
+                        neutral,
+                        inverse=unrecur_row,
+                        method="euler_tour",
+                        threads=1,
                     ),
                     "addition": lambda t=tree, p=parts: _sums(t, p),
                 },
                 self.budget,
             )
-            rows.append({"bodies": n, "seconds": seconds, "speedup": seconds["recurrence"] / seconds["addition"]})
+            rows.append(
+                {
+                    "bodies": n,
+                    "seconds": seconds,
+                    "speedup": seconds["recurrence"] / seconds["addition"],
+                }
+            )
             progress.step(f"figure 12, {n:,} bodies")
         return rows
 
     def figures_13_14(self, progress: Progress) -> list[dict]:
-        """RNEA: every size, branching factor and method, time and error; two threads by wall clock."""
+        """RNEA: every size, branching factor and method, time and error; two threads by wall
+        clock.
+        """
         rows = []
         for n in self.sizes:
             for branching in BRANCHINGS:
@@ -194,18 +301,29 @@ class Study:
         tree, q, v, a = self.tree(n, branching, dtype)
         exact = self.exact(tree, q, v, a)
         default = tree.plan.method
-        methods = ["sequential", "levels", "heavy_path"] + (["euler_tour"] if n <= 1_000_000 else [])
+        methods = ["sequential", "levels", "heavy_path"] + (
+            ["euler_tour"] if n <= 1_000_000 else []
+        )
         if branching == 1.0 and n > 100_000:
             methods.remove("levels")  # a task a body
         out = np.empty(n, dtype)
-        one = {m: lambda m=m: trees.rnea(tree, q, v, a, method=m, threads=1, out=out) for m in methods}
+        one = {
+            m: lambda m=m: trees.rnea(tree, q, v, a, method=m, threads=1, out=out) for m in methods
+        }
         seconds = best(one, self.budget)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         two = {}
         if n >= 10_000 and cores > 1:
-            tasks = {m: lambda m=m: trees.rnea(tree, q, v, a, method=m, threads=2, out=out) for m in dict.fromkeys(("sequential", default))}
+            tasks = {
+                m: lambda m=m: trees.rnea(tree, q, v, a, method=m, threads=2, out=out)
+                for m in dict.fromkeys(("sequential", default))
+            }
             two = best(tasks, self.budget, time.perf_counter)
-        errors = {} if exact is None else {m: error(trees.rnea(tree, q, v, a, method=m), exact) for m in methods}
+        errors = (
+            {}
+            if exact is None
+            else {m: error(trees.rnea(tree, q, v, a, method=m), exact) for m in methods}
+        )
         tree.plan.release()
         return {
             "bodies": n,
@@ -227,7 +345,9 @@ class Study:
         return rows
 
     def figures_15_16(self, progress: Progress) -> list[dict]:
-        """CRBA, packed, against the plain walk with 6x6 matrices; error of H a against inverse dynamics."""
+        """CRBA, packed, against the plain walk with 6x6 matrices; error of H a against inverse
+        dynamics.
+        """
         rows = []
         for n in self.crba_sizes:
             for branching in BRANCHINGS:
@@ -251,7 +371,21 @@ class Study:
                 progress.step(f"figures 15 and 16, {n:,} bodies, branching {branching}")
         return rows
 
-    # --- beyond the thesis -----------------------------------------------------------------------------------------------------------
+    # --- scans, in `trees_scans`
+
+    def scan_times(self, progress: Progress) -> list[dict]:
+        return trees_scans.scan_times(self, progress)
+
+    def blocks(self, progress: Progress) -> list[dict]:
+        return trees_scans.block_sizes(self, progress)
+
+    def work(self, progress: Progress) -> list[dict]:
+        return trees_scans.work(self, progress)
+
+    def devices(self, progress: Progress) -> list[dict]:
+        return trees_scans.devices(self, progress)
+
+    # --- beyond the thesis ------------------------------------------------------------------------
 
     def forward_dynamics(self, progress: Progress) -> list[dict]:
         rows = []
@@ -265,9 +399,15 @@ class Study:
                         continue
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore", trees.AccuracyWarning)
-                        task = {method: lambda m=method, t=tree, s=(q, v, tau): trees.forward_dynamics(t, *s, method=m, threads=1)}
+                        task = {
+                            method: lambda m=method, t=tree, s=(q, v, tau): trees.forward_dynamics(
+                                t, *s, method=m, threads=1
+                            )
+                        }
                         row["seconds"] |= best(task, self.budget / 3)
-                        row["residual"][method] = float(trees.forward_dynamics(tree, q, v, tau, method=method).residual)
+                        row["residual"][method] = float(
+                            trees.forward_dynamics(tree, q, v, tau, method=method).residual
+                        )
                 rows.append(row)
                 progress.step(f"forward dynamics, {n:,} bodies, branching {branching}")
         return rows
@@ -277,23 +417,31 @@ class Study:
         rows = []
         for branching in (1.0, 2.0):
             code = MEMORY.format(n=min(1_000_000, self.largest), branching=branching, skew=SKEW)
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            )
             rows.append(json.loads(done.stdout))
             progress.step(f"memory, branching {branching}")
         return rows
 
     def first_call(self, progress: Progress) -> list[dict]:
-        """Seconds of the first call in a fresh process: with nothing compiled, and with what the process before left on disk."""
+        """Seconds of the first call in a fresh process: with nothing compiled, and with what the
+        process before left on disk.
+        """
         import tempfile
 
         rows = []
         for what, code in FIRST_CALLS.items():
             with tempfile.TemporaryDirectory() as folder:
-                environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+                environment = {**os.environ, "RIGIDGRAD_CACHE": folder}
                 times = []
                 for _ in range(2):
                     done = subprocess.run(
-                        [sys.executable, "-c", FIRST.format(code=code)], env=environment, capture_output=True, text=True, check=True
+                        [sys.executable, "-c", FIRST.format(code=code)],
+                        env=environment,
+                        capture_output=True,
+                        text=True,
+                        check=True,
                     )
                     times.append(json.loads(done.stdout))
             rows.append({"call": what, "compiled": times[0], "cached": times[1]})
@@ -330,10 +478,14 @@ _TREE = "t = trees.auto_tree(2000, {}, 0.3); x = np.zeros(2000)\n"
 FIRST_CALLS = {
     "rnea, levels": _TREE.format(2.0) + "trees.rnea(t, x, x, x, threads=1)",
     "rnea, heavy_path": _TREE.format(1.0) + "trees.rnea(t, x, x, x, threads=1)",
-    "rnea, sequential": _TREE.format(2.0) + "trees.rnea(t, x, x, x, method='sequential', threads=1)",
+    "rnea, sequential": (
+        _TREE.format(2.0) + "trees.rnea(t, x, x, x, method='sequential', threads=1)"
+    ),
     "crba": _TREE.format(2.0) + "trees.crba(t, x, threads=1)",
     "forward_dynamics, levels": _TREE.format(2.0) + "trees.forward_dynamics(t, x, x, x, threads=1)",
-    "forward_dynamics, heavy_path": _TREE.format(1.0) + "trees.forward_dynamics(t, x, x, x, threads=1)",
+    "forward_dynamics, heavy_path": (
+        _TREE.format(1.0) + "trees.forward_dynamics(t, x, x, x, threads=1)"
+    ),
 }
 PARTS = (
     "figure_10",
@@ -344,8 +496,8 @@ PARTS = (
     "single_precision",
     "forward_dynamics",
     "memory",
-    "first_call",
 )
+MORE = ("scan_times", "blocks", "work", "devices", "first_call")  # into a file of their own
 
 
 def trees_memory() -> int:
@@ -358,14 +510,31 @@ def steps(study: Study, part: str) -> int:
     small = len([n for n in study.sizes if n <= study.scans])
     single = len([n for n in study.sizes if n in (10_000, 1_000_000)])
     forward = len([n for n in (1_000, 10_000, 100_000) if n <= study.largest])
-    counts = {"figures_13_14": 4 * len(study.sizes), "figures_15_16": 4 * len(study.crba_sizes), "single_precision": 4 * single}
-    return {"forward_dynamics": 3 * forward, "memory": 2, "first_call": len(FIRST_CALLS)}.get(part, counts.get(part, small))
+    counts = {
+        "figures_13_14": 4 * len(study.sizes),
+        "figures_15_16": 4 * len(study.crba_sizes),
+        "single_precision": 4 * single,
+    }
+    others = {
+        "forward_dynamics": 3 * forward,
+        "memory": 2,
+        "first_call": len(FIRST_CALLS),
+        "scan_times": 19,
+        "blocks": 6 * len([n for n in (100_000, 1_000_000) if n <= study.scans]),
+        "work": 2,
+        "devices": 6,
+    }
+    return others.get(part, counts.get(part, small))
 
 
 def show(part: str, rows: list[dict]) -> None:
     print(f"\n{part}")
     for row in rows:
-        head = " ".join(f"{k}={v:,}" if isinstance(v, int) else f"{k}={v}" for k, v in row.items() if not isinstance(v, dict))
+        head = " ".join(
+            f"{k}={v:,}" if isinstance(v, int) else f"{k}={v}"
+            for k, v in row.items()
+            if not isinstance(v, dict)
+        )
         print(f"  {head}")
         for key, values in row.items():
             if isinstance(values, dict):
@@ -373,27 +542,46 @@ def show(part: str, rows: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), help=f"some of {', '.join(PARTS + MORE)}"
+    )
     parser.add_argument("--largest", type=int, default=4_000_000, help="bodies")
     parser.add_argument(
-        "--sizes", default=",".join(map(str, SIZES)), help="bodies of figures 10 to 16 and in single precision; rows of others stay"
+        "--sizes",
+        default=",".join(map(str, SIZES)),
+        help="bodies of figures 10 to 16 and in single precision; rows of others stay",
     )
     parser.add_argument("--scans", type=int, default=1_000_000, help="bodies, of figures 10 to 12")
     parser.add_argument(
-        "--entries", type=int, help="most numbers of a mass matrix of figures 15 and 16; default: what half of the memory holds"
+        "--entries",
+        type=int,
+        help=(
+            "most numbers of a mass matrix of figures 15 and 16; default: what half of the memory"
+            " holds"
+        ),
     )
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--quick", action="store_true", help="up to 10,000 bodies, 0.2 s each")
-    parser.add_argument("--json", type=Path, help="where to write all figures; parts that are already there and not measured now stay")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="where to write all figures; parts that are already there and not measured now stay",
+    )
     parser.add_argument("--plots", type=Path, help="folder for pictures")
     options = parser.parse_args()
     names = options.parts.split(",")
-    unknown = [name for name in names if name not in PARTS]
+    unknown = [name for name in names if name not in PARTS + MORE]
     if unknown:
-        parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+        parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS + MORE)}")
     sizes = tuple(map(int, options.sizes.split(",")))
-    study = Study(10_000, 0.2, 10_000) if options.quick else Study(options.largest, options.budget, options.scans, sizes, options.entries)
+    study = (
+        Study(10_000, 0.2, 10_000)
+        if options.quick
+        else Study(options.largest, options.budget, options.scans, sizes, options.entries)
+    )
     progress = Progress(sum(steps(study, name) for name in names))
     result: dict[str, Any] = {}
     if options.json and options.json.exists():
@@ -402,9 +590,12 @@ def main() -> None:
     for name in names:
         rows = getattr(study, name)(progress)
         show(name, rows)
-        if sizes != SIZES and "bodies" in rows[0]:
+        if sizes != SIZES and "bodies" in rows[0] and name in PARTS:
             measured = {row["bodies"] for row in rows}
-            rows = sorted(rows + [row for row in result.get(name, []) if row["bodies"] not in measured], key=lambda row: row["bodies"])
+            rows = sorted(
+                rows + [row for row in result.get(name, []) if row["bodies"] not in measured],
+                key=lambda row: row["bodies"],
+            )
         result[name] = rows
         if options.json:
             options.json.parent.mkdir(parents=True, exist_ok=True)

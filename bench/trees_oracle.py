@@ -1,4 +1,6 @@
-"""Inverse dynamics in long double, by the textbook's two loops in C: what `trees.py` measures errors against."""
+"""Inverse dynamics in long double, by the textbook's two loops in C: what `trees.py` measures
+errors against.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,14 @@ class Oracle:
         self.available = bool(compiler) and np.finfo(np.longdouble).eps < 1e-18
         if self.available:
             self._folder = tempfile.TemporaryDirectory()
-            source, library = Path(self._folder.name, "oracle.c"), Path(self._folder.name, "oracle.so")
+            source, library = (
+                Path(self._folder.name, "oracle.c"),
+                Path(self._folder.name, "oracle.so"),
+            )
             source.write_text(SOURCE)
-            subprocess.run([str(compiler), "-O2", "-shared", "-fPIC", "-o", library, source, "-lm"], check=True)
+            subprocess.run(
+                [str(compiler), "-O2", "-shared", "-fPIC", "-o", library, source, "-lm"], check=True
+            )
             self._library = ctypes.CDLL(str(library))
 
     def rnea(self, tree, q, v, a) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""The main job, start to end: a motion across the workspace, then a figure eight under model predictive control, and a page about both.
+"""The main job, start to end: a motion across the workspace, then a figure eight under model
+predictive control, and a page about both.
 
 `make run` runs this.
 """
@@ -27,21 +28,29 @@ began = time.perf_counter()
 motion = rg.solve(problem)
 spent = time.perf_counter() - began
 
-# 2. the tip on a figure eight, replanned 500 times a second, on a simulated arm whose masses are 10% off
+# 2. the tip on a figure eight, replanned 500 times a second, on a simulated arm whose masses are
+# 10% off
 
 
 def eight(t):
     t = np.asarray(t)
-    return np.stack([0.6556 + 0 * t, 0.3 * np.sin(0.2 * np.pi * t), 0.486 + 0.2 * np.sin(0.4 * np.pi * t)], axis=-1)
+    return np.stack(
+        [0.6556 + 0 * t, 0.3 * np.sin(0.2 * np.pi * t), 0.486 + 0.2 * np.sin(0.4 * np.pi * t)],
+        axis=-1,
+    )
 
 
 costs = [
     rg.costs.Reach("iiwa_link_7", eight(0.0), offset=(0, 0, 0.0635), weight=10.0, final=1000.0),
-    rg.costs.State(np.zeros(14), weight=np.r_[still, 0.1 + still], final=np.r_[still, 10.0 + still]),
+    rg.costs.State(
+        np.zeros(14), weight=np.r_[still, 0.1 + still], final=np.r_[still, 10.0 + still]
+    ),
     rg.costs.Effort(1e-4, reference="gravity"),
 ]
 ready = np.r_[0, 0.6, 0, -1.4, 0, 1.0, 0, still]
-task = rg.Problem(arm, start=ready, steps=63, dt=0.5 / 63, costs=costs, limits=rg.Limits(torque=True))
+task = rg.Problem(
+    arm, start=ready, steps=63, dt=0.5 / 63, costs=costs, limits=rg.Limits(torque=True)
+)
 mpc = rg.MPC(task, period=0.002, latency=0.002, target=eight, observer=True)
 log = mpc.run(rg.plants.Simulator(arm, ready, mass_error=0.1), duration=10.0)  # a whole lap
 lap = rg.tracking(log, mpc, after=2.0)  # seconds in which the tip comes to the path
@@ -53,5 +62,12 @@ table = {
 }
 for name, value in table.items():
     print(f"{name:>14}  {value}")
-page = rg.report({"Summary": table, "Across the workspace": motion, "Figure eight": lap}, "report.html", robot=arm)
-print(f"\nPictures: {Path(page).resolve()}\nTo drag the target yourself (needs rigidgrad[view]): {sys.executable} -m rigidgrad play iiwa14")
+page = rg.report(
+    {"Summary": table, "Across the workspace": motion, "Figure eight": lap},
+    "report.html",
+    robot=arm,
+)
+print(
+    f"\nPictures: {Path(page).resolve()}\nTo drag the target yourself (needs rigidgrad[view]):"
+    f" {sys.executable} -m rigidgrad play iiwa14"
+)

@@ -1,4 +1,6 @@
-"""Inverse and forward dynamics of a batch of states, their gradients, and a check of each against the other."""
+"""Inverse and forward dynamics of a batch of states, their gradients, and a check of each against
+the other.
+"""
 
 import time
 
@@ -23,8 +25,14 @@ print(f"{len(q)} random states, {robot.nv} joints:")
 a = timed("forward dynamics         a = robot.aba(q, v, tau)", lambda: robot.aba(q, v, tau))
 back = timed("inverse dynamics         robot.rnea(q, v, a)", lambda: robot.rnea(q, v, a))
 M = timed("mass matrix              robot.crba(q)", lambda: robot.crba(q))
-d_id = timed("gradient of inverse      robot.rnea_derivatives(q, v, a)", lambda: robot.rnea_derivatives(q, v, a))
-d_fd = timed("gradient of forward      robot.aba_derivatives(q, v, tau)", lambda: robot.aba_derivatives(q, v, tau))
+d_id = timed(
+    "gradient of inverse      robot.rnea_derivatives(q, v, a)",
+    lambda: robot.rnea_derivatives(q, v, a),
+)
+d_fd = timed(
+    "gradient of forward      robot.aba_derivatives(q, v, tau)",
+    lambda: robot.aba_derivatives(q, v, tau),
+)
 
 
 def relative(x, y):
@@ -33,11 +41,17 @@ def relative(x, y):
 
 step = 1e-6
 e = np.eye(robot.nv)[2]
-numeric = (robot.aba(robot.integrate(q, step * e), v, tau) - robot.aba(robot.integrate(q, -step * e), v, tau)) / (2 * step)
+numeric = (
+    robot.aba(robot.integrate(q, step * e), v, tau)
+    - robot.aba(robot.integrate(q, -step * e), v, tau)
+) / (2 * step)
 checks = {
     "rnea(aba(tau)) is tau": (relative(back, tau), 1e-10),
     "M times its inverse is one": (relative(M @ d_fd.dtau, np.eye(robot.nv)), 1e-10),
-    "the two gradients agree:  dFD/dq = -M⁻¹ dID/dq": (relative(d_fd.dq, -d_fd.dtau @ d_id.dq), 1e-10),
+    "the two gradients agree:  dFD/dq = -M⁻¹ dID/dq": (
+        relative(d_fd.dq, -d_fd.dtau @ d_id.dq),
+        1e-10,
+    ),
     "dFD/dq[2] against finite differences": (relative(d_fd.dq[..., 2], numeric), 1e-6),
 }
 print("\nchecked against each other:")

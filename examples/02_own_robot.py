@@ -1,4 +1,6 @@
-"""A robot described in Python, with a screw and a ball joint; a tool mounted on it; a joint locked; a frame named."""
+"""A robot described in Python, with a screw and a ball joint; a tool mounted on it; a joint locked;
+a frame named.
+"""
 
 import numpy as np
 
@@ -11,7 +13,16 @@ arm = (
     .link("boom", mass=12.0, com=(0.9, 0, 0), inertia=(0.1, 3.3, 3.3))
     .link("hook", mass=3.0, com=(0, 0, -0.4), inertia=(0.06, 0.06, 0.01))
     .joint("swing", "continuous", "foot", "mast", axis=(0, 0, 1), armature=0.5)
-    .joint("lift", "helical", "mast", "boom", xyz=(0, 0, 1.8), axis=(0, 0, 1), pitch=0.02, limit=(-10, 10))
+    .joint(
+        "lift",
+        "helical",
+        "mast",
+        "boom",
+        xyz=(0, 0, 1.8),
+        axis=(0, 0, 1),
+        pitch=0.02,
+        limit=(-10, 10),
+    )
     .joint("rope", "spherical", "boom", "hook", xyz=(1.8, 0, 0))
     .build()
 )
@@ -22,7 +33,9 @@ loaded = arm.attach(load, "hook", (0, 0, -0.9)).add_frame("corner", "crate", (0.
 q = loaded.neutral()
 print("joint forces that hold it, empty: ", np.round(arm.gravity_torque(q), 3))
 print("joint forces that hold it, loaded:", np.round(loaded.gravity_torque(q), 3))
-print("where the crate's corner is:      ", np.round(loaded.forward_kinematics(q)["corner"][:3, 3], 3))
+print(
+    "where the crate's corner is:      ", np.round(loaded.forward_kinematics(q)["corner"][:3, 3], 3)
+)
 
 fixed = loaded.reduced(lock={"lift": 1.0})
 print("with the lift locked there are", fixed.nv, "freedoms:", ", ".join(fixed.joints))

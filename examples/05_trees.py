@@ -1,4 +1,6 @@
-"""Dynamics of trees far too large for straight-line code: a binary tree and a chain, each by the method that suits its shape."""
+"""Dynamics of trees far too large for straight-line code: a binary tree and a chain, each by the
+method that suits its shape.
+"""
 
 import time
 
@@ -13,7 +15,10 @@ for branching in (2.0, 1.0):
     start = time.perf_counter()
     tau = trees.rnea(tree, q, v, 0.1 * a)
     took = time.perf_counter() - start
-    print(f"{tree}\n  inverse dynamics by {tree.plan.method}: {1e9 * took / tree.bodies:.0f} ns a body")
+    print(
+        f"{tree}\n  inverse dynamics by {tree.plan.method}: {1e9 * took / tree.bodies:.0f} ns a"
+        " body"
+    )
     slow = trees.rnea(tree, q, v, 0.1 * a, method="sequential")
     print(f"  differs from the plain loop by {np.abs(tau - slow).max() / np.abs(slow).max():.0e}")
     found = trees.forward_dynamics(tree, q, v, tau)

@@ -1,4 +1,6 @@
-"""A robot's gradients on a GPU: CUDA where there is one, else OpenCL (PoCL runs it on the CPU), else what is missing; and the code that would run there."""
+"""A robot's gradients on a GPU: CUDA where there is one, else OpenCL (PoCL runs it on the CPU),
+else what is missing; and the code that would run there.
+"""
 
 import tempfile
 from pathlib import Path
@@ -32,11 +34,14 @@ print("\nkernels with a block of threads a state:")
 for which, floating in (("iiwa14", False), ("hyq", False), ("atlas", False), ("atlas", True)):
     function = block.block_function(rg.load(which, floating_base=floating).model, "aba_derivatives")
     print(
-        f"  gradient of forward dynamics, {which + (' floating' if floating else ''):<15} {function.barriers:3d} barriers, "
-        f"{function.shared_bytes('float32') / 1024:5.1f} KB of shared memory in float32"
+        f"  gradient of forward dynamics, {which + (' floating' if floating else ''):<15}"
+        f" {function.barriers:3d} barriers, {function.shared_bytes('float32') / 1024:5.1f} KB of"
+        " shared memory in float32"
     )
 
 with tempfile.TemporaryDirectory() as folder:
     print("\ngenerated C++:")
-    for path in rg.generate(robot, ["rnea", "aba_derivatives"], target="cuda", out=Path(folder), dtypes=["float32"]):
+    for path in rg.generate(
+        robot, ["rnea", "aba_derivatives"], target="cuda", out=Path(folder), dtypes=["float32"]
+    ):
         print(f"  {path.name:<20} {len(path.read_text().splitlines()):6d} lines")

@@ -1,4 +1,6 @@
-"""A small neural network learns to swing a cart-pole's pole up and to keep it there: its gradient goes through 150 simulated steps, 16 states at a time."""
+"""A small neural network learns to swing a cart-pole's pole up and to keep it there: its gradient
+goes through 150 simulated steps, 16 states at a time.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,8 @@ def cost(weights, q, v):
         v = v + dt * rg.jax.aba(robot, q, v, tau)
         q = rg.jax.integrate(robot, q, dt * v)
         upright = 1 - jnp.cos(q[..., 1] - UP)
-        return (q, v), upright + 0.1 * q[..., 0] ** 2 + 1e-3 * (v**2).sum(-1) + 1e-5 * (tau**2).sum(-1)
+        small = 1e-3 * (v**2).sum(-1) + 1e-5 * (tau**2).sum(-1)
+        return (q, v), upright + 0.1 * q[..., 0] ** 2 + small
 
     (q, v), costs = jax.lax.scan(step, (q, v), None, length=steps)
     return costs[steps // 3 :].mean(), 1 - jnp.cos(q[..., 1] - UP)
@@ -33,7 +36,11 @@ def cost(weights, q, v):
 
 learn = jax.jit(jax.value_and_grad(cost, has_aux=True))
 rng = np.random.default_rng(0)
-weights = {"in": rng.normal(size=(5, hidden)) * 0.5, "bias": np.zeros(hidden), "out": rng.normal(size=(hidden, 1)) * 0.1}
+weights = {
+    "in": rng.normal(size=(5, hidden)) * 0.5,
+    "bias": np.zeros(hidden),
+    "out": rng.normal(size=(hidden, 1)) * 0.1,
+}
 weights = jax.tree.map(jnp.asarray, weights)
 mean, square = jax.tree.map(jnp.zeros_like, weights), jax.tree.map(jnp.zeros_like, weights)
 for k in range(1, 301):  # Adam
@@ -43,11 +50,13 @@ for k in range(1, 301):  # Adam
     gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, 1.0 / size), gradient)  # noqa: B023
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, gradient)
     square = jax.tree.map(lambda s, g: 0.99 * s + 0.01 * g**2, square, gradient)
-    weights = jax.tree.map(
-        lambda w, m, s: w - 0.03 * (1 - k / 301) * (m / (1 - 0.9**k)) / (jnp.sqrt(s / (1 - 0.99**k)) + 1e-8),  # noqa: B023
-        weights,
+    rate, unbiased = 0.03 * (1 - k / 301), (1 - 0.9**k, 1 - 0.99**k)
+    change = jax.tree.map(
+        lambda m, s: rate * (m / unbiased[0]) / (jnp.sqrt(s / unbiased[1]) + 1e-8),  # noqa: B023
         mean,
         square,
     )
+    weights = jax.tree.map(jnp.subtract, weights, change)
     if k == 1 or k % 50 == 0:
-        print(f"round {k:4d}: cost {value:7.3f}, {int((tilt < 0.1).sum()):2d} of {batch} poles up at the end")
+        up = int((tilt < 0.1).sum())
+        print(f"round {k:4d}: cost {value:7.3f}, {up:2d} of {batch} poles up at the end")

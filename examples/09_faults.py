@@ -1,4 +1,6 @@
-"""A controller on an arm that is not what its model says: heavier, loaded, pushed, seen late and with noise; with and without an observer of disturbances."""
+"""A controller on an arm that is not what its model says: heavier, loaded, pushed, seen late and
+with noise; with and without an observer of disturbances.
+"""
 
 import numpy as np
 
@@ -26,15 +28,30 @@ faults = rg.plants.Faults(noise_position=1e-4, noise_velocity=1e-3, latency=0.00
 
 errors = {}
 for observer in (False, True):
-    plant = rg.plants.Simulator(arm, ready, dt=0.002, mass_error=0.2, friction="model", faults=faults, clamp=True, seed=0, log=True)
+    plant = rg.plants.Simulator(
+        arm,
+        ready,
+        dt=0.002,
+        mass_error=0.2,
+        friction="model",
+        faults=faults,
+        clamp=True,
+        seed=0,
+        log=True,
+    )
     plant.set_payload(2.0, "iiwa_link_ee")  # kg, which the controller does not know of
     plant.push((0, 40, 0), 0.05, "iiwa_link_7", at=0.5)  # N, for 50 ms
     mpc = rg.MPC(problem, period=0.01, latency=0.01, observer=observer)
     mpc.run(plant, 2.0)
-    last = plant.log.x[plant.log.t > 1.5]  # where it truly was: what the controller saw has noise and gaps
+    # where it truly was: what the controller saw has noise and gaps
+    last = plant.log.x[plant.log.t > 1.5]
     place = arm.forward_kinematics(last[:, :7])["iiwa_link_7"][:, :3, 3]
     errors[observer] = 1e3 * np.linalg.norm(place - target, axis=1).mean()
-    print(f"observer {'on ' if observer else 'off'}: {errors[observer]:5.1f} mm from the target in the last half second; {mpc.counts}")
+    print(
+        f"observer {'on ' if observer else 'off'}: {errors[observer]:5.1f} mm from the target in"
+        f" the last half second; {mpc.counts}"
+    )
 
 assert errors[True] < errors[False]
-assert plant.counts.dropped == mpc.counts["missing"] > 0  # each lost measurement was counted, and the plan went on
+# each lost measurement was counted, and the plan went on
+assert plant.counts.dropped == mpc.counts["missing"] > 0

@@ -1,4 +1,6 @@
-"""One robot in three programs: read from MJCF, handed to MuJoCo, Pinocchio and URDF, and asked for the same accelerations in each."""
+"""One robot in three programs: read from MJCF, handed to MuJoCo, Pinocchio and URDF, and asked for
+the same accelerations in each.
+"""
 
 import mujoco
 import numpy as np

@@ -1,11 +1,16 @@
-"""A quadruped: a trot and a jump as optimal motions, and a trot under control in MuJoCo, which is told where to go."""
+"""A quadruped: a trot and a jump as optimal motions, and a trot under control in MuJoCo, which is
+commanded where to go.
+"""
 
 import numpy as np
 
 import rigidgrad as rg
 
 robot = rg.load("hyq", floating_base=True)
-feet = [rg.Contact(f"{leg}_lowerleg", offset=(0.33, 0, 0), friction=0.6) for leg in ("lf", "rf", "lh", "rh")]
+feet = [
+    rg.Contact(f"{leg}_lowerleg", offset=(0.33, 0, 0), friction=0.6)
+    for leg in ("lf", "rf", "lh", "rh")
+]
 radius = 0.02
 x0 = np.zeros(robot.nq + robot.nv)
 x0[6] = 1.0
@@ -23,7 +28,8 @@ for name, phases in motions.items():
     solution = rg.solve(problem)
     x = solution.x[-1]
     print(
-        f"{name}: {solution.status} after {solution.iterations} iterations, {problem.times[-1]:.2f} s, ends at x = {x[0]:.2f} m, y = {x[1]:.2f} m"
+        f"{name}: {solution.status} after {solution.iterations} iterations, {problem.times[-1]:.2f}"
+        f" s, ends at x = {x[0]:.2f} m, y = {x[1]:.2f} m"
     )
     assert solution.converged
 
@@ -37,7 +43,11 @@ for until, command in ((1.5, (0.3, 0.0, 0.0)), (2.5, (0.2, 0.0, 0.4)), (4.0, (0.
     while plant.time < until:
         plant.advance(mpc.step(plant.x, plant.time))
     print(
-        f"{plant.time:.1f} s: at x = {plant.x[0]:.2f} m, y = {plant.x[1]:.2f} m, {plant.x[2]:.2f} m high, after {command} m/s, m/s, rad/s"
+        f"{plant.time:.1f} s: at x = {plant.x[0]:.2f} m, y = {plant.x[1]:.2f} m, {plant.x[2]:.2f} m"
+        f" high, after {command} m/s, m/s, rad/s"
     )
-print(f"a plan took {1e3 * np.median(mpc.log.solve_seconds):.1f} ms; fallbacks: {sum(mpc.counts.values())}")
+print(
+    f"a plan took {1e3 * np.median(mpc.log.solve_seconds):.1f} ms; fallbacks:"
+    f" {sum(mpc.counts.values())}"
+)
 assert plant.x[0] > 0.5 and not walker.has_fallen(plant.x)

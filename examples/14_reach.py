@@ -1,4 +1,6 @@
-"""Where to reach: poses, several solutions, a free axis, a path without jumps, and a pose that is out of reach."""
+"""Where to reach: poses, several solutions, a free axis, a path without jumps, and a pose that is
+out of reach.
+"""
 
 import numpy as np
 
@@ -31,7 +33,10 @@ for angle in angles:
     q = step.q
     path.append(q)
 jump = np.abs(np.diff(path, axis=0)).max()
-print(f"a circle with the tool pointing down: no joint moves by more than {jump:.2f} rad from pose to pose")
+print(
+    f"a circle with the tool pointing down: no joint moves by more than {jump:.2f} rad from pose to"
+    " pose"
+)
 assert jump < 0.3
 
 # the hand at a place while it looks at a point, as near to a posture as that allows

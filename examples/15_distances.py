@@ -16,7 +16,11 @@ scene = rg.Scene(
     [
         rg.Box((0.8, 1.2, 0.05), (0.7, 0, 0.2), name="table"),
         rg.Sphere(0.1, (0.4, 0.3, 0.6), name="ball"),
-        rg.Points(np.random.default_rng(0).normal((-0.5, 0, 0.8), 0.1, (2000, 3)), radius=0.01, name="cloud"),
+        rg.Points(
+            np.random.default_rng(0).normal((-0.5, 0, 0.8), 0.1, (2000, 3)),
+            radius=0.01,
+            name="cloud",
+        ),
     ]
 )
 q = arm.random(batch=1000, seed=0).q
@@ -35,4 +39,7 @@ for _ in range(200):
     if not inside.any():
         break
     x = arm.integrate(x, 0.02 * g.gradient[inside].sum(axis=0))
-print(f"200 steps at most along the gradients: {'free' if not arm.in_collision(x, scene) else 'still inside'}")
+print(
+    "200 steps at most along the gradients:"
+    f" {'free' if not arm.in_collision(x, scene) else 'still inside'}"
+)

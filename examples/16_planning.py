@@ -1,4 +1,6 @@
-"""An arm goes round the wall of a shelf: a path that touches nothing, and the fastest motion along it."""
+"""An arm goes round the wall of a shelf: a path that touches nothing, and the fastest motion along
+it.
+"""
 
 import numpy as np
 
@@ -23,10 +25,16 @@ left = np.array([0.54, 0.51, -0.41, -1.5, 1.65, 1.32, 0.37])
 right = left * [-1, 1, -1, 1, -1, 1, -1]  # its mirror image
 
 straight = left + np.linspace(0, 1, 200)[:, None] * (right - left)
-print(f"straight across, {arm.in_collision(straight, shelf).mean():.0%} of the way is inside something")
+print(
+    f"straight across, {arm.in_collision(straight, shelf).mean():.0%} of the way is inside"
+    " something"
+)
 
 path = rg.plan(arm, left, right, shelf)
-print(f"{path.status}: {len(path.corners)} corners, {path.duration:.2f} s, searched for {1000 * path.stats['seconds']:.1f} ms")
+print(
+    f"{path.status}: {len(path.corners)} corners, {path.duration:.2f} s, searched for"
+    f" {1000 * path.stats['seconds']:.1f} ms"
+)
 
 nearest = arm.distances(path.q, shelf, gradient=False).least.min()
 print(f"the nearest that anything comes is {1000 * nearest:.0f} mm")

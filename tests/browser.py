@@ -1,4 +1,6 @@
-"""A real headless Chromium for tests of pages; where there is none, tests are skipped and say why."""
+"""A real headless Chromium for tests of pages; where there is none, tests are skipped and say
+why.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,26 @@ import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # graphics by software, which is there on every machine
-_OPTIONS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist", "--disable-dev-shm-usage")
+_OPTIONS = (
+    "--no-sandbox",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--ignore-gpu-blocklist",
+    "--disable-dev-shm-usage",
+)
+
+WEBGPU = (
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+    "--enable-features=Vulkan",
+    "--use-vulkan=swiftshader",
+)
 
 
 def chromium() -> str | None:
-    return os.environ.get("RIGIDGRAD_CHROMIUM") or next((path for name in _NAMES if (path := shutil.which(name))), None)
+    return os.environ.get("RIGIDGRAD_CHROMIUM") or next(
+        (path for name in _NAMES if (path := shutil.which(name))), None
+    )
 
 
 def missing(*packages: str) -> str:
@@ -34,11 +51,11 @@ def missing(*packages: str) -> str:
 
 
 @contextmanager
-def launched() -> Iterator[Any]:
+def launched(*options: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=list(_OPTIONS))
+        browser = driver.chromium.launch(executable_path=chromium(), args=[*_OPTIONS, *options])
         try:
             yield browser
         finally:

@@ -1,4 +1,6 @@
-"""coal (formerly hpp-fcl) on shapes of ours: signed distances by closed forms, GJK and EPA that we did not write."""
+"""coal (formerly hpp-fcl) on shapes of ours: signed distances by closed forms, GJK and EPA that we
+did not write.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def of_shape(shape):
         case rg.Plane():
             return coal.Halfspace(shape.normal, shape.offset), pose(np.eye(3), np.zeros(3))
         case rg.Mesh():
-            return of_triangles(shape.triangles.vertices, shape.triangles.faces), pose(shape.pose.R, shape.pose.p)
+            return of_triangles(shape.triangles.vertices, shape.triangles.faces), pose(
+                shape.pose.R, shape.pose.p
+            )
     raise TypeError(shape)
 
 
@@ -48,7 +52,9 @@ def of_capsule(radius, start, end):
     z = (end - start) / length
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x /= np.linalg.norm(x)
-    return coal.Capsule(radius, length), pose(np.column_stack([x, np.cross(z, x), z]), (start + end) / 2)
+    return coal.Capsule(radius, length), pose(
+        np.column_stack([x, np.cross(z, x), z]), (start + end) / 2
+    )
 
 
 def signed(one, other):

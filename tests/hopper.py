@@ -1,4 +1,6 @@
-"""A small robot with contacts, which compiles quickly: a body that slides along x and z on a leg of two links, with the foot on the ground at the start."""
+"""A small robot with contacts, which compiles quickly: a body that slides along x and z on a leg of
+two links, with the foot on the ground at the start.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,25 @@ costs = [
 
 
 def hopper() -> rg.Robot:
-    build = rg.Builder("hopper").link("rail").link("cart").link("body", 4.0, (0, 0, 0), (0.1, 0.1, 0.1))
-    build.joint("x", "prismatic", "rail", "cart", axis=(1, 0, 0)).joint("z", "prismatic", "cart", "body", axis=(0, 0, 1))
-    build.link("thigh", 0.5, (0, 0, -0.1), (0.004, 0.004, 0.001)).link("shin", 0.3, (0, 0, -0.1), (0.003, 0.003, 0.0005))
+    build = (
+        rg.Builder("hopper").link("rail").link("cart").link("body", 4.0, (0, 0, 0), (0.1, 0.1, 0.1))
+    )
+    build.joint("x", "prismatic", "rail", "cart", axis=(1, 0, 0)).joint(
+        "z", "prismatic", "cart", "body", axis=(0, 0, 1)
+    )
+    build.link("thigh", 0.5, (0, 0, -0.1), (0.004, 0.004, 0.001)).link(
+        "shin", 0.3, (0, 0, -0.1), (0.003, 0.003, 0.0005)
+    )
     build.joint("hip", "revolute", "body", "thigh", axis=(0, 1, 0), limit=(-2.0, 2.0, 20.0, 80.0))
-    build.joint("knee", "revolute", "thigh", "shin", xyz=(0, 0, -0.2), axis=(0, 1, 0), limit=(-2.5, 2.5, 20.0, 80.0))
+    build.joint(
+        "knee",
+        "revolute",
+        "thigh",
+        "shin",
+        xyz=(0, 0, -0.2),
+        axis=(0, 1, 0),
+        limit=(-2.5, 2.5, 20.0, 80.0),
+    )
     return build.frame("foot", "shin", (0, 0, -0.2)).build()
 
 
@@ -67,7 +83,9 @@ def torques(u: np.ndarray) -> np.ndarray:
 def forces(robot: rg.Robot, solution: rg.Solution, knots: slice, contact: rg.Contact) -> np.ndarray:
     """(knots, 3): of the foot, as `robot.contact_dynamics` has them."""
     x, u = solution.x[:-1][knots], solution.u[knots]
-    return np.asarray(robot.contact_dynamics(x[:, :4], x[:, 4:], torques(u), [contact]).force).reshape(len(u), 3)
+    return np.asarray(
+        robot.contact_dynamics(x[:, :4], x[:, 4:], torques(u), [contact]).force
+    ).reshape(len(u), 3)
 
 
 def stance_costs(forward: float = 0.15) -> list[rg.costs.Cost]:

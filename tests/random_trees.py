@@ -1,8 +1,9 @@
-"""Random robots from a seed, as a rigidgrad Robot and as Pinocchio's model of the same tree, and Pinocchio as an oracle for both.
+"""Random robots from a seed, as a rigidgrad Robot and as Pinocchio's model of the same tree, and
+Pinocchio as an oracle for both.
 
-A tree is plain data (`Tree`), so that a test can also change it (turn a frame, drop gravity) before it is built. Pinocchio gets a
-mimic-free model in rigidgrad's joint order; `Oracle` sees it through q_full = Gq q + o, v_full = G v, so that every joint-space result
-is GᵀXG or GᵀX.
+A tree is plain data (`Tree`), so that a test can also change it (turn a frame, drop gravity) before
+it is built. Pinocchio gets a mimic-free model in rigidgrad's joint order; `Oracle` sees it through
+q_full = Gq q + o, v_full = G v, so that every joint-space result is GᵀXG or GᵀX.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-# Compiling every function of hundreds of trees takes long: the readable engine is the default here; RIGIDGRAD_TEST_ENGINE=lanes tests the other.
+# Compiling every function of hundreds of trees takes long: the readable engine is the default here;
+# RIGIDGRAD_TEST_ENGINE=lanes tests the other.
 ENGINE = os.environ.get("RIGIDGRAD_TEST_ENGINE", "numpy")
 ONE_DOF = ("revolute", "continuous", "prismatic", "helical")
 SIZES = {
@@ -26,7 +28,19 @@ SIZES = {
     "planar": (4, 3),
     "floating": (7, 6),
 }
-NAME_STARTS = ("A", "Z", "_", "a", "b", "j1", "j10", "j2", "z", "é", "Ω")  # order by bytes is not the order of a dictionary
+NAME_STARTS = (
+    "A",
+    "Z",
+    "_",
+    "a",
+    "b",
+    "j1",
+    "j10",
+    "j2",
+    "z",
+    "é",
+    "Ω",
+)  # order by bytes is not the order of a dictionary
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,7 @@ class Tree:
     gravity: np.ndarray
     floating: bool
 
-    # --- layout, worked out here and not by rigidgrad -----------------------------------------------------------------------------
+    # --- layout, worked out here and not by rigidgrad ---------------------------------------------
 
     @cached_property
     def ordered(self) -> tuple[Joint, ...]:
@@ -77,7 +91,11 @@ class Tree:
     @cached_property
     def moving(self) -> tuple[Joint, ...]:
         """What moves, mimicking joints too, with the free-flyer of a floating base."""
-        base = (Joint("root_joint", "floating", "", self.links[0].name, np.zeros(3), np.zeros(3)),) if self.floating else ()
+        base = (
+            (Joint("root_joint", "floating", "", self.links[0].name, np.zeros(3), np.zeros(3)),)
+            if self.floating
+            else ()
+        )
         return base + tuple(j for j in self.ordered if j.type != "fixed")
 
     @cached_property
@@ -123,7 +141,7 @@ class Tree:
             iq, iv = iq + nq, iv + nv
         return G, Gq, offset
 
-    # --- states -------------------------------------------------------------------------------------------------------------------
+    # --- states -----------------------------------------------------------------------------------
 
     def random_q(self, rng, batch=()) -> np.ndarray:
         parts = []
@@ -144,10 +162,16 @@ class Tree:
 
     def random_state(self, rng, batch=()):
         """q and two vectors like v: (v, a) or (v, tau)."""
-        return self.random_q(rng, batch), rng.normal(size=(*batch, self.nv)), rng.normal(size=(*batch, self.nv))
+        return (
+            self.random_q(rng, batch),
+            rng.normal(size=(*batch, self.nv)),
+            rng.normal(size=(*batch, self.nv)),
+        )
 
     def random_wrenches(self, rng, batch=(), count=3) -> dict[str, np.ndarray]:
-        """Wrenches on a few links: one that a fixed joint merged, where there is one, and any others."""
+        """Wrenches on a few links: one that a fixed joint merged, where there is one, and any
+        others.
+        """
         merged = [j.child for j in self.joints if j.type == "fixed"]
         names = [link.name for link in self.links]
         chosen = set(rng.choice(names, size=min(count, len(names)), replace=False).tolist())
@@ -155,14 +179,16 @@ class Tree:
             chosen.add(str(rng.choice(merged)))
         return {name: rng.normal(size=(*batch, 6)) * 3.0 for name in sorted(chosen)}
 
-    # --- the two models -----------------------------------------------------------------------------------------------------------
+    # --- the two models ---------------------------------------------------------------------------
 
     def builder(self, name="tree"):
         import rigidgrad as rg
 
         builder = rg.Builder(name)
         for link in self.links:
-            builder = builder.link(link.name, mass=link.mass, com=tuple(link.com), inertia=link.inertia)
+            builder = builder.link(
+                link.name, mass=link.mass, com=tuple(link.com), inertia=link.inertia
+            )
         for joint in self.joints:
             more = {}
             if joint.axis is not None:
@@ -173,11 +199,21 @@ class Tree:
                 more["mimic"] = joint.mimic
             if joint.armature:
                 more["armature"] = joint.armature
-            builder = builder.joint(joint.name, joint.type, joint.parent, joint.child, xyz=tuple(joint.xyz), rpy=tuple(joint.rpy), **more)
+            builder = builder.joint(
+                joint.name,
+                joint.type,
+                joint.parent,
+                joint.child,
+                xyz=tuple(joint.xyz),
+                rpy=tuple(joint.rpy),
+                **more,
+            )
         return builder
 
     def robot(self):
-        return self.builder().build(floating_base=self.floating, gravity=tuple(self.gravity), engine=ENGINE)
+        return self.builder().build(
+            floating_base=self.floating, gravity=tuple(self.gravity), engine=ENGINE
+        )
 
     def oracle(self) -> Oracle:
         import pinocchio as pin
@@ -192,33 +228,50 @@ class Tree:
         def add_body(link):
             index, placement = place[link.name]
             if index > 0:  # what is merged into the world has no dynamics
-                model.appendBodyToJoint(index, pin.Inertia(link.mass, link.com, link.inertia), placement)
+                model.appendBodyToJoint(
+                    index, pin.Inertia(link.mass, link.com, link.inertia), placement
+                )
 
         if self.floating:
-            place[root.name] = (model.addJoint(0, pin.JointModelFreeFlyer(), pin.SE3.Identity(), "root_joint"), pin.SE3.Identity())
+            place[root.name] = (
+                model.addJoint(0, pin.JointModelFreeFlyer(), pin.SE3.Identity(), "root_joint"),
+                pin.SE3.Identity(),
+            )
             armature += [0.0] * 6
         add_body(root)
         for joint in self.ordered:
             parent, placement = place[joint.parent]
-            placement = placement * pin.SE3(pin.rpy.rpyToMatrix(*joint.rpy), np.asarray(joint.xyz, dtype=float))
+            placement = placement * pin.SE3(
+                pin.rpy.rpyToMatrix(*joint.rpy), np.asarray(joint.xyz, dtype=float)
+            )
             if joint.type == "fixed":
                 place[joint.child] = (parent, placement)
             else:
-                place[joint.child] = (model.addJoint(parent, _pinocchio_joint(joint), placement, joint.name), pin.SE3.Identity())
+                place[joint.child] = (
+                    model.addJoint(parent, _pinocchio_joint(joint), placement, joint.name),
+                    pin.SE3.Identity(),
+                )
                 armature += [joint.armature] * SIZES[joint.type][1]
             add_body(by_name[joint.child])
         model.armature = np.array(armature)
         frames = {}
         for link in self.links:
             index, placement = place[link.name]
-            frames[link.name] = model.addFrame(pin.Frame("link " + link.name, index, 0, placement, pin.FrameType.BODY), False)
+            frames[link.name] = model.addFrame(
+                pin.Frame("link " + link.name, index, 0, placement, pin.FrameType.BODY), False
+            )
         G, Gq, offset = self.maps
         return Oracle(model, frames, G, lambda q: Gq @ q + offset)
 
     def __str__(self) -> str:
-        kinds = ", ".join(f"{n} {t}" for t, n in sorted(Counter(j.type for j in self.joints).items()))
+        kinds = ", ".join(
+            f"{n} {t}" for t, n in sorted(Counter(j.type for j in self.joints).items())
+        )
         mimics = sum(j.mimic is not None for j in self.joints)
-        return f"{len(self.links)} links, {'floating' if self.floating else 'fixed'} base, {kinds}, {mimics} mimic"
+        return (
+            f"{len(self.links)} links, {'floating' if self.floating else 'fixed'} base, {kinds},"
+            f" {mimics} mimic"
+        )
 
 
 def _pinocchio_joint(joint: Joint):
@@ -230,20 +283,34 @@ def _pinocchio_joint(joint: Joint):
         return pin.JointModelPlanar()
     if joint.type == "floating":
         return pin.JointModelFreeFlyer()
-    axis = np.array([1.0, 0.0, 0.0]) if joint.axis is None else joint.axis / np.linalg.norm(joint.axis)
+    axis = (
+        np.array([1.0, 0.0, 0.0]) if joint.axis is None else joint.axis / np.linalg.norm(joint.axis)
+    )
     letter = {(1.0, 0.0, 0.0): "X", (0.0, 1.0, 0.0): "Y", (0.0, 0.0, 1.0): "Z"}.get(tuple(axis))
     if joint.type == "prismatic":
-        return getattr(pin, "JointModelP" + letter)() if letter else pin.JointModelPrismaticUnaligned(axis)
+        return (
+            getattr(pin, "JointModelP" + letter)()
+            if letter
+            else pin.JointModelPrismaticUnaligned(axis)
+        )
     if joint.type == "helical":
-        return getattr(pin, "JointModelH" + letter)(joint.pitch) if letter else pin.JointModelHelicalUnaligned(axis, joint.pitch)
-    return getattr(pin, "JointModelR" + letter)() if letter else pin.JointModelRevoluteUnaligned(axis)
+        return (
+            getattr(pin, "JointModelH" + letter)(joint.pitch)
+            if letter
+            else pin.JointModelHelicalUnaligned(axis, joint.pitch)
+        )
+    return (
+        getattr(pin, "JointModelR" + letter)() if letter else pin.JointModelRevoluteUnaligned(axis)
+    )
 
 
-# --- drawing a tree ------------------------------------------------------------------------------------------------------------------
+# --- drawing a tree -------------------------------------------------------------------------------
 
 
 def random_inertia(rng) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre and rotational inertia of a cloud of points: I = tr(Σ)·1 - Σ with Σ positive definite is always possible."""
+    """Mass, centre and rotational inertia of a cloud of points: I = tr(Σ)·1 - Σ with Σ positive
+    definite is always possible.
+    """
     mass = rng.uniform(0.3, 3.0)
     a = rng.normal(size=(3, 3)) * rng.uniform(0.03, 0.15, 3)
     second = mass * (a @ a.T + 1e-3 * np.eye(3))
@@ -268,13 +335,18 @@ def random_rpy(rng) -> np.ndarray:
     return rng.uniform(-np.pi, np.pi, 3)
 
 
-def random_tree(seed: int, bodies: int, floating: bool | None = None, mimic: bool | None = None, types=None) -> Tree:
+def random_tree(
+    seed: int, bodies: int, floating: bool | None = None, mimic: bool | None = None, types=None
+) -> Tree:
     """A tree of `bodies` links besides the root. What is None is drawn."""
     rng = np.random.default_rng([2024, seed, bodies])
     floating = bool(rng.integers(2)) if floating is None else floating
     mimic = bool(rng.integers(2)) if mimic is None else mimic
     types = (
-        types or ("revolute",) * 5 + ("continuous", "prismatic", "prismatic", "helical", "spherical", "planar", "floating") + ("fixed",) * 2
+        types
+        or ("revolute",) * 5
+        + ("continuous", "prismatic", "prismatic", "helical", "spherical", "planar", "floating")
+        + ("fixed",) * 2
     )
     spread = rng.choice([1, 2, 5, 1000])  # 1: a chain; 1000: any earlier link may be the parent
     links = [Link("base", *random_inertia(rng))]
@@ -285,9 +357,17 @@ def random_tree(seed: int, bodies: int, floating: bool | None = None, mimic: boo
         if i == bodies and not floating and all(j.type == "fixed" for j in joints):
             kind = "revolute"
         armature = float(rng.uniform(0.01, 0.5)) if kind != "fixed" and rng.uniform() < 0.4 else 0.0
-        carried = floating or any(j.type != "fixed" for j in joints)  # some body has a mass, so that there is a centre of mass
-        massless = (kind == "fixed" and rng.uniform() < 0.3) or (armature > 0 and carried and rng.uniform() < 0.1)
-        links.append(Link(f"link{i}", *((0.0, np.zeros(3), np.zeros((3, 3))) if massless else random_inertia(rng))))
+        # some body has a mass, so that there is a centre of mass
+        carried = floating or any(j.type != "fixed" for j in joints)
+        massless = (kind == "fixed" and rng.uniform() < 0.3) or (
+            armature > 0 and carried and rng.uniform() < 0.1
+        )
+        links.append(
+            Link(
+                f"link{i}",
+                *((0.0, np.zeros(3), np.zeros((3, 3))) if massless else random_inertia(rng)),
+            )
+        )
         joints.append(
             Joint(
                 f"{rng.choice(NAME_STARTS)}{i}",
@@ -302,12 +382,19 @@ def random_tree(seed: int, bodies: int, floating: bool | None = None, mimic: boo
             )
         )
     if mimic:
-        candidates = [int(i) for i in rng.permutation([k for k, j in enumerate(joints) if j.type in ONE_DOF])]
+        candidates = [
+            int(i) for i in rng.permutation([k for k, j in enumerate(joints) if j.type in ONE_DOF])
+        ]
         for place, i in enumerate(candidates):
             if place and rng.uniform() < 0.5:
                 master = joints[candidates[int(rng.integers(place))]].name
                 joints[i] = replace(
-                    joints[i], mimic=(master, float(rng.uniform(0.3, 1.5) * rng.choice([-1, 1])), float(rng.uniform(-1, 1)))
+                    joints[i],
+                    mimic=(
+                        master,
+                        float(rng.uniform(0.3, 1.5) * rng.choice([-1, 1])),
+                        float(rng.uniform(-1, 1)),
+                    ),
                 )
     gravity = rng.normal(size=3) * 6.0
     order = rng.permutation(len(joints))
@@ -315,17 +402,21 @@ def random_tree(seed: int, bodies: int, floating: bool | None = None, mimic: boo
 
 
 def suite() -> list[tuple[int, int]]:
-    """(seed, bodies) of the trees that every oracle test goes over: each size from 1 to 40, and 180 smaller ones."""
+    """(seed, bodies) of the trees that every oracle test goes over: each size from 1 to 40, and 180
+    smaller ones.
+    """
     rng = np.random.default_rng(7)
     sizes = [*range(1, 41), *rng.integers(1, 13, 180).tolist()]
     return [(seed, sizes[i]) for seed, i in enumerate(rng.permutation(len(sizes)).tolist())]
 
 
-# --- steps and results, for any robot ------------------------------------------------------------------------------------------------
+# --- steps and results, for any robot -------------------------------------------------------------
 
 
 def moved(tree, q, step):
-    """q ⊕ step to first order in `step` (for which quaternions need no new length), for any scalars: a list of nq numbers."""
+    """q ⊕ step to first order in `step` (for which quaternions need no new length), for any
+    scalars: a list of nq numbers.
+    """
     result = list(q)
     for joint, in_q, in_v in tree.slices():
         x, d = q[in_q], step[in_v]
@@ -333,7 +424,12 @@ def moved(tree, q, step):
             result[in_q] = [x[0] + d[0]]
         elif joint.type == "planar":
             c, s = x[2], x[3]
-            result[in_q] = [x[0] + c * d[0] - s * d[1], x[1] + s * d[0] + c * d[1], c - s * d[2], s + c * d[2]]
+            result[in_q] = [
+                x[0] + c * d[0] - s * d[1],
+                x[1] + s * d[0] + c * d[1],
+                c - s * d[2],
+                s + c * d[2],
+            ]
         else:
             turn = d[-3:]
             i, j, k, w = x[-4:]
@@ -346,7 +442,9 @@ def moved(tree, q, step):
             ]
             if joint.type == "floating":
                 R = rotation(i, j, k, w)
-                result[in_q.start : in_q.start + 3] = [x[m] + sum(R[m][n] * d[n] for n in range(3)) for m in range(3)]
+                result[in_q.start : in_q.start + 3] = [
+                    x[m] + sum(R[m][n] * d[n] for n in range(3)) for m in range(3)
+                ]
     return result
 
 
@@ -360,7 +458,11 @@ def rotation(x, y, z, w):
 
 def every_result(robot, link, q, v, a, external):
     """Every function of the state, by name: a dictionary of arrays."""
-    d, e, E = robot.rnea_derivatives(q, v, a, external=external), robot.aba_derivatives(q, v, a, external=external), robot.energy(q, v)
+    d, e, E = (
+        robot.rnea_derivatives(q, v, a, external=external),
+        robot.aba_derivatives(q, v, a, external=external),
+        robot.energy(q, v),
+    )
     f = robot.fused_gradient(q, v, a, e.dtau)
     return {
         "rnea": robot.rnea(q, v, a, external=external),
@@ -394,11 +496,13 @@ def every_result(robot, link, q, v, a, external):
     }
 
 
-# --- the oracle ----------------------------------------------------------------------------------------------------------------------
+# --- the oracle -----------------------------------------------------------------------------------
 
 
 def _matrix(result: np.ndarray, rows: int) -> np.ndarray:
-    """A copy, in two dimensions: the bindings squeeze a matrix of one column, and hand out their own memory."""
+    """A copy, in two dimensions: the bindings squeeze a matrix of one column, and hand out their
+    own memory.
+    """
     return np.array(result).reshape(rows, -1)
 
 
@@ -408,8 +512,9 @@ def _symmetric(upper: np.ndarray) -> np.ndarray:
 
 
 class Oracle:
-    """Pinocchio on a mimic-free model, for one state at a time. `frames` maps a link's name to Pinocchio's frame index; `expand` maps q to
-    the q of that model, and G the tangents."""
+    """Pinocchio on a mimic-free model, for one state at a time. `frames` maps a link's name to
+    Pinocchio's frame index; `expand` maps q to the q of that model, and G the tangents.
+    """
 
     def __init__(self, model, frames, G, expand):
         self.model, self.frames, self.G, self.expand = model, frames, np.asarray(G), expand
@@ -433,7 +538,9 @@ class Oracle:
         import pinocchio as pin
 
         G = self.G
-        return G.T @ pin.rnea(self.model, self.data, self.expand(q), G @ v, G @ a, self.wrenches(external))
+        return G.T @ pin.rnea(
+            self.model, self.data, self.expand(q), G @ v, G @ a, self.wrenches(external)
+        )
 
     def bias(self, q, v, external=None):
         return self.rnea(q, v, np.zeros_like(v), external)
@@ -441,7 +548,9 @@ class Oracle:
     def gravity_torque(self, q):
         import pinocchio as pin
 
-        return self.G.T @ np.array(pin.computeGeneralizedGravity(self.model, self.data, self.expand(q)))
+        return self.G.T @ np.array(
+            pin.computeGeneralizedGravity(self.model, self.data, self.expand(q))
+        )
 
     def crba(self, q):
         import pinocchio as pin
@@ -466,12 +575,16 @@ class Oracle:
         import pinocchio as pin
 
         G = self.G
-        dq, dv, da = pin.computeRNEADerivatives(self.model, self.data, self.expand(q), G @ v, G @ a, self.wrenches(external))
+        dq, dv, da = pin.computeRNEADerivatives(
+            self.model, self.data, self.expand(q), G @ v, G @ a, self.wrenches(external)
+        )
         n = len(G)
         return G.T @ _matrix(dq, n) @ G, G.T @ _matrix(dv, n) @ G, G.T @ _symmetric(da) @ G
 
     def aba_derivatives(self, q, v, tau, external=None):
-        """By -M⁻¹ times the gradient of inverse dynamics, which keeps more digits than Pinocchio's own function (`own_aba_derivatives`)."""
+        """By -M⁻¹ times the gradient of inverse dynamics, which keeps more digits than Pinocchio's
+        own function (`own_aba_derivatives`).
+        """
         M = self.crba(q)
         dq, dv, _ = self.rnea_derivatives(q, v, self.aba(q, v, tau, external), external)
         return -np.linalg.solve(M, dq), -np.linalg.solve(M, dv), np.linalg.inv(M)
@@ -480,7 +593,9 @@ class Oracle:
         import pinocchio as pin
 
         assert not self.has_mimic
-        dq, dv, minv = pin.computeABADerivatives(self.model, self.data, self.expand(q), v, tau, self.wrenches(external))
+        dq, dv, minv = pin.computeABADerivatives(
+            self.model, self.data, self.expand(q), v, tau, self.wrenches(external)
+        )
         return _matrix(dq, len(v)), _matrix(dv, len(v)), _symmetric(minv)
 
     def placement(self, q, frame):
@@ -493,12 +608,16 @@ class Oracle:
     def reference(expressed_in):
         import pinocchio as pin
 
-        return {"world": pin.LOCAL_WORLD_ALIGNED, "local": pin.LOCAL, "spatial": pin.WORLD}[expressed_in]
+        return {"world": pin.LOCAL_WORLD_ALIGNED, "local": pin.LOCAL, "spatial": pin.WORLD}[
+            expressed_in
+        ]
 
     def jacobian(self, q, frame, expressed_in):
         import pinocchio as pin
 
-        J = pin.computeFrameJacobian(self.model, self.data, self.expand(q), self.frames[frame], self.reference(expressed_in))
+        J = pin.computeFrameJacobian(
+            self.model, self.data, self.expand(q), self.frames[frame], self.reference(expressed_in)
+        )
         return _matrix(J, 6) @ self.G
 
     def jacobian_derivative(self, q, v, frame, expressed_in):
@@ -507,14 +626,18 @@ class Oracle:
         q, v = self.expand(q), self.G @ v
         pin.computeJointJacobiansTimeVariation(self.model, self.data, q, v)
         pin.updateFramePlacements(self.model, self.data)
-        dJ = pin.getFrameJacobianTimeVariation(self.model, self.data, self.frames[frame], self.reference(expressed_in))
+        dJ = pin.getFrameJacobianTimeVariation(
+            self.model, self.data, self.frames[frame], self.reference(expressed_in)
+        )
         return _matrix(dJ, 6) @ self.G
 
     def frame_velocity(self, q, v, frame, expressed_in):
         import pinocchio as pin
 
         pin.forwardKinematics(self.model, self.data, self.expand(q), self.G @ v)
-        return pin.getFrameVelocity(self.model, self.data, self.frames[frame], self.reference(expressed_in)).vector.copy()
+        return pin.getFrameVelocity(
+            self.model, self.data, self.frames[frame], self.reference(expressed_in)
+        ).vector.copy()
 
     def center_of_mass(self, q):
         import pinocchio as pin
@@ -535,7 +658,8 @@ class Oracle:
     def energy(self, q, v):
         import pinocchio as pin
 
-        # Pinocchio 4.1 leaves the armature of unaligned revolute and helical joints out of the kinetic energy (though not out of M)
+        # Pinocchio 4.1 leaves the armature of unaligned revolute and helical joints out of the
+        # kinetic energy (though not out of M)
         q, v = self.expand(q), self.G @ v
         bodies = self.model.copy()
         bodies.armature = np.zeros(bodies.nv)
@@ -552,12 +676,16 @@ class Oracle:
     def torque_regressor(self, q, v, a):
         import pinocchio as pin
 
-        Y = pin.computeJointTorqueRegressor(self.model, self.data, self.expand(q), self.G @ v, self.G @ a)
+        Y = pin.computeJointTorqueRegressor(
+            self.model, self.data, self.expand(q), self.G @ v, self.G @ a
+        )
         return self.G.T @ _matrix(Y, len(self.G))
 
     def parameters(self):
         """The ten inertial parameters of each body, one after another."""
-        return np.concatenate([inertia.toDynamicParameters() for inertia in list(self.model.inertias)[1:]])
+        return np.concatenate(
+            [inertia.toDynamicParameters() for inertia in list(self.model.inertias)[1:]]
+        )
 
 
 def row(external, k):
@@ -565,10 +693,13 @@ def row(external, k):
 
 
 def assert_close(actual, expected, tolerance, what):
-    """Rows of a batch, each to `tolerance` (one number or one a row) of its largest entry, or of 1."""
+    """Rows of a batch, each to `tolerance` (one number or one a row) of its largest entry, or of
+    1.
+    """
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
     for k, (x, y) in enumerate(zip(actual, expected, strict=True)):
         error = np.max(np.abs(x - y), initial=0.0) / max(1.0, np.max(np.abs(y), initial=0.0))
         allowed = tolerance if np.isscalar(tolerance) else tolerance[k]
-        assert error <= allowed, f"{what}, state {k}: error {error:.3g}, allowed {allowed:.3g}"  # NaN fails, too
+        # NaN fails, too
+        assert error <= allowed, f"{what}, state {k}: error {error:.3g}, allowed {allowed:.3g}"

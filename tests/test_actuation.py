@@ -1,4 +1,6 @@
-"""What drives a robot: nothing on a floating base unless asked for, and of bundled robots what they have."""
+"""What drives a robot: nothing on a floating base unless asked for, and of bundled robots what they
+have.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from rigidgrad.control.limits import Limits
 from rigidgrad.errors import InputError, RigidgradError, UrdfError
 
 ARM = 0.175
-ROTORS = [[0, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, ARM, 0, -ARM], [-ARM, 0, ARM, 0], [0.0245, -0.0245, 0.0245, -0.0245]]
+ROTORS = [
+    [0, 0, 0, 0],
+    [0, 0, 0, 0],
+    [1, 1, 1, 1],
+    [0, ARM, 0, -ARM],
+    [-ARM, 0, ARM, 0],
+    [0.0245, -0.0245, 0.0245, -0.0245],
+]
 
 
 def ball(joint: str) -> rg.Robot:
@@ -22,7 +31,9 @@ def ball(joint: str) -> rg.Robot:
     build = rg.Builder("ball")
     for name in ("base", "upper", "lower", "hand"):
         build = build.link(name, mass=1.0, com=(0.0, 0.0, -0.1), inertia=inertia)
-    build = build.joint("first", joint, "base", "upper").joint("hinge", "revolute", "upper", "lower", axis=(0, 1, 0))
+    build = build.joint("first", joint, "base", "upper").joint(
+        "hinge", "revolute", "upper", "lower", axis=(0, 1, 0)
+    )
     return build.joint("last", joint, "lower", "hand", xyz=(0, 0, -0.2)).build()
 
 
@@ -32,7 +43,9 @@ def free_arm() -> rg.Robot:
     for name in ("trunk", "upper", "lower"):
         build = build.link(name, mass=1.0, com=(0.0, 0.0, -0.1), inertia=(0.1, 0.1, 0.1))
     build = build.joint("shoulder", "revolute", "trunk", "upper", axis=(0, 1, 0))
-    fixed = build.joint("elbow", "revolute", "upper", "lower", xyz=(0, 0, -0.2), axis=(0, 1, 0)).build()
+    fixed = build.joint(
+        "elbow", "revolute", "upper", "lower", xyz=(0, 0, -0.2), axis=(0, 1, 0)
+    ).build()
     return rg.load(fixed.to_urdf(), floating_base=True)
 
 
@@ -53,7 +66,8 @@ def test_no_force_acts_on_a_floating_base():
     assert abs(wrench).max() < 1e-9  # it falls
     assert solution.x[-1, 2] < -1e-3
     everything = rg.solve(reach(robot, actuation="all"))
-    assert everything.u.shape == (5, 8) and everything.u[:, 2].min() > 1.0  # held up by a force from nowhere
+    # held up by a force from nowhere
+    assert everything.u.shape == (5, 8) and everything.u[:, 2].min() > 1.0
 
 
 @pytest.mark.parametrize("joint", ["floating", "planar", "spherical"])
@@ -69,10 +83,13 @@ def test_free_joints_are_not_driven(joint):
 
 def test_bundled_robots_have_the_motors_that_they_have():
     cart, quadrotor = (rg.RobotSystem(rg.load(name)) for name in ("cartpole", "quadrotor"))
-    assert cart.actuation == ((1.0,), (0.0,)) and cart.driven == "1 control: slider; not driven: pole"
+    assert (
+        cart.actuation == ((1.0,), (0.0,)) and cart.driven == "1 control: slider; not driven: pole"
+    )
     assert np.array_equal(quadrotor.actuation, ROTORS)
     lower, upper = Limits(torque=True).control_bounds(quadrotor, 1)
-    assert np.all(lower == 0.0) and np.all(upper == 0.5 * 9.81 / 2)  # rotors only push, up to twice what hovering takes
+    # rotors only push, up to twice what hovering takes
+    assert np.all(lower == 0.0) and np.all(upper == 0.5 * 9.81 / 2)
     for name in set(rg.bundled()) - {"cartpole", "quadrotor"}:
         assert rg.RobotSystem(rg.load(name)).actuation is None
 
@@ -81,26 +98,47 @@ def test_every_notation_says_the_same():
     robot = rg.load("cartpole")
     force = [[2.0], [0.5]]
     same = rg.RobotSystem(robot, {"belt": {"slider": 2.0, "pole": [0.5]}})
-    assert np.array_equal(same.actuation, force) and np.array_equal(rg.RobotSystem(robot, np.array(force)).actuation, force)
-    assert rg.RobotSystem(robot, ["pole"]).actuation == ((0.0,), (1.0,)) == rg.RobotSystem(robot, [[0.0], [1.0]]).actuation
-    assert rg.RobotSystem(robot, [[0.0], [1.0]]).controls == ("pole",) and same.controls == ("belt",)
+    assert np.array_equal(same.actuation, force) and np.array_equal(
+        rg.RobotSystem(robot, np.array(force)).actuation, force
+    )
+    assert (
+        rg.RobotSystem(robot, ["pole"]).actuation
+        == ((0.0,), (1.0,))
+        == rg.RobotSystem(robot, [[0.0], [1.0]]).actuation
+    )
+    assert rg.RobotSystem(robot, [[0.0], [1.0]]).controls == ("pole",) and same.controls == (
+        "belt",
+    )
     assert rg.RobotSystem(robot, "all").actuation is None
     assert reach(robot, actuation=["pole"]).system.key() == rg.RobotSystem(robot, ["pole"]).key()
 
 
 def test_forces_that_no_motor_exerts_are_named():
     hyq, quadrotor = rg.load("hyq", floating_base=True), rg.load("quadrotor")
-    assert rg.RobotSystem(hyq).beyond_own == () == rg.RobotSystem(quadrotor, np.array(ROTORS) @ np.eye(4)[:, :2]).beyond_own
-    assert rg.RobotSystem(hyq, "all").beyond_own == ("root_joint",) and rg.RobotSystem(quadrotor, "all").beyond_own == ("free_flyer",)
-    assert "forces that no motor of the robot exerts: on root_joint" in rg.RobotSystem(hyq, "all").driven
+    assert (
+        rg.RobotSystem(hyq).beyond_own
+        == ()
+        == rg.RobotSystem(quadrotor, np.array(ROTORS) @ np.eye(4)[:, :2]).beyond_own
+    )
+    assert rg.RobotSystem(hyq, "all").beyond_own == ("root_joint",) and rg.RobotSystem(
+        quadrotor, "all"
+    ).beyond_own == ("free_flyer",)
+    assert (
+        "forces that no motor of the robot exerts: on root_joint"
+        in rg.RobotSystem(hyq, "all").driven
+    )
 
 
 def test_a_problem_says_what_is_driven():
     problem = reach(rg.load("cartpole"), limits=rg.Limits(torque=5.0, velocity=3.0))
-    assert "driven  1 control: slider; not driven: pole" in str(problem) and "limits  Torque, Velocity" in str(problem)
+    assert "driven  1 control: slider; not driven: pole" in str(
+        problem
+    ) and "limits  Torque, Velocity" in str(problem)
     assert "not driven: pole" in repr(problem) and "State, Effort" in str(problem)
     own = rg.CustomSystem(lambda x, u: (u[0],), 1, 1)
-    assert "1 control of dynamics of your own" in str(rg.Problem(own, [0.0], 2, 0.1, costs=[rg.costs.Effort(1.0)]))
+    assert "1 control of dynamics of your own" in str(
+        rg.Problem(own, [0.0], 2, 0.1, costs=[rg.costs.Effort(1.0)])
+    )
 
 
 def test_actuators_go_along_with_a_robot():
@@ -109,9 +147,14 @@ def test_actuators_go_along_with_a_robot():
         for other in (rg.load(robot.to_urdf()), pickle.loads(pickle.dumps(robot))):
             assert other.model.description.actuators == robot.model.description.actuators
     cart, arm = rg.load("cartpole"), rg.load("pendulum")
-    assert cart.reduced(lock={"pole": 0.0}).actuation == cart.actuation and cart.reduced(lock={"slider": 0.0}).actuation == {}
+    assert (
+        cart.reduced(lock={"pole": 0.0}).actuation == cart.actuation
+        and cart.reduced(lock={"slider": 0.0}).actuation == {}
+    )
     both = cart.attach(arm, "rod", prefix="my_")
-    assert list(both.actuation) == ["slider", "my_hinge"] and list(arm.attach(cart, "arm", prefix="my_").actuation) == [
+    assert list(both.actuation) == ["slider", "my_hinge"] and list(
+        arm.attach(cart, "arm", prefix="my_").actuation
+    ) == [
         "hinge",
         "my_slider",
     ]
@@ -140,12 +183,27 @@ def test_what_is_no_actuation_is_refused(actuation, text):
 
 
 def test_a_robot_that_nothing_drives_and_a_system_with_an_actuation_are_refused():
-    urdf = '<robot name="stone"><link name="world"/><link name="stone"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>{}</robot>'
-    stone = rg.load(urdf.format('<joint name="free" type="floating"><parent link="world"/><child link="stone"/></joint>'))
+    urdf = (
+        '<robot name="stone"><link name="world"/><link name="stone"><inertial><mass'
+        ' value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0"'
+        ' iyz="0"/></inertial></link>{}</robot>'
+    )
+    stone = rg.load(
+        urdf.format(
+            '<joint name="free" type="floating"><parent link="world"/><child link="stone"/></joint>'
+        )
+    )
     with pytest.raises(InputError, match=r"nothing drives 'stone'.*actuation="):
         reach(stone)
     with pytest.raises(InputError, match="actuation goes with a Robot"):
-        rg.Problem(rg.RobotSystem(stone, "all"), np.zeros(13), 2, 0.1, costs=[rg.costs.Effort(1.0)], actuation="all")
+        rg.Problem(
+            rg.RobotSystem(stone, "all"),
+            np.zeros(13),
+            2,
+            0.1,
+            costs=[rg.costs.Effort(1.0)],
+            actuation="all",
+        )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +224,9 @@ def test_wrong_actuators_of_a_file_are_refused(element, text):
 
 def test_a_robot_says_what_it_has_motors_for():
     assert "driven by 1 motor of its own; without a motor: pole" in str(rg.load("cartpole"))
-    assert "driven by 12 motors of its own; without a motor: root_joint" in str(rg.load("hyq", floating_base=True))
+    assert "driven by 12 motors of its own; without a motor: root_joint" in str(
+        rg.load("hyq", floating_base=True)
+    )
     assert "driven by 7 motors of its own\n" in str(rg.load("iiwa14"))
 
 

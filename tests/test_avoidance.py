@@ -1,4 +1,6 @@
-"""Problems whose links keep out of a scene: exact distances and Jacobians, and motions that keep clear."""
+"""Problems whose links keep out of a scene: exact distances and Jacobians, and motions that keep
+clear.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def arm():
 
 def around() -> rg.Scene:
     turned = np.eye(4)
-    turned[:3, :3], turned[:3, 3] = np.array([[0.6, -0.8, 0], [0.8, 0.6, 0], [0, 0, 1]]), (0.5, 0.2, 0.6)
+    turned[:3, :3], turned[:3, 3] = (
+        np.array([[0.6, -0.8, 0], [0.8, 0.6, 0], [0, 0, 1]]),
+        (0.5, 0.2, 0.6),
+    )
     surface = box_surface((0.2, 0.2, 0.2))
     return rg.Scene(
         [
@@ -38,15 +43,19 @@ def around() -> rg.Scene:
     )
 
 
-def test_distances_and_jacobians_are_those_of_the_robot(arm):
+@pytest.mark.parametrize("boxes", [False, True])
+def test_distances_and_jacobians_are_those_of_the_robot(arm, boxes):
     """The lanes' loops, which coal checks, are another program."""
+    if boxes:
+        hand = [rg.Sphere(0.06, (0, 0, 0.06)), rg.Box((0.2, 0.04, 0.1), (0, 0, 0.12))]
+        arm = arm.with_collisions(shapes=SHAPES | {"iiwa_link_7": hand})
     scene, system = around(), RobotSystem(arm)
     (term,) = Limits(scene=scene).constraints(system)
     q = arm.random(40, seed=0).q
     target = term.targets(system, 2)[0]
     found = arm.distances(q, scene, self_pairs=False)
     assert term.size(system) == len(found.pairs) == 15
-    order = [found.pairs.index((link.link, name)) for link in term._links(system) for name in scene.names]
+    order = [found.pairs.index(pair) for pair in term.separation.pairs(system)]
     for k, x in enumerate(np.concatenate([q, np.zeros_like(q)], axis=1)):
         c = np.array(term.residual(system, tuple(x), (0.0,) * 7, tuple(target)), dtype=float)
         J = np.array(term.jacobian(system, tuple(x), (0.0,) * 7, tuple(target))[0], dtype=float)
@@ -55,19 +64,28 @@ def test_distances_and_jacobians_are_those_of_the_robot(arm):
         assert not J[:, 7:].any()
 
 
-@pytest.mark.parametrize("solver", [rg.PDDP(iterations=300), rg.Direct(iterations=300)], ids=["PDDP", "Direct"])
+@pytest.mark.parametrize(
+    "solver", [rg.PDDP(iterations=300), rg.Direct(iterations=300)], ids=["PDDP", "Direct"]
+)
 def test_a_motion_goes_round_what_stands_in_its_way(arm, solver):
     left = np.array([0.6, 0.9, 0, -1.3, 0, 0.9, 0])
     x0, x1 = (np.concatenate([q, np.zeros(7)]) for q in (left, left * [-1, 1, 1, 1, 1, 1, 1]))
 
     def motion(limits):
         costs = [rg.costs.State(x1, weight=1e-2, final=100.0), rg.costs.Effort(1e-4)]
-        return rg.solve(rg.Problem(arm, start=x0, steps=40, dt=0.05, costs=costs, limits=limits), solver)
+        return rg.solve(
+            rg.Problem(arm, start=x0, steps=40, dt=0.05, costs=costs, limits=limits), solver
+        )
 
     way = motion(None).x
     middle = arm.forward_kinematics(way[np.argmin(np.abs(way[:, 0])), :7])["iiwa_link_7"][:3, 3]
     surface = box_surface((0.08, 0.08, 0.08))
-    scene = rg.Scene([rg.Box((0.1, 0.1, 0.1), middle), rg.Mesh((surface.vertices, surface.faces), middle + [0, 0, -0.12], error=0.03)])
+    scene = rg.Scene(
+        [
+            rg.Box((0.1, 0.1, 0.1), middle),
+            rg.Mesh((surface.vertices, surface.faces), middle + [0, 0, -0.12], error=0.03),
+        ]
+    )
     assert arm.distances(way[:, :7], scene, self_pairs=False).least.min() < -0.05
     solution = motion(rg.Limits(scene=scene, clearance=0.01))
     assert solution.status in ("converged", "slow")
@@ -78,7 +96,12 @@ def test_a_motion_goes_round_what_stands_in_its_way(arm, solver):
 def test_what_a_scene_of_a_problem_cannot_be_is_told(arm):
     def limits(scene, robot=arm, **options):
         return rg.Problem(
-            robot, start=np.zeros(14), steps=5, dt=0.1, costs=[rg.costs.Effort(1.0)], limits=rg.Limits(scene=scene, **options)
+            robot,
+            start=np.zeros(14),
+            steps=5,
+            dt=0.1,
+            costs=[rg.costs.Effort(1.0)],
+            limits=rg.Limits(scene=scene, **options),
         )
 
     with pytest.raises(InputError, match="no collision shapes"):
@@ -92,9 +115,9 @@ def test_what_a_scene_of_a_problem_cannot_be_is_told(arm):
     with pytest.raises(InputError, match="a scene is"):
         rg.Limits(scene="table")
     with pytest.raises(InputError, match="needs a robot"):
-        Limits(scene=[rg.Sphere(1.0)]).constraints(CustomSystem(lambda x, u: (x[1], u[0]), 2, 1))[0].size(
-            CustomSystem(lambda x, u: (x[1], u[0]), 2, 1)
-        )
+        Limits(scene=[rg.Sphere(1.0)]).constraints(CustomSystem(lambda x, u: (x[1], u[0]), 2, 1))[
+            0
+        ].size(CustomSystem(lambda x, u: (x[1], u[0]), 2, 1))
 
 
 URDF = """<robot name="rod"><link name="base"/><link name="arm"><inertial><origin xyz="0.3 0 0"/><mass value="1"/><inertia ixx="0.01" ixy="0" ixz="0" iyy="0.05"
@@ -115,7 +138,9 @@ def test_a_task_names_a_scene_in_its_folder(tmp_path):
     (tmp_path / "rod.urdf").write_text(URDF)
     (tmp_path / "inner" / "rod.urdf").write_text(URDF)
     for folder in (tmp_path, tmp_path / "inner"):
-        (folder / "scene.toml").write_text("[[shape]]\nkind = 'sphere'\nradius = 0.1\ncenter = [0.0, 0.55, 0.0]\n")
+        (folder / "scene.toml").write_text(
+            "[[shape]]\nkind = 'sphere'\nradius = 0.1\ncenter = [0.0, 0.55, 0.0]\n"
+        )
     (tmp_path / "task.toml").write_text(TASK % "scene.toml")
     task = load_task(tmp_path / "task.toml")
     assert task.limits.scene.names == ("sphere 0",)

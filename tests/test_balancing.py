@@ -1,4 +1,6 @@
-"""Atlas stands on two soles under control: it shifts its weight, reaches and is pushed in MuJoCo, whose contacts the controller does not know; and it does so on a page."""
+"""Atlas stands on two soles under control: it shifts its weight, reaches and is pushed in MuJoCo,
+whose contacts the controller does not know; and it does so on a page.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,19 @@ def standing(shared):
 def away(session):
     """Of the centre of mass from the middle of the soles."""
     x = session.plant.x
-    return (session.robot.center_of_mass(x[: session.robot.nq]) - session._stance.feet_of(x).mean(axis=0))[:2]
+    return (
+        session.robot.center_of_mass(x[: session.robot.nq])
+        - session._stance.feet_of(x).mean(axis=0)
+    )[:2]
 
 
-# --- soles -------------------------------------------------------------------------------------------------------------------------------
+# --- soles ----------------------------------------------------------------------------------------
 
 
 def test_a_sole_bears_moments_up_to_its_edges():
-    """A box of 2 kg on a sole of 20 by 10 cm, pushed sideways at a height of 20 cm, tips when the moment is more than its weight at the edge."""
+    """A box of 2 kg on a sole of 20 by 10 cm, pushed sideways at a height of 20 cm, tips when the
+    moment is more than its weight at the edge.
+    """
     robot = rg.Builder("box").link("box", 2.0, (0, 0, 0), (0.1, 0.1, 0.1)).build(floating_base=True)
     corners = [(a * 0.1, b * 0.05, -0.19) for a in (1, -1) for b in (1, -1)]
     ground = rg.plants.Ground({"box": (0.01, corners)}, friction=2.0)
@@ -55,13 +62,14 @@ def test_a_sole_bears_moments_up_to_its_edges():
         assert (tilt > 0.05) == tips, (part, tilt)
     plant.reset()
     plant.advance(np.zeros(6), 0.3)
-    np.testing.assert_allclose(plant.foot_forces["box"], (0, 0, 2 * 9.81), atol=0.2)  # of all four corners
+    # of all four corners
+    np.testing.assert_allclose(plant.foot_forces["box"], (0, 0, 2 * 9.81), atol=0.2)
     assert plant.touching.tolist() == [True]
     with pytest.raises(InputError, match="offset of foot"):
         rg.plants.Ground({"box": (0.1, [(0, 0), (0, 1)])})
 
 
-# --- standing ------------------------------------------------------------------------------------------------------------------------------
+# --- standing -------------------------------------------------------------------------------------
 
 
 def test_it_stands_and_its_hand_reaches(standing):
@@ -71,21 +79,24 @@ def test_it_stands_and_its_hand_reaches(standing):
         standing.aim(point)
         now = standing.advance(2.5)
         hand = standing.robot.forward_kinematics(now.x[: standing.robot.nq])["r_hand"][:3, 3]
-        assert np.linalg.norm(hand - point) < 0.01 and now.error == pytest.approx(np.linalg.norm(hand - point))
-        assert np.linalg.norm(away(standing)) < 0.01  # however far it reaches, its weight is over its feet
+        assert np.linalg.norm(hand - point) < 0.01 and now.error == pytest.approx(
+            np.linalg.norm(hand - point)
+        )
+        # however far it reaches, its weight is over its feet
+        assert np.linalg.norm(away(standing)) < 0.01
     assert not now.fallen and not any(now.counts.values())
 
 
 def test_it_shifts_its_weight(standing):
     for shift in ((0.0, 0.05), (0.03, -0.05)):
-        standing.lean(shift)
+        standing.shift_weight(shift)
         standing.advance(1.5)
         np.testing.assert_allclose(away(standing), shift, atol=0.01)
     left, right = np.mean([standing.advance(0.02).forces[:, 2] for _ in range(40)], axis=0)
     assert right > left  # soles bear moments: how much more is the controller's choice
-    standing.lean((1.0, math.nan))
+    standing.shift_weight((1.0, math.nan))
     assert standing.settings.shift == (0.03, -0.05)
-    standing.lean((1.0, -1.0))
+    standing.shift_weight((1.0, -1.0))
     assert standing.settings.shift == (0.04, -0.06)
 
 
@@ -103,7 +114,8 @@ def test_pushes_and_a_payload_are_survived_and_a_fall_ends_in_a_stop(standing):
     standing._push((1.0, 0.0, 0.0), 2000.0, 0.3, standing.scene.trunk)
     assert "fell" in standing.advance(2.0).fallen
     now = standing.advance(1.0)
-    assert np.all(np.isfinite(now.x)) and np.abs(now.x[standing.robot.nq :]).max() < 5.0  # lies, and does not thrash about
+    # lies, and does not thrash about
+    assert np.all(np.isfinite(now.x)) and np.abs(now.x[standing.robot.nq :]).max() < 5.0
     standing.reset()
     assert not standing.advance(0.5).fallen
 
@@ -129,7 +141,9 @@ def test_wishes_are_checked(standing):
     x[3:7] = math.sin(0.7), 0.0, 0.0, math.cos(0.7)
     assert balancer.has_fallen(x) and not balancer.has_fallen(s.start)
     with pytest.raises(InputError, match="its own problem"):
-        balancer.steer(rg.Problem(s.robot, s.start, steps=3, dt=0.02, costs=[rg.costs.Effort(1.0)]), 0.0)
+        balancer.steer(
+            rg.Problem(s.robot, s.start, steps=3, dt=0.02, costs=[rg.costs.Effort(1.0)]), 0.0
+        )
 
 
 @pytest.mark.filterwarnings("error")
@@ -156,13 +170,14 @@ def test_a_hand_that_is_let_go_is_not_charged_for(standing):
     assert problem.p[:, part["weight"]].all()
     ahead = rows[:, 0] - standing.scene.home[0]
     np.testing.assert_allclose(np.diff(ahead)[:8], 0.3 * 0.02)  # approached at 0.3 m/s
-    assert ahead[0] == pytest.approx(0.05) and ahead[-1] == pytest.approx(0.1)  # but no more ahead of a hand that does not move than 5 cm
+    # but no more ahead of a hand that does not move than 5 cm
+    assert ahead[0] == pytest.approx(0.05) and ahead[-1] == pytest.approx(0.1)
     balancer.reach("r_hand", None)
     balancer.steer(problem, 0.22)
     assert not problem.p[:, part["weight"]].any()
 
 
-# --- the page ------------------------------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 @with_page
@@ -180,8 +195,15 @@ def test_the_page_shows_it_balancing(tmp_path):
         window.get_by_role("alert").get_by_role("button").click()  # that graphics are by software
         eventually(lambda: session.now.t > 0.3, "time goes on", 60)
         session.aim(page.scene.home + [0.15, 0.0, 0.15])
-        eventually(lambda: session.now.target[2] > page.scene.home[2] + 0.1 and session.now.error < 0.02, "the hand follows", 60)
-        eventually(lambda: page.target.position[2] > page.scene.home[2] + 0.1, "so does the target that is drawn")
+        eventually(
+            lambda: session.now.target[2] > page.scene.home[2] + 0.1 and session.now.error < 0.02,
+            "the hand follows",
+            60,
+        )
+        eventually(
+            lambda: page.target.position[2] > page.scene.home[2] + 0.1,
+            "so does the target that is drawn",
+        )
         began = session.now.t
         window.get_by_role("button", name="Push: 160 N for 300 ms").click()
         eventually(lambda: session.now.t > began + 1.5, "time goes on", 60)
@@ -189,4 +211,6 @@ def test_the_page_shows_it_balancing(tmp_path):
         image = picture(window, path=str(tmp_path / "balancing.png"))
         assert share(image, (220, 60, 50), 40) > 1e-5, "forces are seen"
         window.get_by_role("button", name="Begin again").click()
-        eventually(lambda: np.allclose(session.now.target, page.scene.home), "the first target again", 60)
+        eventually(
+            lambda: np.allclose(session.now.target, page.scene.home), "the first target again", 60
+        )

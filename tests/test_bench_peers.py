@@ -18,5 +18,7 @@ def test_the_headers_of_eigen_are_found_where_their_package_puts_them(tmp_path, 
     (headers / "Eigen" / "Core").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     assert pinocchio_cpp._eigen() == headers
-    installed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["test"]
+    installed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]["test"]
     assert "cmeel-eigen" in installed and "cmeel-eigen" in pinocchio_cpp.ADVICE

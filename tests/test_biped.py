@@ -1,4 +1,6 @@
-"""Atlas walks on two soles under control, in MuJoCo, whose contacts the controller does not know."""
+"""Atlas walks on two soles under control, in MuJoCo, whose contacts the controller does not
+know.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def walker_of(scene, **options):
 
 
 def test_it_walks_as_fast_as_told_is_pushed_and_stops(scene):
-    """0.2 m/s forward and 0.2 rad/s of turning; a tenth of its weight from the side for 0.3 s; and a stop."""
+    """0.2 m/s forward and 0.2 rad/s of turning; a tenth of its weight from the side for 0.3 s; and
+    a stop.
+    """
     walker = walker_of(scene)
     mpc = rg.MPC(walker.problem(), rg.PDDP(iterations=2), period=0.02, target=walker)
     plant, robot = scene.plant(mpc.system, 0.8), scene.robot
@@ -59,7 +63,8 @@ def test_it_walks_as_fast_as_told_is_pushed_and_stops(scene):
     assert walking[:, 0].mean() == pytest.approx(0.2, rel=0.15) and abs(walking[:, 1].mean()) < 0.03
     assert walking[:, 5].mean() == pytest.approx(0.2, rel=0.15)
     assert lifted.all() and np.abs(x[-1, robot.nq : robot.nq + 2]).max() < 0.05  # it stands again
-    assert mpc.counts["held"] == mpc.counts["fallen"] == 0, mpc.counts  # single plans that fail after the push are bridged by the last one
+    # single plans that fail after the push are bridged by the last one
+    assert mpc.counts["held"] == mpc.counts["fallen"] == 0, mpc.counts
 
 
 def test_soles_are_planned_to_land_level_and_turned_with_the_trunk(scene):
@@ -71,7 +76,10 @@ def test_soles_are_planned_to_land_level_and_turned_with_the_trunk(scene):
     for k, foot in enumerate(scene.feet):
         part = problem.programs.slices[2 + k]
         rows = problem.p[:, part["target"]]
-        R, yaw = rows[:, 3:].reshape(-1, 3, 3), 2 * np.arctan2(*problem.p[:, problem.programs.slices[0]["target"]][:, 5:7].T)
+        R, yaw = (
+            rows[:, 3:].reshape(-1, 3, 3),
+            2 * np.arctan2(*problem.p[:, problem.programs.slices[0]["target"]][:, 5:7].T),
+        )
         assert problem.p[:, part["weight"]].any(), foot.frame
         np.testing.assert_allclose(R[:, :, 2], np.tile((0, 0, 1), (41, 1)), atol=1e-9)
         np.testing.assert_allclose(np.arctan2(R[:, 1, 0], R[:, 0, 0]), yaw, atol=1e-9)

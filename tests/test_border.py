@@ -1,4 +1,6 @@
-"""The border between Python and compiled code: no call, however odd its arrays, reads or writes memory that is not its own."""
+"""The border between Python and compiled code: no call, however odd its arrays, reads or writes
+memory that is not its own.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,25 @@ from rigidgrad.targets import llvm_rows
 
 def run(code: str, *flags: str) -> str:
     """What a process prints that must not crash."""
-    result = subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert result.returncode == 0, (result.returncode, result.stderr[-2000:])
     return result.stdout
 
 
 def compiled(name: str, inputs, outputs, evaluate, **options) -> Compiled:
-    return Compiled(Recording(name, "tests", name, lambda: record(inputs, outputs, evaluate), **options), threads=1)
+    return Compiled(
+        Recording(name, "tests", name, lambda: record(inputs, outputs, evaluate), **options),
+        threads=1,
+    )
 
 
-# --- many arrays ------------------------------------------------------------------------------------------------------------------
+# --- many arrays ----------------------------------------------------------------------------------
 
 WRENCHES = """
 import numpy as np, rigidgrad as rg
@@ -73,7 +84,7 @@ def test_more_arrays_than_an_entry_ever_holds_go_the_general_way():
     assert run(MANY) == "fine\n"
 
 
-# --- large results ----------------------------------------------------------------------------------------------------------------
+# --- large results --------------------------------------------------------------------------------
 
 SMALL_STACK = """
 import threading, numpy as np
@@ -107,7 +118,7 @@ def test_lanes_of_large_results_are_not_on_the_stack():
     assert run(SMALL_STACK) == "fine fine\n"
 
 
-# --- odd outputs ------------------------------------------------------------------------------------------------------------------
+# --- odd outputs ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +135,10 @@ def cube() -> Compiled:
 
 
 @pytest.mark.parametrize("batch", [(), (5,)])
-@pytest.mark.parametrize("shape", [(2, 3, 1), (2, 3, 5), (2, 1, 4), (1, 3, 4), (5, 3, 4), (2, 3), (3, 2, 4), (2, 3, 4, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 3, 1), (2, 3, 5), (2, 1, 4), (1, 3, 4), (5, 3, 4), (2, 3), (3, 2, 4), (2, 3, 4, 1)],
+)
 def test_every_axis_of_an_output_is_checked(cube, batch, shape):
     around = np.full(1000, 7.0)
     out = around[: np.prod(batch + shape, dtype=int)].reshape(batch + shape)
@@ -166,8 +180,20 @@ def matrices(count: int = 3) -> list[np.ndarray]:
         ((*matrices(2), np.empty((4, 4))), "out for dtau is float64"),
         ((*matrices(2), np.empty((8, 2, 2))[:3]), "out for dtau is float64"),
         ((*matrices(2), np.broadcast_to(np.empty((2, 2)), (4, 2, 2))), "out for dtau is read-only"),
-        ((*matrices(2), np.lib.stride_tricks.as_strided(np.empty((2, 2)), (4, 2, 2), (0, 16, 8))), "out for dtau has the same memory"),
-        ((*matrices(2), np.lib.stride_tricks.as_strided(np.empty((5, 2)), (4, 2, 2), (16, 16, 8))), "out for dtau has the same memory"),
+        (
+            (
+                *matrices(2),
+                np.lib.stride_tricks.as_strided(np.empty((2, 2)), (4, 2, 2), (0, 16, 8)),
+            ),
+            "out for dtau has the same memory",
+        ),
+        (
+            (
+                *matrices(2),
+                np.lib.stride_tricks.as_strided(np.empty((5, 2)), (4, 2, 2), (16, 16, 8)),
+            ),
+            "out for dtau has the same memory",
+        ),
     ],
 )
 def test_wrong_outs_say_what_is_wrong(arm, out, fragment):
@@ -180,7 +206,13 @@ def test_two_outputs_on_the_same_memory_are_refused(arm):
     robot, state, expected = arm
     a, b, c = matrices()
     both = np.empty((4, 2, 3))
-    for out in ((a, a, b), (a, b, a), (a, b, b[:]), (a, b, b[::-1]), (a, both[..., :2], both[..., 1:])):
+    for out in (
+        (a, a, b),
+        (a, b, a),
+        (a, b, b[:]),
+        (a, b, b[::-1]),
+        (a, both[..., :2], both[..., 1:]),
+    ):
         with pytest.raises(InputError, match="share memory; each needs its own"):
             robot.aba_derivatives(*state, out=out)
     side = np.empty((4, 2, 6))  # interleaved, and yet apart
@@ -199,7 +231,7 @@ def test_outputs_on_the_memory_of_inputs_hold_the_results_of_the_inputs_before(a
     np.testing.assert_array_equal(block[1], expected)
 
 
-# --- bound kernels ----------------------------------------------------------------------------------------------------------------
+# --- bound kernels --------------------------------------------------------------------------------
 
 BOUND = """
 import numpy as np
@@ -225,12 +257,16 @@ except InputError as error:
 
 
 def test_buffers_of_bound_kernels_are_checked_without_assertions_too():
-    assert run(BOUND, "-O").splitlines() == ["refused"] * 6 + ["buffers of a backward pass are contiguous; these are not: ranges"]
+    assert run(BOUND, "-O").splitlines() == ["refused"] * 6 + [
+        "buffers of a backward pass are contiguous; these are not: ranges"
+    ]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("function", ["rnea", "aba_derivatives", "jacobian_derivative"])
-def test_buffers_on_the_heap_and_batches_in_pieces_give_the_same_bits(monkeypatch, function, streaming):
+def test_buffers_on_the_heap_and_batches_in_pieces_give_the_same_bits(
+    monkeypatch, function, streaming
+):
     robot = rg.load("iiwa14", gravity=(0.5, 0, -9))
     options = {"frame": robot.frames[-1]} if function == "jacobian_derivative" else {}
     state = robot.random(301, seed=0)[: 2 if options else 3]
@@ -248,6 +284,7 @@ def test_buffers_on_the_heap_and_batches_in_pieces_give_the_same_bits(monkeypatc
     found = fast(*state)
     assert "@no_memory" in fast.llvm
     streamed = any(isinstance(kind, tuple) for _, kind in fast._entries)
-    assert streamed == (streaming and function == "jacobian_derivative")  # rows of the others are no whole 16 bytes
+    # rows of the others are no whole 16 bytes
+    assert streamed == (streaming and function == "jacobian_derivative")
     for x, y in zip(found, whole, strict=True) if isinstance(whole, tuple) else [(found, whole)]:
         np.testing.assert_array_equal(x, y)

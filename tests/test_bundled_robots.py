@@ -1,4 +1,6 @@
-"""The robots that come with the package: complete, displayable without meshes, and with the dynamics that their headers state."""
+"""The robots that come with the package: complete, displayable without meshes, and with the
+dynamics that their headers state.
+"""
 
 import warnings
 import xml.etree.ElementTree as ET
@@ -10,7 +12,16 @@ import pytest
 import rigidgrad as rg
 
 ROBOTS = files("rigidgrad.model") / "robots"
-NAMES = ["atlas", "cartpole", "double_integrator", "double_pendulum", "hyq", "iiwa14", "pendulum", "quadrotor"]
+NAMES = [
+    "atlas",
+    "cartpole",
+    "double_integrator",
+    "double_pendulum",
+    "hyq",
+    "iiwa14",
+    "pendulum",
+    "quadrotor",
+]
 MASSES = {"iiwa14": 30.61, "hyq": 86.774, "atlas": 160.854}  # kg, sums of the published figures
 GRAVITY = 9.81
 
@@ -50,7 +61,11 @@ def test_every_link_with_mass_has_a_simple_coloured_shape(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_bundled_robot_refers_to_a_mesh_or_another_file(name):
-    assert not [element for element in parsed(name).iter() if element.tag == "mesh" or "filename" in element.attrib]
+    assert not [
+        element
+        for element in parsed(name).iter()
+        if element.tag == "mesh" or "filename" in element.attrib
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +78,9 @@ def test_every_bundled_robot_states_what_it_is_before_anything_else(name):
 # The published robots.
 
 
-@pytest.mark.parametrize(("name", "fixed", "floating"), [("iiwa14", 7, 13), ("hyq", 12, 18), ("atlas", 30, 36)])
+@pytest.mark.parametrize(
+    ("name", "fixed", "floating"), [("iiwa14", 7, 13), ("hyq", 12, 18), ("atlas", 30, 36)]
+)
 def test_published_robots_have_their_degrees_of_freedom(name, fixed, floating):
     robot = rg.load(name)
     assert (robot.nq, robot.nv, len(robot.joints)) == (fixed, fixed, fixed)
@@ -74,7 +91,9 @@ def test_published_robots_have_their_degrees_of_freedom(name, fixed, floating):
 @pytest.mark.parametrize("name", MASSES)
 def test_published_robots_weigh_what_was_published(name):
     robot = rg.load(name, floating_base=True)
-    np.testing.assert_allclose(robot.crba(robot.neutral())[:3, :3], MASSES[name] * np.eye(3), rtol=1e-13, atol=1e-12)
+    np.testing.assert_allclose(
+        robot.crba(robot.neutral())[:3, :3], MASSES[name] * np.eye(3), rtol=1e-13, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", MASSES)
@@ -89,21 +108,32 @@ def test_pinocchio_reads_the_same_file_as_the_same_robot(name, floating_base, ra
     actuated = slice(6 - robot.nv, None) if floating_base else slice(None)
     np.testing.assert_array_equal(robot.limits.lower[actuated], model.lowerPositionLimit[actuated])
     np.testing.assert_array_equal(robot.limits.upper[actuated], model.upperPositionLimit[actuated])
-    np.testing.assert_array_equal(robot.limits.velocity[actuated], model.upperVelocityLimit[actuated])
+    np.testing.assert_array_equal(
+        robot.limits.velocity[actuated], model.upperVelocityLimit[actuated]
+    )
     np.testing.assert_array_equal(robot.limits.effort[actuated], model.upperEffortLimit[actuated])
 
     q = pin.integrate(model, pin.neutral(model), random.uniform(-1, 1, model.nv))
     v, a = random.uniform(-1, 1, (2, model.nv))
-    np.testing.assert_allclose(robot.rnea(q, v, a), pin.rnea(model, model.createData(), q, v, a), rtol=1e-11, atol=1e-10)
+    np.testing.assert_allclose(
+        robot.rnea(q, v, a), pin.rnea(model, model.createData(), q, v, a), rtol=1e-11, atol=1e-10
+    )
 
 
 def test_the_iiwa_stands_upright_at_zero():
     robot = rg.load("iiwa14")
     flange = robot.forward_kinematics(robot.neutral())["iiwa_link_ee"]
-    np.testing.assert_allclose(flange[:3, 3], (0, 0, 0.1575 + 0.2025 + 0.2045 + 0.2155 + 0.1845 + 0.2155 + 0.081 + 0.045), atol=1e-14)
+    np.testing.assert_allclose(
+        flange[:3, 3],
+        (0, 0, 0.1575 + 0.2025 + 0.2045 + 0.2155 + 0.1845 + 0.2155 + 0.081 + 0.045),
+        atol=1e-14,
+    )
 
 
-@pytest.mark.parametrize(("name", "left", "right"), [("hyq", "lf_lowerleg", "rf_lowerleg"), ("atlas", "l_foot", "r_foot")])
+@pytest.mark.parametrize(
+    ("name", "left", "right"),
+    [("hyq", "lf_lowerleg", "rf_lowerleg"), ("atlas", "l_foot", "r_foot")],
+)
 def test_legs_hang_symmetrically_from_the_base(name, left, right):
     robot = rg.load(name)
     T = robot.forward_kinematics(robot.neutral())
@@ -144,7 +174,9 @@ def test_the_cart_pole_obeys_the_equations_of_two_unit_masses_and_a_unit_length(
 
     force = 2 * a[:, 0] + cos * a[:, 1] - sin * v[:, 1] ** 2
     torque = cos * a[:, 0] + a[:, 1] + GRAVITY * sin
-    np.testing.assert_allclose(robot.rnea(q, v, a), np.stack([force, torque], axis=-1), rtol=0, atol=5e-14)
+    np.testing.assert_allclose(
+        robot.rnea(q, v, a), np.stack([force, torque], axis=-1), rtol=0, atol=5e-14
+    )
 
 
 def test_the_double_pendulum_has_the_weight_and_inertia_of_two_uniform_rods(random):
@@ -153,7 +185,9 @@ def test_the_double_pendulum_has_the_weight_and_inertia_of_two_uniform_rods(rand
     q = random.uniform(-4, 4, (64, 2))
     upper, lower = np.sin(q[:, 0]), np.sin(q[:, 0] + q[:, 1])
     weight = GRAVITY * np.stack([1.5 * upper + 0.5 * lower, 0.5 * lower], axis=-1)
-    np.testing.assert_allclose(robot.rnea(q, np.zeros_like(q), np.zeros_like(q)), weight, rtol=0, atol=2e-14)
+    np.testing.assert_allclose(
+        robot.rnea(q, np.zeros_like(q), np.zeros_like(q)), weight, rtol=0, atol=2e-14
+    )
 
     rod = (3 * 0.02**2 + 1) / 12  # a cylinder across its axis, about its centre
     M = np.empty((64, 2, 2))
@@ -187,7 +221,9 @@ def test_the_quadrotor_hovers_on_its_weight():
     robot = rg.load("quadrotor")
     hover = robot.rnea(robot.neutral(), np.zeros(6), np.zeros(6))
     np.testing.assert_allclose(hover, [0, 0, 0.5 * GRAVITY, 0, 0, 0], atol=1e-15)
-    np.testing.assert_allclose(robot.crba(robot.neutral()), np.diag([0.5, 0.5, 0.5, 0.0023, 0.0023, 0.004]), atol=1e-16)
+    np.testing.assert_allclose(
+        robot.crba(robot.neutral()), np.diag([0.5, 0.5, 0.5, 0.0023, 0.0023, 0.004]), atol=1e-16
+    )
 
 
 def test_the_rotors_sit_at_the_ends_of_a_plus():

@@ -1,4 +1,6 @@
-"""Compiled code: what LLVM makes of text IR, and the cache on disk that keeps it, whatever happens to the disk."""
+"""Compiled code: what LLVM makes of text IR, and the cache on disk that keeps it, whatever happens
+to the disk.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def temporary_files(where: Path) -> list[Path]:
     return [path for path in where.iterdir() if path.suffix == ".tmp"]
 
 
-# --- compiling --------------------------------------------------------------------------------------------------------------------
+# --- compiling ------------------------------------------------------------------------------------
 
 
 def function(loaded: native.Loaded, name: str, result, *arguments):
@@ -68,13 +70,23 @@ def test_the_host_is_described_once():
     host = native.host()
     assert host is native.host()
     assert host.vector_bits in (128, 256, 512)
-    assert host.vector_bits == (512 if "+avx512f" in host.features else 256 if "+avx," in host.features else 128)
+    assert host.vector_bits == (
+        512 if "+avx512f" in host.features else 256 if "+avx," in host.features else 128
+    )
     assert host.triple and host.cpu
 
 
 def test_importing_does_not_load_llvm():
-    code = "import sys, rigidgrad.runtime.cache, rigidgrad.runtime.threads; print('llvmlite' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    code = (
+        "import sys, rigidgrad.runtime.cache, rigidgrad.runtime.threads; print('llvmlite' in"
+        " sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )
 
 
 def test_large_constant_pools_are_within_reach_in_every_one_of_many_objects():
@@ -88,7 +100,9 @@ def test_large_constant_pools_are_within_reach_in_every_one_of_many_objects():
     for loaded in kept[:20]:
         assert function(loaded, "f", ctypes.c_double, ctypes.c_double)(0.5) == expected
     for loaded in kept[20:]:
-        assert function(loaded, "f", ctypes.c_double, ctypes.c_double)(0.5) == 0.5 + 0.37 + 1.37 + 2.37
+        assert (
+            function(loaded, "f", ctypes.c_double, ctypes.c_double)(0.5) == 0.5 + 0.37 + 1.37 + 2.37
+        )
 
 
 def test_code_lives_as_long_as_what_was_loaded():
@@ -101,8 +115,7 @@ def test_code_lives_as_long_as_what_was_loaded():
 
 
 def test_functions_and_data_of_the_process_resolve():
-    loaded = load(
-        """
+    loaded = load("""
         declare double @sin(double)
         declare double @llvm.cos.f64(double)
         declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
@@ -119,10 +132,14 @@ def test_functions_and_data_of_the_process_resolve():
         define ptr @none() {
           ret ptr @_Py_NoneStruct
         }
-        """
+        """)
+    assert function(loaded, "both", ctypes.c_double, ctypes.c_double)(0.7) == pytest.approx(
+        math.sin(0.7) - math.cos(0.7), rel=1e-15
     )
-    assert function(loaded, "both", ctypes.c_double, ctypes.c_double)(0.7) == pytest.approx(math.sin(0.7) - math.cos(0.7), rel=1e-15)
-    assert function(loaded, "buffer", ctypes.c_void_p)() == ctypes.cast(ctypes.pythonapi.PyObject_GetBuffer, ctypes.c_void_p).value
+    assert (
+        function(loaded, "buffer", ctypes.c_void_p)()
+        == ctypes.cast(ctypes.pythonapi.PyObject_GetBuffer, ctypes.c_void_p).value
+    )
     assert function(loaded, "none", ctypes.c_void_p)() == id(None)
 
 
@@ -130,10 +147,13 @@ def test_what_cannot_work_is_an_error_not_the_end_of_the_process():
     with pytest.raises(RigidgradError, match="does not accept"):
         native.compile_ir("define double @f( {")
     with pytest.raises(RigidgradError, match="does not accept"):
-        native.compile_ir("define double @f(double %x) {\n %y = fadd double %z, %x\n ret double %y\n}")
+        native.compile_ir(
+            "define double @f(double %x) {\n %y = fadd double %z, %x\n ret double %y\n}"
+        )
     with pytest.raises(RigidgradError, match="no_such_function_anywhere"):
         native.compile_ir(
-            "declare void @no_such_function_anywhere()\ndefine void @f() {\n call void @no_such_function_anywhere()\n ret void\n}"
+            "declare void @no_such_function_anywhere()\ndefine void @f() {\n call void"
+            " @no_such_function_anywhere()\n ret void\n}"
         )
     with pytest.raises(RigidgradError, match="no function 'g'"):
         load(sum_of_constants(1)).address("g")
@@ -145,11 +165,17 @@ def many_values_alive(count: int = 600) -> str:
     """A random straight-line program that a scheduler would reorder."""
     choose = random.Random(1)
     lines = ["define void @f(ptr %p, ptr %q) {"]
-    lines += [f"%i{k} = getelementptr double, ptr %p, i64 {k}\n%v{k} = load double, ptr %i{k}" for k in range(40)]
+    lines += [
+        f"%i{k} = getelementptr double, ptr %p, i64 {k}\n%v{k} = load double, ptr %i{k}"
+        for k in range(40)
+    ]
     for k in range(40, count):
         left, right = choose.randrange(max(0, k - 60), k), choose.randrange(max(0, k - 60), k)
         lines.append(f"%v{k} = {choose.choice(['fmul', 'fadd'])} double %v{left}, %v{right}")
-    lines += [f"%o{k} = getelementptr double, ptr %q, i64 {k}\nstore double %v{count - 1 - k}, ptr %o{k}" for k in range(30)]
+    lines += [
+        f"%o{k} = getelementptr double, ptr %q, i64 {k}\nstore double %v{count - 1 - k}, ptr %o{k}"
+        for k in range(30)
+    ]
     return "\n".join([*lines, "ret void", "}"])
 
 
@@ -211,10 +237,16 @@ for _ in range(20):
 done = True
 thread.join()
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], input=sum_of_constants(1000), text=True, check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        input=sum_of_constants(1000),
+        text=True,
+        check=True,
+        timeout=120,
+    )
 
 
-# --- keys and folders -------------------------------------------------------------------------------------------------------------
+# --- keys and folders -----------------------------------------------------------------------------
 
 
 def test_keys_depend_on_every_part_and_on_the_surroundings(monkeypatch):
@@ -230,7 +262,11 @@ def test_keys_depend_on_every_part_and_on_the_surroundings(monkeypatch):
     ]
     assert len({key, *map(cache.key, others)}) == 5
     host = native.host()
-    monkeypatch.setattr(native, "host", lambda: native.Host(host.triple, host.cpu, host.features + ",+new", host.vector_bits))
+    monkeypatch.setattr(
+        native,
+        "host",
+        lambda: native.Host(host.triple, host.cpu, host.features + ",+new", host.vector_bits),
+    )
     assert cache.key(parts) != key
     monkeypatch.undo()
     monkeypatch.setattr(native, "version", lambda: "99.0")
@@ -282,7 +318,7 @@ def test_a_cache_that_is_off_keeps_nothing(monkeypatch, key, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- reading and writing ----------------------------------------------------------------------------------------------------------
+# --- reading and writing --------------------------------------------------------------------------
 
 
 def test_what_was_written_is_read(where, key):
@@ -326,7 +362,11 @@ def test_truncated_and_extended_files_are_ignored_and_removed(where, key):
     cache.write(key, entry)
     path = file_of(where, key)
     good = path.read_bytes()
-    for bad in [good[:size] for size in range(len(good))] + [good + b"\0", b"\0" * len(good), os.urandom(5000)]:
+    for bad in [good[:size] for size in range(len(good))] + [
+        good + b"\0",
+        b"\0" * len(good),
+        os.urandom(5000),
+    ]:
         path.write_bytes(bad)
         path.chmod(0o600)
         assert cache.read(key) is None
@@ -363,7 +403,9 @@ def test_a_file_of_another_user_is_ignored(where, key, monkeypatch):
     assert file_of(where, key).exists()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away"
+)
 def test_a_file_given_away_is_ignored(where, key):
     cache.write(key, ENTRY)
     os.chown(file_of(where, key), 12345, 12345)
@@ -399,7 +441,7 @@ def test_the_folder_may_be_a_link(where, key, tmp_path):
     assert [info.key for info in cache.contents()] == [key]
 
 
-# --- trouble ----------------------------------------------------------------------------------------------------------------------
+# --- trouble --------------------------------------------------------------------------------------
 
 
 def test_a_file_in_the_place_of_the_folder(where, key):
@@ -415,7 +457,9 @@ def test_a_file_in_the_place_of_the_parent(monkeypatch, key, tmp_path):
 
 
 @POSIX
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that even root cannot write")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="needs a folder that even root cannot write"
+)
 def test_a_parent_that_nobody_can_write(monkeypatch, key):
     monkeypatch.setenv("RIGIDGRAD_CACHE", "/proc/self/rigidgrad")
     works_without_a_cache(key)
@@ -474,12 +518,18 @@ os.chmod(sys.argv[1], 0o700)
 @POSIX
 def test_a_read_only_folder_is_read(monkeypatch):
     key = cache.key({"a": "1"})
-    with tempfile.TemporaryDirectory() as base:  # not pytest's, which is closed to the user that root becomes here
+    # not pytest's, which is closed to the user that root becomes here
+    with tempfile.TemporaryDirectory() as base:
         os.chmod(base, 0o711)
         where = Path(base, "cache")
         monkeypatch.setenv("RIGIDGRAD_CACHE", str(where))
         cache.write(key, cache.Entry({}, b"old"))
-        run = subprocess.run([sys.executable, "-c", READ_ONLY, str(where)], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, str(where)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert run.returncode == 0, run.stderr
         assert run.stdout == "Entry(meta={}, code=b'old') None\n"
         assert temporary_files(where) == []
@@ -542,7 +592,15 @@ print(len(seen))
 
 
 def test_two_processes_at_once_see_whole_entries(where):
-    runs = [subprocess.Popen([sys.executable, "-c", TWO, n], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for n in "02"]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO, n],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for n in "02"
+    ]
     for run in runs:
         output, errors = run.communicate(timeout=120)
         assert run.returncode == 0, errors
@@ -551,7 +609,7 @@ def test_two_processes_at_once_see_whole_entries(where):
     assert temporary_files(where) == []
 
 
-# --- size and listing -------------------------------------------------------------------------------------------------------------
+# --- size and listing -----------------------------------------------------------------------------
 
 
 def test_the_oldest_make_room(where, monkeypatch):
@@ -576,7 +634,11 @@ def test_a_hit_keeps_an_entry_young(where, key):
 
 def test_what_a_killed_writer_left_is_removed_later(where, key):
     where.mkdir()
-    old, new, foreign = where / "rigidgrad-old.tmp", where / "rigidgrad-new.tmp", where / "notes.tmp"
+    old, new, foreign = (
+        where / "rigidgrad-old.tmp",
+        where / "rigidgrad-new.tmp",
+        where / "notes.tmp",
+    )
     for path in (old, new, foreign):
         path.write_bytes(b"half")
         if path is not new:
@@ -587,13 +649,22 @@ def test_what_a_killed_writer_left_is_removed_later(where, key):
 
 def test_contents_and_clear(where):
     for robot in ("iiwa14", "hyq"):
-        cache.write(cache.key({"robot": robot}), cache.Entry({"function": "crba", "robot": robot}, b"\0" * 5000))
+        cache.write(
+            cache.key({"robot": robot}),
+            cache.Entry({"function": "crba", "robot": robot}, b"\0" * 5000),
+        )
     (where / "notes.txt").write_text("mine")
     (where / ("0" * 64 + cache.SUFFIX)).write_bytes(b"damaged")
     listed = cache.contents()
-    assert sorted((info.function, info.robot) for info in listed) == [("crba", "hyq"), ("crba", "iiwa14")]
+    assert sorted((info.function, info.robot) for info in listed) == [
+        ("crba", "hyq"),
+        ("crba", "iiwa14"),
+    ]
     assert all(info.bytes > 5000 and abs(info.modified - time.time()) < 600 for info in listed)
-    assert {info.key for info in listed} == {cache.key({"robot": "iiwa14"}), cache.key({"robot": "hyq"})}
+    assert {info.key for info in listed} == {
+        cache.key({"robot": "iiwa14"}),
+        cache.key({"robot": "hyq"}),
+    }
     assert cache.clear() == 3
     assert cache.contents() == []
     assert [path.name for path in where.iterdir()] == ["notes.txt"]

@@ -56,7 +56,7 @@ def data(capsys, *arguments, code=0):
     return json.loads(output(capsys, *arguments, "--json", code=code))
 
 
-# --- what every command does -----------------------------------------------------------------------------------------------------------
+# --- what every command does ----------------------------------------------------------------------
 
 
 def test_every_command_has_its_help_and_the_two_common_options():
@@ -70,12 +70,19 @@ def test_every_command_has_its_help_and_the_two_common_options():
 
 def test_help_loads_no_heavy_part():
     heavy = {"numba", "jax", "torch", "mujoco", "viser", "pinocchio", "distributed"}
-    code = f"import sys\ntry:\n    from rigidgrad.cli import main; main(['--help'])\nexcept SystemExit: print(sorted({heavy} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code = (
+        "import sys\ntry:\n    from rigidgrad.cli import main; main(['--help'])\nexcept"
+        f" SystemExit: print(sorted({heavy} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.endswith("\n[]\n") and "exit codes" in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [("info", "pendulum"), ("cache",), ("check", "pendulum"), ("completion", "bash")])
+@pytest.mark.parametrize(
+    "arguments", [("info", "pendulum"), ("cache",), ("check", "pendulum"), ("completion", "bash")]
+)
 def test_quiet_prints_nothing(arguments, capsys):
     assert output(capsys, *arguments, "--quiet") == ""
 
@@ -91,7 +98,9 @@ def test_ctrl_c_ends_with_130(monkeypatch, capsys):
 
 def test_a_reader_that_goes_away_is_no_error():
     command = f"{sys.executable} -m rigidgrad info hyq | head -n 1"
-    result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=True
+    )
     assert result.stdout.startswith("hyq: 12 moving joints") and result.stderr == ""
 
 
@@ -105,7 +114,11 @@ def test_a_warning_is_one_line_on_stderr(tmp_path, capsys):
 def test_tables_times_and_json_numbers():
     assert table([("a", "bb"), ("ccc", "d")], right=(1,)) == "a    bb\n───  ──\nccc   d"
     assert [seconds(x) for x in (2.0, 0.0123, 5e-6, 2e-9)] == ["2 s", "12.3 ms", "5 µs", "0.002 µs"]
-    assert plain({"x": np.array([1.0, np.inf]), "n": np.int64(3), "nan": float("nan")}) == {"x": [1.0, None], "n": 3, "nan": None}
+    assert plain({"x": np.array([1.0, np.inf]), "n": np.int64(3), "nan": float("nan")}) == {
+        "x": [1.0, None],
+        "n": 3,
+        "nan": None,
+    }
 
 
 def test_progress_is_drawn_only_where_it_is_wanted(capsys):
@@ -116,7 +129,7 @@ def test_progress_is_drawn_only_where_it_is_wanted(capsys):
         assert ("counting" in drawn) == shown and (not shown or drawn.endswith("\r\x1b[K"))
 
 
-# --- info, cache ------------------------------------------------------------------------------------------------------------------------
+# --- info, cache ----------------------------------------------------------------------------------
 
 
 def test_info_prints_table_tree_and_operations(capsys):
@@ -130,7 +143,13 @@ def test_info_prints_table_tree_and_operations(capsys):
 
 
 def test_info_tells_what_is_compiled(capsys, cache, tmp_path):
-    own = rg.Builder("of this test alone").link("a").link("b", 1.2345, (0, 0, 0.3), (1, 1, 1)).joint("j", "revolute", "a", "b").build()
+    own = (
+        rg.Builder("of this test alone")
+        .link("a")
+        .link("b", 1.2345, (0, 0, 0.3), (1, 1, 1))
+        .joint("j", "revolute", "a", "b")
+        .build()
+    )
     (tmp_path / "own.urdf").write_text(own.to_urdf())
     robot = rg.load(tmp_path / "own.urdf")
     robot.rnea([[0.1]], [[0.2]], [[0.3]])
@@ -140,15 +159,30 @@ def test_info_tells_what_is_compiled(capsys, cache, tmp_path):
 
 def test_info_as_json(capsys):
     shown = data(capsys, "info", "pendulum")
-    assert shown["nv"] == 1 and shown["joints"][0]["type"] == "continuous" and shown["limits"]["lower"] == [None]
-    assert shown["mass"] == 2.0 and shown["functions"]["rnea"]["flops"] == rg.load("pendulum").compile("rnea").counts["flops"]
+    assert (
+        shown["nv"] == 1
+        and shown["joints"][0]["type"] == "continuous"
+        and shown["limits"]["lower"] == [None]
+    )
+    assert (
+        shown["mass"] == 2.0
+        and shown["functions"]["rnea"]["flops"]
+        == rg.load("pendulum").compile("rnea").counts["flops"]
+    )
 
 
 def test_the_cache_is_shown_and_cleared(cache, capsys):
-    robot = rg.Builder("shown").link("a").link("b", 1.5, (0, 0, 0.3), (1, 1, 1)).joint("j", "revolute", "a", "b").build()
+    robot = (
+        rg.Builder("shown")
+        .link("a")
+        .link("b", 1.5, (0, 0, 0.3), (1, 1, 1))
+        .joint("j", "revolute", "a", "b")
+        .build()
+    )
     robot.rnea([0.1], [0.2], [0.3])
     robot.crba([0.1])
-    line = next(line for line in output(capsys, "cache").split("\n") if line.startswith("shown "))  # one line per robot
+    # one line per robot
+    line = next(line for line in output(capsys, "cache").split("\n") if line.startswith("shown "))
     assert re.match(r"shown +\d  crba, rnea +\d+  ", line)
     assert "shown" in (text := output(capsys, "cache")) and "rnea" in text and str(cache) in text
     assert any(e["robot"] == "shown" and e["bytes"] > 0 for e in data(capsys, "cache")["entries"])
@@ -161,7 +195,7 @@ def test_a_switched_off_cache_says_so(monkeypatch, capsys):
     assert "off" in output(capsys, "cache")
 
 
-# --- check ------------------------------------------------------------------------------------------------------------------------------
+# --- check ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("robot", [("double_pendulum",), ("cartpole",), ("quadrotor",)])
@@ -176,53 +210,86 @@ def test_a_robot_is_compared_with_pinocchios_own_reading_of_it(two, capsys):
     pytest.importorskip("pinocchio", reason="needs Pinocchio (pip install pin)")
     found = {c["name"]: c for c in data(capsys, "check", two)["checks"]}
     for name in ("rnea", "aba", "crba", "minv", "rnea_derivatives", "aba_derivatives"):
-        assert found[name]["passed"] and "Pinocchio" in found[name]["about"] and 0 < found[name]["found"] < 1e-9, name
+        assert (
+            found[name]["passed"]
+            and "Pinocchio" in found[name]["about"]
+            and 0 < found[name]["found"] < 1e-9
+        ), name
 
 
 def test_a_wrong_gradient_is_found(two, capsys, monkeypatch):
     right = rg.Robot.rnea_derivatives
-    monkeypatch.setattr(rg.Robot, "rnea_derivatives", lambda *a, **k: right(*a, **k)._replace(dv=1.001 * right(*a, **k).dv))
-    failed = {c["name"] for c in data(capsys, "check", two, code=1)["checks"] if c["passed"] is False}
-    assert "gradient of inverse dynamics by v" in failed and "gradient of inverse dynamics by q" not in failed
+    monkeypatch.setattr(
+        rg.Robot,
+        "rnea_derivatives",
+        lambda *a, **k: right(*a, **k)._replace(dv=1.001 * right(*a, **k).dv),
+    )
+    failed = {
+        c["name"] for c in data(capsys, "check", two, code=1)["checks"] if c["passed"] is False
+    }
+    assert (
+        "gradient of inverse dynamics by v" in failed
+        and "gradient of inverse dynamics by q" not in failed
+    )
 
 
 def test_a_wrong_mass_matrix_is_found(two, capsys, monkeypatch):
     right = rg.Robot.crba
     monkeypatch.setattr(rg.Robot, "crba", lambda self, q, **k: 1.001 * right(self, q, **k))
-    failed = {c["name"] for c in data(capsys, "check", two, code=1)["checks"] if c["passed"] is False}
+    failed = {
+        c["name"] for c in data(capsys, "check", two, code=1)["checks"] if c["passed"] is False
+    }
     assert "minv inverts crba" in failed
 
 
 def test_an_impossible_body_fails_and_odd_numbers_are_noted(two, tmp_path, capsys):
-    (tmp_path / "odd.urdf").write_text(TWO.replace('ixx="0.06"', 'ixx="0.6"').replace('effort="40"', 'effort="0"'))
+    (tmp_path / "odd.urdf").write_text(
+        TWO.replace('ixx="0.06"', 'ixx="0.6"').replace('effort="40"', 'effort="0"')
+    )
     text = output(capsys, "check", "odd.urdf", code=1)
     assert re.search(r"^FAILED +bodies +link 'arm' .* exceeds the sum of the others", text, re.M)
     assert re.search(r"^note +effort limit +joint 'shoulder' has a limit of 0", text, re.M)
-    assert re.search(r"^note +no effort limit +wrist$", text, re.M) and re.search(r"^two: \d+ checks passed, 1 failed", text, re.M)
+    assert re.search(r"^note +no effort limit +wrist$", text, re.M) and re.search(
+        r"^two: \d+ checks passed, 1 failed", text, re.M
+    )
     assert data(capsys, "check", "odd.urdf", "--no-strict")["failed"] == 0
 
 
 def test_a_singular_mass_matrix_fails_and_a_still_robot_is_noted(two, tmp_path, capsys):
     massless = TWO.replace(
-        '<inertial><origin xyz="0 0 0.1"/><mass value="1"/><inertia ixx="0.01" iyy="0.01" izz="0.005" ixy="0" ixz="0" iyz="0"/></inertial>',
+        '<inertial><origin xyz="0 0 0.1"/><mass value="1"/><inertia ixx="0.01" iyy="0.01"'
+        ' izz="0.005" ixy="0" ixz="0" iyz="0"/></inertial>',
         "",
     )
     (tmp_path / "light.urdf").write_text(massless)
-    failed = [c["about"] for c in data(capsys, "check", "light.urdf", code=1)["checks"] if c["passed"] is False]
+    failed = [
+        c["about"]
+        for c in data(capsys, "check", "light.urdf", code=1)["checks"]
+        if c["passed"] is False
+    ]
     assert any("'wrist' moves link 'hand', which has no mass" in text for text in failed)
     assert any("singular" in text for text in failed)
-    ball = '<link name="ball"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+    ball = (
+        '<link name="ball"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0"'
+        ' ixz="0" iyz="0"/></inertial></link>'
+    )
     spin = '<joint name="spin" type="continuous"><parent link="hand"/><child link="ball"/></joint>'
     notes = verification.body_notes(rg.load(massless.replace("</robot>", f"{ball}{spin}</robot>")))
     assert "hand: they move what hangs on them" in [n.about for n in notes]
-    (tmp_path / "still.urdf").write_text(re.sub(r'type="(revolute|continuous)"', 'type="fixed"', TWO))
+    (tmp_path / "still.urdf").write_text(
+        re.sub(r'type="(revolute|continuous)"', 'type="fixed"', TWO)
+    )
     assert "there are no moving joints" in output(capsys, "check", "still.urdf")
 
 
 def test_a_body_larger_than_the_robot_is_noted():
     robot = rg.load(TWO.replace('ixx="0.06" iyy="0.06" izz="0.01"', 'ixx="60" iyy="60" izz="10"'))
     (note,) = verification.body_notes(robot)
-    assert note.passed is None and note.found == pytest.approx(np.sqrt(60 / 2)) and "is its inertia in kg m²?" in note.about
+    assert (
+        note.passed is None
+        and note.found == pytest.approx(np.sqrt(60 / 2))
+        and "is its inertia in kg m²?" in note.about
+    )
 
 
 SOUND = """<robot name="sound"><link name="base"/><link name="rod"><inertial><origin xyz="0 0 0.2"/><mass value="2"/>
@@ -252,8 +319,14 @@ def test_what_is_odd_in_a_description_is_noted(old, new, name, said, tmp_path, c
     (tmp_path / "sound" / "urdf").mkdir()
     file = tmp_path / "sound" / "urdf" / "r.urdf"
     file.write_text(SOUND.replace(old, new) if old else SOUND)
-    notes = [c for c in data(capsys, "check", str(file), "--states", "1")["checks"] if c["passed"] is None]
-    assert [n["name"] for n in notes] == ([name] if name else []) and all(said in n["about"] for n in notes)
+    notes = [
+        c
+        for c in data(capsys, "check", str(file), "--states", "1")["checks"]
+        if c["passed"] is None
+    ]
+    assert [n["name"] for n in notes] == ([name] if name else []) and all(
+        said in n["about"] for n in notes
+    )
 
 
 @pytest.mark.filterwarnings("ignore:robot 'sound'")
@@ -264,7 +337,9 @@ def test_a_joint_that_nothing_resists_is_named():
         .replace("0 0 0.2", "0 0 0"),
         strict=False,
     )
-    with pytest.raises(rg.errors.ModelError, match=r"nothing resists joint 'j' \(velocity 0 of v\)"):
+    with pytest.raises(
+        rg.errors.ModelError, match=r"nothing resists joint 'j' \(velocity 0 of v\)"
+    ):
         robot.aba([0.0], [0.0], [0.0])
 
 
@@ -275,7 +350,7 @@ def test_a_missing_pinocchio_is_a_note(two, capsys, monkeypatch):
     assert note["passed"] is None and note["about"] == "this needs Pinocchio: pip install pin"
 
 
-# --- bench, generate, trees, doctor, fpga ------------------------------------------------------------------------------------------------
+# --- bench, generate, trees, doctor, fpga ---------------------------------------------------------
 
 
 @pytest.fixture
@@ -287,7 +362,21 @@ def hasty(monkeypatch):
 def test_bench_measures_us_and_the_peers_that_are_there(two, hasty, capsys):
     pytest.importorskip("pinocchio", reason="needs Pinocchio (pip install pin)")
     pytest.importorskip("mujoco", reason="needs MuJoCo (pip install 'rigidgrad[plants]')")
-    found = data(capsys, "bench", two, "--function", "rnea", "--function", "crba", "--batch", 1, "--batch", 32, "--plot", "times.svg")
+    found = data(
+        capsys,
+        "bench",
+        two,
+        "--function",
+        "rnea",
+        "--function",
+        "crba",
+        "--batch",
+        1,
+        "--batch",
+        32,
+        "--plot",
+        "times.svg",
+    )
     assert found["microseconds"]["rnea"].keys() == {"1", "32", "Pinocchio", "MuJoCo"}
     assert found["microseconds"]["crba"].keys() == {"1", "32", "Pinocchio"}
     assert all(t > 0 for times in found["microseconds"].values() for t in times.values())
@@ -295,7 +384,9 @@ def test_bench_measures_us_and_the_peers_that_are_there(two, hasty, capsys):
 
 
 @pytest.mark.parametrize(
-    "robot", [{"source": "iiwa14"}, {"source": "hyq", "floating_base": True}, {"source": TWO}], ids=["arm", "free", "angle"]
+    "robot",
+    [{"source": "iiwa14"}, {"source": "hyq", "floating_base": True}, {"source": TWO}],
+    ids=["arm", "free", "angle"],
 )
 def test_mujoco_computes_what_we_compute(robot):
     pytest.importorskip("mujoco", reason="needs MuJoCo (pip install 'rigidgrad[plants]')")
@@ -305,25 +396,40 @@ def test_mujoco_computes_what_we_compute(robot):
     q, v, tau = own.random((1,), seed=0)
     peer = MuJoCo(own, "iiwa14")
     states = rg.interop.states(own, peer.model)
-    back = states.back(*(states.to(q, v)[:2]), None, peer.calls["rnea"](*(x[0] for x in peer.inputs("rnea", q, v, tau)))[None]).tau
+    back = states.back(
+        *(states.to(q, v)[:2]),
+        None,
+        peer.calls["rnea"](*(x[0] for x in peer.inputs("rnea", q, v, tau)))[None],
+    ).tau
     assert back == pytest.approx(own.rnea(q, v, tau), rel=1e-9)
-    assert states.back(*(states.to(q, v)[:2]), peer.calls["aba"](*(x[0] for x in peer.inputs("aba", q, v, tau)))[None]).a == pytest.approx(
-        own.aba(q, v, tau), rel=1e-8
-    )
+    assert states.back(
+        *(states.to(q, v)[:2]),
+        peer.calls["aba"](*(x[0] for x in peer.inputs("aba", q, v, tau)))[None],
+    ).a == pytest.approx(own.aba(q, v, tau), rel=1e-8)
 
 
 def test_bench_says_which_peers_are_not_there(two, hasty, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pinocchio", None)
     monkeypatch.setitem(sys.modules, "mujoco", None)
     text = output(capsys, "bench", two, "--function", "rnea", "--batch", 8)
-    assert "without Pinocchio: this needs Pinocchio: pip install pin" in text and "without MuJoCo" in text
+    assert (
+        "without Pinocchio: this needs Pinocchio: pip install pin" in text
+        and "without MuJoCo" in text
+    )
     assert re.search(r"^rnea +[\d.e-]+$", text, re.M)
 
 
 def test_generated_code_is_written_and_listed(two, capsys, tmp_path):
-    files = data(capsys, "generate", two, "rnea", "jacobian:hand", "--out", "code", "--dtype", "float32")["files"]
+    files = data(
+        capsys, "generate", two, "rnea", "jacobian:hand", "--out", "code", "--dtype", "float32"
+    )["files"]
     source = (tmp_path / "code" / "two.c").read_text()
-    assert "code/two.c" in files and "two_rnea" in source and "two_jacobian_hand" in source and "double" not in source
+    assert (
+        "code/two.c" in files
+        and "two_rnea" in source
+        and "two_jacobian_hand" in source
+        and "double" not in source
+    )
     assert "wrote code/two.c" in output(capsys, "generate", two, "rnea", "--out", "code")
 
 
@@ -331,7 +437,10 @@ def test_trees_are_timed(capsys):
     found = data(capsys, "trees", "--bodies", 300, "--repeat", 1)
     assert found["bodies"] == 300 and found["method"] == "sequential" and found["levels"] == 9
     assert found["functions"].keys() == {"rnea", "crba", "forward_dynamics"}
-    assert found["functions"]["forward_dynamics"]["best"] > 0 and "residual" in found["functions"]["forward_dynamics"]["note"]
+    assert (
+        found["functions"]["forward_dynamics"]["best"] > 0
+        and "residual" in found["functions"]["forward_dynamics"]["note"]
+    )
 
 
 def test_a_matrix_that_does_not_fit_is_told_not_tried(capsys, monkeypatch):
@@ -357,14 +466,21 @@ def test_the_doctor_fails_if_compiled_code_is_wrong(capsys, monkeypatch):
     assert "broken: compiled code" in output(capsys, "doctor", code=1)
 
 
-# --- completion --------------------------------------------------------------------------------------------------------------------------
+# --- completion -----------------------------------------------------------------------------------
 
 
 def completed(script: str, line: str, folder) -> set[str]:
     words = line.split(" ")
     quoted = " ".join(f"'{w}'" for w in words)
-    code = f'{script}\nCOMP_WORDS=({quoted})\nCOMP_CWORD={len(words) - 1}\n_rigidgrad\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
-    return set(subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=folder).stdout.split())
+    code = (
+        f'{script}\nCOMP_WORDS=({quoted})\nCOMP_CWORD={len(words) - 1}\n_rigidgrad\nprintf "%s\\n"'
+        ' "${COMPREPLY[@]}"'
+    )
+    return set(
+        subprocess.run(
+            ["bash", "-c", code], capture_output=True, text=True, check=True, cwd=folder
+        ).stdout.split()
+    )
 
 
 def test_bash_completes_commands_options_choices_robots_and_files(two, capsys, tmp_path):
@@ -374,7 +490,13 @@ def test_bash_completes_commands_options_choices_robots_and_files(two, capsys, t
     assert completed(script, "rigidgrad c", tmp_path) == {"check", "cache", "completion"}
     assert completed(script, "rigidgrad info ", tmp_path) == {*rg.bundled(), "two.urdf"}
     assert completed(script, "rigidgrad info --f", tmp_path) == {"--floating-base"}
-    assert completed(script, "rigidgrad generate two.urdf --target ", tmp_path) == {"c", "cuda", "opencl", "verilog"}
+    assert completed(script, "rigidgrad generate two.urdf --target ", tmp_path) == {
+        "c",
+        "cuda",
+        "opencl",
+        "verilog",
+        "wgsl",
+    }
     assert completed(script, "rigidgrad solve ", tmp_path) == {"reach.toml"}
     assert completed(script, "rigidgrad completion z", tmp_path) == {"zsh"}
 
@@ -391,12 +513,20 @@ def script_for(shell, capsys, folder):
 def test_fish_completes_choices_and_robots(two, capsys, tmp_path):
     script = script_for("fish", capsys, tmp_path)
     for line, expected in (
-        ("generate x --target ", {"c", "cuda", "opencl", "verilog"}),
+        ("generate x --target ", {"c", "cuda", "opencl", "verilog", "wgsl"}),
         ("info dou", {"double_integrator", "double_pendulum"}),
     ):
         command = ["fish", "-c", f"source {script}; complete -C 'rigidgrad {line}'"]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"HOME": str(tmp_path)})
-        assert {row.split("\t")[0] for row in found.stdout.splitlines()} == expected and found.stderr == ""
+        found = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"HOME": str(tmp_path)},
+        )
+        assert {
+            row.split("\t")[0] for row in found.stdout.splitlines()
+        } == expected and found.stderr == ""
 
 
 def test_zsh_completes_commands_choices_robots_and_files(two, capsys, tmp_path):
@@ -419,9 +549,12 @@ def test_zsh_completes_commands_choices_robots_and_files(two, capsys, tmp_path):
         return seen
 
     try:
-        typed(f"autoload -U compinit; compinit -u -D; source {script}; LISTMAX=0; echo rea''dy\n", "ready")
+        typed(
+            f"autoload -U compinit; compinit -u -D; source {script}; LISTMAX=0; echo rea''dy\n",
+            "ready",
+        )
         typed("rigidgrad gen\t", "generate")
-        typed("two.urdf rnea --target \t", "cuda", "opencl", "verilog")
+        typed("two.urdf rnea --target \t", "cuda", "opencl", "verilog", "wgsl")
         typed("\x15rigidgrad info \t", "double_pendulum", "two.urdf")
     finally:
         os.close(terminal)

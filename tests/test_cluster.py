@@ -37,23 +37,39 @@ ROWS = {"x": np.arange(25.0), "m": np.arange(150.0).reshape(25, 2, 3)}
 
 
 def double(rows):
-    return {"twice": 2 * rows["x"], "t": np.swapaxes(rows["m"], 1, 2), "word": [f"ä{k:g}" for k in rows["x"]], "n": rows["x"].astype(int)}
+    return {
+        "twice": 2 * rows["x"],
+        "t": np.swapaxes(rows["m"], 1, 2),
+        "word": [f"ä{k:g}" for k in rows["x"]],
+        "n": rows["x"].astype(int),
+    }
 
 
 def test_rows_come_back_in_order_with_their_shapes(client, tmp_path):
     heard = []
-    results = rg.cluster.map(double, ROWS, tmp_path / "out", chunk=4, cluster=client, progress=lambda *counts: heard.append(counts))
+    results = rg.cluster.map(
+        double,
+        ROWS,
+        tmp_path / "out",
+        chunk=4,
+        cluster=client,
+        progress=lambda *counts: heard.append(counts),
+    )
     assert heard == [(k, 7) for k in range(8)]
     assert results.finished and results.columns == ["x", "m", "twice", "t", "word", "n"]
     np.testing.assert_array_equal(results["twice"], 2 * ROWS["x"])
     np.testing.assert_array_equal(results["t"], np.swapaxes(ROWS["m"], 1, 2))
     np.testing.assert_array_equal(results["m"], ROWS["m"])
-    assert results["word"].tolist() == [f"ä{k}" for k in range(25)] and results["n"].dtype.kind == "i"
+    assert (
+        results["word"].tolist() == [f"ä{k}" for k in range(25)] and results["n"].dtype.kind == "i"
+    )
     again = rg.cluster.load(tmp_path / "out")
     assert again == results
     import pyarrow.parquet as parquet
 
-    rows = [row for part in results.parts for row in parquet.read_table(part).column("row").to_pylist()]
+    rows = [
+        row for part in results.parts for row in parquet.read_table(part).column("row").to_pylist()
+    ]
     assert rows == list(range(25))
 
 
@@ -61,7 +77,9 @@ def test_only_words_are_looked_up_in_dictionaries(client, tmp_path):
     import pyarrow.parquet as parquet
 
     for task, words in ((double, {"word"}), (lambda rows: {"y": rows["x"]}, set())):
-        results = rg.cluster.map(task, ROWS, tmp_path / str(len(words)), cluster=client, progress=quiet)
+        results = rg.cluster.map(
+            task, ROWS, tmp_path / str(len(words)), cluster=client, progress=quiet
+        )
         group = parquet.read_metadata(results.parts[0]).row_group(0)
         columns = [group.column(k) for k in range(group.num_columns)]
         assert {c.path_in_schema for c in columns if c.has_dictionary_page} == words
@@ -113,7 +131,10 @@ def test_a_killed_worker_loses_nothing_and_nothing_finished_is_done_again(tmp_pa
     assert killed.exists()
     np.testing.assert_array_equal(results["y"], -x)
     assert Counter(log.read_text().split()) == {str(k): 1 for k in range(0, 120, 4)}
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["manifest.json", *(f"part-{k:06d}.parquet" for k in range(30))]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        *(f"part-{k:06d}.parquet" for k in range(30)),
+    ]
 
 
 def kill_workers(client):
@@ -142,7 +163,10 @@ def test_when_all_workers_die_at_once_every_row_is_there_all_the_same(tmp_path):
 def test_workers_killed_at_random_lose_no_row(tmp_path):
     tool = Path(__file__).parents[1] / "tools" / "attack_cluster.py"
     done = subprocess.run(
-        [sys.executable, tool, "--kills", "3", "--workers", "2", "--seconds", "120"], capture_output=True, text=True, timeout=240
+        [sys.executable, tool, "--kills", "3", "--workers", "2", "--seconds", "120"],
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0 and done.stdout.startswith("3 kills"), done.stderr[-2000:]
 
@@ -188,7 +212,9 @@ def test_a_client_is_used_although_another_one_was_opened_last_and_closes(client
                 other.close()
                 other.cluster.close()
 
-        results = rg.cluster.map(task, ROWS, tmp_path / "out", chunk=4, cluster=client, progress=close)
+        results = rg.cluster.map(
+            task, ROWS, tmp_path / "out", chunk=4, cluster=client, progress=close
+        )
     np.testing.assert_array_equal(results["twice"], 2 * ROWS["x"])
 
 
@@ -206,7 +232,10 @@ def test_a_chunk_that_dask_gives_up_is_a_failure(client, tmp_path):
     with pytest.raises(RigidgradError, match=r"chunks failed.*gave chunk \d+ up"):
         rg.cluster.map(task, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=cancel)
     assert not rg.cluster.load(tmp_path / "out").finished
-    np.testing.assert_array_equal(rg.cluster.map(task, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=quiet)["y"], ROWS["x"])
+    np.testing.assert_array_equal(
+        rg.cluster.map(task, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=quiet)["y"],
+        ROWS["x"],
+    )
 
 
 @pytest.mark.parametrize("dashboard", ["127.0.0.1:0", None])
@@ -215,8 +244,14 @@ def test_nobody_outside_this_machine_can_connect(dashboard):
     options = {} if dashboard else {"dashboard": None}
     with rg.cluster.local(1, **options) as client:
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        listening = [c.laddr.ip for p in processes for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-        assert len(listening) >= 4 and set(listening) <= {"127.0.0.1", "::1"}  # scheduler, its page, nanny, worker
+        listening = [
+            c.laddr.ip
+            for p in processes
+            for c in p.net_connections("inet")
+            if c.status == psutil.CONN_LISTEN
+        ]
+        # scheduler, its page, nanny, worker
+        assert len(listening) >= 4 and set(listening) <= {"127.0.0.1", "::1"}
         assert not dashboard or client.dashboard_link.startswith("http://127.0.0.1")
 
 
@@ -228,9 +263,24 @@ def security(tmp_path_factory):
         pytest.skip("openssl is not installed")
     folder = tmp_path_factory.mktemp("tls")
     key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=rigidgrad", "-days", "1"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=rigidgrad",
+        "-days",
+        "1",
+    ]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    ends = {f"tls_{end}_{what}": path for end in ("client", "scheduler", "worker") for what, path in (("key", key), ("cert", certificate))}
+    ends = {
+        f"tls_{end}_{what}": path
+        for end in ("client", "scheduler", "worker")
+        for what, path in (("key", key), ("cert", certificate))
+    }
     return Security(tls_ca_file=certificate, require_encryption=True, **ends)
 
 
@@ -238,20 +288,34 @@ def test_connections_can_be_by_tls(tmp_path, security, monkeypatch):
     with rg.cluster.local(1, security=security, dashboard=None) as client:
         address = client.scheduler.address
         assert address.startswith("tls://127.0.0.1")
-        results = rg.cluster.map(double, ROWS, tmp_path / "out", cluster=address, security=security, progress=quiet)
+        results = rg.cluster.map(
+            double, ROWS, tmp_path / "out", cluster=address, security=security, progress=quiet
+        )
         np.testing.assert_array_equal(results["twice"], 2 * ROWS["x"])
         monkeypatch.setattr(rg.cluster, "_PATIENCE", 1)
         for given in (address, address.replace("tls://", "tcp://")):
             with pytest.raises(RigidgradError, match="no dask scheduler"):  # without a certificate
                 rg.cluster.map(double, ROWS, tmp_path / "other", cluster=given, progress=quiet)
-        for given, words in (({"cluster": client, "security": security}, "has its own"), ({"security": "yes"}, "not str")):
+        for given, words in (
+            ({"cluster": client, "security": security}, "has its own"),
+            ({"security": "yes"}, "not str"),
+        ):
             with pytest.raises(InputError, match=words):
                 rg.cluster.map(double, ROWS, tmp_path / "other", **given)
 
 
 def test_damaged_and_misplaced_files_are_noticed(client, tmp_path):
-    results = rg.cluster.map(double, ROWS, tmp_path / "out", chunk=5, cluster=client, progress=quiet)
-    other = rg.cluster.map(double, {**ROWS, "x": ROWS["x"] + 1}, tmp_path / "other", chunk=5, cluster=client, progress=quiet)
+    results = rg.cluster.map(
+        double, ROWS, tmp_path / "out", chunk=5, cluster=client, progress=quiet
+    )
+    other = rg.cluster.map(
+        double,
+        {**ROWS, "x": ROWS["x"] + 1},
+        tmp_path / "other",
+        chunk=5,
+        cluster=client,
+        progress=quiet,
+    )
     expected = {name: results[name] for name in results.columns}
     first, second = results.parts[:2]
     whole, noticed = first.read_bytes(), 0
@@ -275,7 +339,8 @@ def test_damaged_and_misplaced_files_are_noticed(client, tmp_path):
     first.unlink()
     again = rg.cluster.map(double, ROWS, tmp_path / "out", chunk=5, cluster=client, progress=quiet)
     np.testing.assert_array_equal(again["twice"], 2 * ROWS["x"])
-    shutil.move(again.parts[-1], tmp_path / "out" / "part-000017.parquet")  # as many files, but not those
+    # as many files, but not those
+    shutil.move(again.parts[-1], tmp_path / "out" / "part-000017.parquet")
     with pytest.raises(RigidgradError, match="4 of 5 chunks"):
         again["twice"]
 
@@ -286,12 +351,19 @@ def test_files_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatc
     done = []
     real = {name: getattr(os, name) for name in ("fsync", "replace", "link")}
     for name, function in real.items():
-        monkeypatch.setattr(folder.os, name, lambda *a, name=name, function=function: (done.append(name), function(*a))[1])
+        monkeypatch.setattr(
+            folder.os,
+            name,
+            lambda *a, name=name, function=function: (done.append(name), function(*a))[1],
+        )
     results = folder.begin(tmp_path / "out", {"x": np.arange(3.0)}, 3, 3, "task")
     assert done == ["fsync", "link", "fsync"]  # the file, its name, the folder
     results.write(0, {"row": np.arange(3), "x": np.arange(3.0)})
     assert done[3:] == ["fsync", "replace", "fsync"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "part-000000.parquet"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        "part-000000.parquet",
+    ]
 
     def crash(*_):
         raise KeyboardInterrupt
@@ -306,7 +378,9 @@ def test_several_calls_on_one_folder_share_it_or_say_that_it_is_taken(client, tm
     from rigidgrad.cluster import folder
 
     def call(_):
-        return rg.cluster.map(double, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=quiet)["twice"]
+        return rg.cluster.map(
+            double, ROWS, tmp_path / "out", chunk=2, cluster=client, progress=quiet
+        )["twice"]
 
     def start(k):
         try:
@@ -318,7 +392,9 @@ def test_several_calls_on_one_folder_share_it_or_say_that_it_is_taken(client, tm
         for values in pool.map(call, range(3)):
             np.testing.assert_array_equal(values, 2 * ROWS["x"])
         said = list(pool.map(start, range(24)))
-    assert [run for run in said if "begun with other inputs" not in run] == [rg.cluster.load(tmp_path / "race").run]
+    assert [run for run in said if "begun with other inputs" not in run] == [
+        rg.cluster.load(tmp_path / "race").run
+    ]
 
 
 def test_a_library_of_motions_is_what_solving_each_gives(client, tmp_path):
@@ -330,20 +406,33 @@ def test_a_library_of_motions_is_what_solving_each_gives(client, tmp_path):
         .build()
     )
     problem = rg.Problem(
-        robot, start=np.zeros(2), steps=20, dt=0.05, costs=[rg.costs.State(np.zeros(2), weight=0.1, final=10.0), rg.costs.Effort(0.01)]
+        robot,
+        start=np.zeros(2),
+        steps=20,
+        dt=0.05,
+        costs=[rg.costs.State(np.zeros(2), weight=0.1, final=10.0), rg.costs.Effort(0.01)],
     )
     rng = np.random.default_rng(0)
     start, goal = rng.uniform(-1, 1, (7, 2)), rng.uniform(-1, 1, (7, 2))
     start[3, 0] = np.nan
     results = rg.cluster.solve(
-        problem, tmp_path / "out", start=start, targets={0: goal}, chunk=4, cluster=client, progress=quiet, keep=("x", "u", "gains")
+        problem,
+        tmp_path / "out",
+        start=start,
+        targets={0: goal},
+        chunk=4,
+        cluster=client,
+        progress=quiet,
+        keep=("x", "u", "gains"),
     )
     assert results["status"].tolist() == ["converged"] * 3 + ["invalid"] + ["converged"] * 3
     assert "NaN" in results["message"][3] and np.isnan(results["x"][3]).all()
     fine = [k for k in range(7) if k != 3]
     solutions = rg.solve(problem.batch(start[fine], targets={0: goal[fine]}), threads=1)
     for name in ("x", "u", "gains", "cost", "iterations"):
-        np.testing.assert_array_equal(results[name][fine], [getattr(s, name) for s in solutions], err_msg=name)
+        np.testing.assert_array_equal(
+            results[name][fine], [getattr(s, name) for s in solutions], err_msg=name
+        )
     np.testing.assert_array_equal(results["target_0"], goal)
     with pytest.raises(InputError, match="begun with other task"):
         rg.cluster.solve(
@@ -377,9 +466,20 @@ def test_a_library_of_motions_is_what_solving_each_gives(client, tmp_path):
     ],
 )
 def test_wrong_calls_say_what_is_wrong(client, tmp_path, change, words):
-    arguments = {"task": lambda rows: {"y": rows["x"]}, "rows": {"x": np.arange(25.0)}, "chunk": 25} | change
+    arguments = {
+        "task": lambda rows: {"y": rows["x"]},
+        "rows": {"x": np.arange(25.0)},
+        "chunk": 25,
+    } | change
     with pytest.raises(RigidgradError, match=words):
-        rg.cluster.map(arguments.pop("task"), arguments.pop("rows"), tmp_path / "out", cluster=client, progress=quiet, **arguments)
+        rg.cluster.map(
+            arguments.pop("task"),
+            arguments.pop("rows"),
+            tmp_path / "out",
+            cluster=client,
+            progress=quiet,
+            **arguments,
+        )
 
 
 def test_wrong_folders_say_what_is_wrong(client, tmp_path):
@@ -415,7 +515,18 @@ def test_the_command_solves_a_task_for_every_row(tmp_path, monkeypatch, capsys):
     assert main(["init", "iiwa14", "--quiet"]) == 0
     targets = np.array([[-0.2, 0.1, 1.1], [-0.25, 0.0, 1.15], [0.0, 0.0, np.nan]])
     np.savez("rows.npz", target_0=targets[:2])
-    command = ["solve", "task.toml", "--rows", "rows.npz", "--cluster", "--workers", "1", "--out", "library", "--json"]
+    command = [
+        "solve",
+        "task.toml",
+        "--rows",
+        "rows.npz",
+        "--cluster",
+        "--workers",
+        "1",
+        "--out",
+        "library",
+        "--json",
+    ]
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["statuses"] == {"converged": 2}
     results = rg.cluster.load("library")
@@ -445,7 +556,9 @@ def test_files_that_are_no_rows_are_errors_of_ours(tmp_path):
         damaged = bytearray(whole)
         for place in rng.integers(0, len(whole), 3):
             damaged[place] = rng.integers(256)
-        path.write_bytes(damaged[: rng.integers(1, len(whole) + 1)] if rng.random() < 0.3 else damaged)
+        path.write_bytes(
+            damaged[: rng.integers(1, len(whole) + 1)] if rng.random() < 0.3 else damaged
+        )
         try:
             read_rows(path)
         except UsageError as error:

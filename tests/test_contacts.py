@@ -1,28 +1,23 @@
-"""Contacts and loops against Pinocchio, the complex step, 40 digits, energy and momentum.
-
-Accelerations and forces are compared to 50 eps cond(K) of their largest entry: K = [M, -Jᵀ; J, 0] is what any method solves with, backward stable ones included. Derivatives take products with its inverse
-once more.
+"""Contacts and loops of robots against Pinocchio's own functions, laws of energy and momentum, and
+how they are called. Random trees are in `test_contact_trees.py`.
 """
 
 from __future__ import annotations
 
-import mpmath
 import numpy as np
 import pinocchio as pin
 import pytest
-from random_trees import assert_close, moved, random_tree, suite
+from contact_trees import complex_step, held_point, prepared
+from random_trees import assert_close, random_tree, suite
+from test_contact_trees import DERIVATIVES
 
 import rigidgrad as rg
-from rigidgrad.algorithms.fast import contact_dynamics as algorithm
-from rigidgrad.algorithms.fast.constraint_rows import Inputs
 from rigidgrad.errors import InputError, UnknownNameError
-from rigidgrad.model.contacts import constraints
 
 EPS = np.finfo(float).eps
 FEET = ("lf_lowerleg", "lh_lowerleg", "rf_lowerleg", "rh_lowerleg")
 SHIN = (0.0, 0.0, -0.33)
 TREES = [(seed, bodies) for seed, bodies in suite() if bodies <= 12]
-DERIVATIVES = ("a_dq", "a_dv", "a_dtau", "force_dq", "force_dv", "force_dtau")
 
 
 def feet(names=FEET, **options):
@@ -34,197 +29,7 @@ def hyq():
     return rg.load("hyq", floating_base=True)
 
 
-# --- oracles ----------------------------------------------------------------------------------------------------------------------------
-
-
-def held_point(oracle, q, v, a, link, offset):
-    """Jacobian (6, nv), velocity and classical acceleration (6,) in world axes, rotation and position of a point of a link, by Pinocchio."""
-    model, data, G = oracle.model, oracle.data, oracle.G
-    full = oracle.expand(q)
-    frame = model.frames[oracle.frames[link]]
-    point = model.addFrame(
-        pin.Frame(
-            f"held {model.nframes}", frame.parentJoint, 0, frame.placement * pin.SE3(np.eye(3), np.asarray(offset)), pin.FrameType.OP_FRAME
-        )
-    )
-    data = model.createData()
-    pin.forwardKinematics(model, data, full, G @ v, G @ a)
-    pin.computeJointJacobians(model, data, full)
-    pin.updateFramePlacements(model, data)
-    axes = pin.ReferenceFrame.LOCAL_WORLD_ALIGNED
-    J = pin.getFrameJacobian(model, data, point, axes).reshape(6, -1) @ G
-    velocity = pin.getFrameVelocity(model, data, point, axes).vector
-    acceleration = pin.getFrameClassicalAcceleration(model, data, point, axes).vector
-    return J, velocity, acceleration, data.oMf[point].rotation, data.oMf[point].translation
-
-
-def equations(oracle, q, v, contacts):
-    """J and γ of all rows in world axes, by Pinocchio."""
-    J, gamma = [np.zeros((0, len(v)))], [np.zeros(0)]
-    for c in contacts:
-        rest = np.zeros_like(v)
-        if isinstance(c, rg.Contact):
-            Jc, velocity, acceleration, _, place = held_point(oracle, q, v, rest, c.frame, c.offset)
-            g = acceleration + c.gains[1] * velocity
-            if c.gains[0]:
-                g[:3] += c.gains[0] * (place - c.place)
-        else:
-            a = held_point(oracle, q, v, rest, c.frame_a, c.offset_a)
-            b = held_point(oracle, q, v, rest, c.frame_b, c.offset_b)
-            Jc, velocity, acceleration = (x - y for x, y in zip(a[:3], b[:3], strict=True))
-            g = acceleration + c.gains[1] * velocity
-        J.append(Jc[: c.rows])
-        gamma.append(g[: c.rows])
-    return np.concatenate(J), np.concatenate(gamma)
-
-
-def solution(oracle, q, v, tau, external, contacts):
-    """a, f and the condition of the equations, solved as they are written down."""
-    J, gamma = equations(oracle, q, v, contacts)
-    M, n, m = oracle.crba(q), len(v), len(gamma)
-    K = np.block([[M, -J.T], [J, np.zeros((m, m))]])
-    x = np.linalg.solve(K, np.concatenate([tau - oracle.bias(q, v, external), -gamma]))
-    return x[:n], x[n:], np.linalg.cond(K)
-
-
-def random_contacts(tree, oracle, q, seed):
-    """Up to six, of both kinds, and loops, as long as they do not depend on each other."""
-    rng = np.random.default_rng(seed)
-    moving = [name for name, frame in oracle.frames.items() if oracle.model.frames[frame].parentJoint > 0]
-    joint = {name: oracle.model.frames[frame].parentJoint for name, frame in oracle.frames.items()}
-    found: list = []
-    for _ in range(int(rng.integers(1, 7))):
-        frame, other = (moving[rng.integers(len(moving))] for _ in range(2))
-        offset, gains = rng.uniform(-0.3, 0.3, 3), (0.0, float(rng.integers(2)) * 5)
-        if rng.integers(3) == 2 and joint[frame] != joint[other]:
-            c = rg.Loop(frame, other, ("point", "full")[rng.integers(2)], offset_a=offset, offset_b=rng.uniform(-0.3, 0.3, 3), gains=gains)
-        elif rng.integers(3):
-            place = {"place": rng.normal(size=3)} if rng.integers(2) else {}
-            c = rg.Contact(frame, "point", offset=offset, gains=(7.0 if place else 0.0, gains[1]), **place)
-        else:
-            c = rg.Contact(frame, "surface", offset=offset, gains=gains)
-        J = equations(oracle, q, np.zeros(tree.nv), [*found, c])[0]
-        if len(J) <= tree.nv and np.linalg.svd(J, compute_uv=False).min() > 3e-2:
-            found.append(c)
-    return found
-
-
-def inputs_of(robot, contacts):
-    held = constraints(robot.model, contacts)
-    return Inputs(held, {k: tuple(c.place) for k, c in enumerate(contacts) if getattr(c, "place", None) is not None})
-
-
-def complex_step(tree, function, q, vectors, h=1e-40):
-    """Derivatives of a function of q and some vectors, one matrix for each of its arguments."""
-    nv, count = tree.nv, 1 + len(vectors)
-    directions = 1j * h * np.eye(count * nv)
-    scalars = [np.full(count * nv, x, dtype=complex) for x in q]
-    q = moved(tree, scalars, [directions[:, k] for k in range(nv)])
-    moving = [tuple(x[k] + directions[:, (m + 1) * nv + k] for k in range(nv)) for m, x in enumerate(vectors)]
-    result = np.array([np.broadcast_to(np.imag(x) / h, count * nv) for x in function(tuple(q), *moving)])
-    return np.split(result.reshape(-1, count * nv), count, axis=1)
-
-
-# --- random trees -----------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("group", range(10))
-def test_two_hundred_random_trees(group):
-    """Accelerations and forces meet the equations made by Pinocchio; derivatives and impacts meet the complex step."""
-    tried = 0
-    for seed, bodies in TREES[group::10][:20]:
-        tree = random_tree(seed, bodies)
-        rng, oracle = np.random.default_rng(seed), tree.oracle()
-        robot = tree.builder().build(floating_base=tree.floating, gravity=tuple(tree.gravity), engine="numpy")
-        q, v, tau = tree.random_state(rng)
-        external = tree.random_wrenches(rng)
-        contacts = random_contacts(tree, oracle, q, seed)
-        label = f"{tree}, {contacts}"
-        s = robot.contact_dynamics(q, v, tau, contacts, external=external, damped=False)
-        a, f, condition = solution(oracle, q, v, tau, external, contacts)
-        slack = 50 * EPS * condition
-        assert_close(s.a[None], a[None], slack, f"a, {label}")
-        assert_close(s.force[None], f[None], slack, f"force, {label}")
-        J = equations(oracle, q, v, contacts)[0]
-        assert_close(robot.contact_jacobian(q, contacts)[None], J[None], 1e-12, f"J, {label}")
-        Minv = np.linalg.inv(oracle.crba(q))
-        assert_close(robot.delassus(q, contacts)[None], (J @ Minv @ J.T)[None], 50 * EPS * np.linalg.cond(oracle.crba(q)), f"Λ, {label}")
-        bound, model = inputs_of(robot, contacts), robot.model
-        wrenches = {}  # without external ones, which complex numbers would have to be merged for
-
-        def dynamics(q, v, tau, model=model, bound=bound):
-            found = algorithm.contact_dynamics(model, q, v, tau, bound)
-            return (*found.a, *found.force)
-
-        expected = complex_step(tree, dynamics, q, (v, tau))
-        d = robot.contact_dynamics_derivatives(q, v, tau, contacts, external=wrenches, damped=False)
-        for k, name in enumerate(DERIVATIVES):
-            whole = expected[k % 3]
-            part = whole[: tree.nv] if k < 3 else whole[tree.nv :]
-            assert_close(getattr(d, name)[None], part[None], 10 * slack, f"{name}, {label}")
-
-        def struck(q, v, model=model, bound=bound):
-            found = algorithm.impact(model, q, v, 0.3, bound)
-            return (*found.v, *found.impulse)
-
-        i = robot.impact(q, v, contacts, 0.3, damped=False)
-        assert_close((J @ i.v)[None], (-0.3 * J @ v)[None], slack, f"J v⁺, {label}")
-        assert_close((oracle.crba(q) @ (i.v - v))[None], (J.T @ i.impulse)[None], slack, f"momentum, {label}")
-        e = robot.impact_derivatives(q, v, contacts, 0.3, damped=False)
-        by_q, by_v = complex_step(tree, struck, q, (v,))
-        for name, part in (
-            ("v_dq", by_q[: tree.nv]),
-            ("impulse_dq", by_q[tree.nv :]),
-            ("v_dv", by_v[: tree.nv]),
-            ("impulse_dv", by_v[tree.nv :]),
-        ):
-            assert_close(getattr(e, name)[None], part[None], 10 * slack, f"{name}, {label}")
-        tried += bool(contacts)
-    assert tried >= 10
-
-
-@pytest.mark.parametrize(("seed", "bodies"), [(s, b) for s, b in TREES if 4 <= b <= 6][:4])
-def test_compiled_is_what_is_read(seed, bodies):
-    """Lanes against the readable engine, with wrenches, in batches around the width, in both precisions."""
-    tree = random_tree(seed, bodies)
-    rng, oracle = np.random.default_rng(seed), tree.oracle()
-    build = {"floating_base": tree.floating, "gravity": tuple(tree.gravity)}
-    fast, plain = (tree.builder().build(**build, engine=engine) for engine in ("lanes", "numpy"))
-    contacts = random_contacts(tree, oracle, tree.random_q(np.random.default_rng(seed)), seed)
-    q, v, tau = tree.random_state(rng, (9,))
-    external = tree.random_wrenches(rng, (9,))
-    condition = max(solution(oracle, *x, {}, contacts)[2] for x in zip(q, v, tau, strict=True))
-    d, e = (r.contact_dynamics_derivatives(q, v, tau, contacts, external=external, damped=False) for r in (fast, plain))
-    for name in DERIVATIVES:
-        assert_close(getattr(d, name), getattr(e, name), 500 * EPS * condition, name)
-    s = fast.contact_dynamics(q, v, tau, contacts, damped=False)
-    for count in (1, 3, 4, 5, 7, 8):
-        part = fast.contact_dynamics(q[:count], v[:count], tau[:count], contacts, damped=False)
-        assert np.array_equal(part.a, s.a[:count]) and np.array_equal(part.force, s.force[:count])
-    single = fast.contact_dynamics(*(x.astype(np.float32) for x in (q, v, tau)), contacts, damped=False)
-    assert single.a.dtype == np.float32
-    assert_close(single.a, s.a, 50 * np.finfo(np.float32).eps * condition, "float32")
-
-
-@pytest.mark.parametrize(("seed", "bodies"), [(s, b) for s, b in TREES if 3 <= b <= 5][:5])
-def test_forty_digits(seed, bodies):
-    """The algorithm itself in 40 digits: what is left is our rounding."""
-    tree = random_tree(seed, bodies)
-    rng, oracle = np.random.default_rng(seed), tree.oracle()
-    robot = tree.builder().build(floating_base=tree.floating, gravity=tuple(tree.gravity), engine="numpy")
-    q, v, tau = tree.random_state(rng)
-    contacts = random_contacts(tree, oracle, q, seed)
-    with mpmath.workdps(40):
-        exact = [tuple(mpmath.mpf(float(x)) for x in y) for y in (q, v, tau)]
-        found = algorithm.contact_dynamics(robot.model.over(mpmath.mpf), *exact, inputs_of(robot, contacts))
-        a, f = (np.array([float(x) for x in y]) for y in (found.a, found.force))
-    slack = 50 * EPS * solution(oracle, q, v, tau, {}, contacts)[2]
-    s = robot.contact_dynamics(q, v, tau, contacts, damped=False)
-    assert_close(s.a[None], a[None], slack, "a")
-    assert_close(s.force[None], f[None], slack, "force")
-
-
-# --- robots that stand ------------------------------------------------------------------------------------------------------------------
+# --- robots that stand ----------------------------------------------------------------------------
 
 
 def at_rest_in_contact(robot, contacts, q, v):
@@ -237,9 +42,15 @@ def pinocchio_contacts(robot, model, contacts):
     found = pin.StdVec_RigidConstraintModel()
     for c in contacts:
         frame = robot.model.frame(c.frame)
-        own = pin.SE3(np.array(frame.placement.R), np.array(frame.placement.p)) * pin.SE3(np.eye(3), np.array(c.offset))
+        own = pin.SE3(np.array(frame.placement.R), np.array(frame.placement.p)) * pin.SE3(
+            np.eye(3), np.array(c.offset)
+        )
         kind = pin.ContactType.CONTACT_3D if c.rows == 3 else pin.ContactType.CONTACT_6D
-        found.append(pin.RigidConstraintModel(kind, model, frame.body + 1, own, pin.ReferenceFrame.LOCAL_WORLD_ALIGNED))
+        found.append(
+            pin.RigidConstraintModel(
+                kind, model, frame.body + 1, own, pin.ReferenceFrame.LOCAL_WORLD_ALIGNED
+            )
+        )
     return found
 
 
@@ -253,7 +64,9 @@ def pinocchio_contacts(robot, model, contacts):
     ],
 )
 def test_constraint_dynamics_of_pinocchio(name, contacts):
-    """The same as its constraintDynamics, impulseDynamics and their derivatives, for contacts that do not move."""
+    """The same as its constraintDynamics, impulseDynamics and their derivatives, for contacts that
+    do not move.
+    """
     robot = rg.load(name, floating_base=True, engine="numpy")
     model = robot.to_pinocchio()
     q, v, tau = robot.random(seed=4)
@@ -266,13 +79,18 @@ def test_constraint_dynamics_of_pinocchio(name, contacts):
     settings = pin.ProximalSettings(1e-14, 0.0, 1)
     a = pin.constraintDynamics(model, data, q, v, tau, held, parts, settings)
     pin.computeConstraintDynamicsDerivatives(model, data, held, parts, settings)
-    s, d = robot.contact_dynamics(q, v, tau, contacts), robot.contact_dynamics_derivatives(q, v, tau, contacts)
+    s, d = (
+        robot.contact_dynamics(q, v, tau, contacts),
+        robot.contact_dynamics_derivatives(q, v, tau, contacts),
+    )
     condition = np.linalg.cond(robot.delassus(q, contacts)) * np.linalg.cond(robot.crba(q))
     slack = min(50 * EPS * condition, 1e-8)
     assert_close(s.a[None], np.array(a)[None], slack, "a")
     for ours, theirs in zip(DERIVATIVES, (data.ddq_dq, data.ddq_dv, data.ddq_dtau), strict=False):
         assert_close(getattr(d, ours)[None], np.array(theirs)[None], slack, ours)
-    for ours, theirs in zip(DERIVATIVES[3:], (data.dlambda_dq, data.dlambda_dv, data.dlambda_dtau), strict=True):
+    for ours, theirs in zip(
+        DERIVATIVES[3:], (data.dlambda_dq, data.dlambda_dv, data.dlambda_dtau), strict=True
+    ):
         assert_close(getattr(d, ours)[None], np.array(theirs)[None], slack, ours)
     v = robot.random(seed=5).v
     after = pin.impulseDynamics(model, data, q, v, held, parts, 0.4, settings)
@@ -300,7 +118,8 @@ def test_plastic_impacts_lose_what_their_impulse_takes(hyq):
     assert np.allclose(lost, -0.5 * np.einsum("bi,bij,bj->b", s.impulse, J, v), rtol=1e-11)
     assert np.all(lost >= 0)
     bounce = hyq.impact(q, v, feet(), 1.0)
-    assert np.allclose(hyq.energy(q, bounce.v).kinetic, hyq.energy(q, v).kinetic, rtol=1e-10)  # an elastic one loses nothing
+    # an elastic one loses nothing
+    assert np.allclose(hyq.energy(q, bounce.v).kinetic, hyq.energy(q, v).kinetic, rtol=1e-10)
 
 
 def test_a_robot_on_the_ground_pushes_with_its_weight(hyq):
@@ -323,7 +142,9 @@ def test_a_robot_on_the_ground_pushes_with_its_weight(hyq):
 
 
 def test_masks_let_rows_differ(hyq):
-    """`active` holds some contacts in one row and others in the next; what does not hold has no force."""
+    """`active` holds some contacts in one row and others in the next; what does not hold has no
+    force.
+    """
     q, v, tau = hyq.random(batch=(4,), seed=8)
     active = np.array([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]], float)
     s = hyq.contact_dynamics(q, v, tau, feet(), active=active)
@@ -332,15 +153,26 @@ def test_masks_let_rows_differ(hyq):
         if kept:
             alone = hyq.contact_dynamics(q[k], v[k], tau[k], feet(kept))
             assert np.allclose(s.a[k], alone.a, rtol=0, atol=1e-10 * abs(alone.a).max())
-            assert np.allclose(s.force[k].reshape(4, 3)[row == 1].ravel(), alone.force, rtol=0, atol=1e-10 * abs(alone.force).max())
+            assert np.allclose(
+                s.force[k].reshape(4, 3)[row == 1].ravel(),
+                alone.force,
+                rtol=0,
+                atol=1e-10 * abs(alone.force).max(),
+            )
         else:
             assert np.allclose(s.a[k], hyq.aba(q[k], v[k], tau[k]), rtol=1e-10, atol=1e-10)
         assert np.all(s.force[k].reshape(4, 3)[row == 0] == 0)
 
 
 def test_a_table_on_four_legs_shares_its_weight_and_says_so():
-    """Four legs of one body: three would do. The acceleration is right, the forces share the load, and the result says that they are damped."""
-    table = rg.Builder("table").link("top", 10.0, (0, 0, 0), np.diag([1.0, 1.0, 2.0])).build(floating_base=True)
+    """Four legs of one body: three would do. The acceleration is right, the forces share the load,
+    and the result says that they are damped.
+    """
+    table = (
+        rg.Builder("table")
+        .link("top", 10.0, (0, 0, 0), np.diag([1.0, 1.0, 2.0]))
+        .build(floating_base=True)
+    )
     legs = [table]
     for k, (x, y) in enumerate(((1, 1), (1, -1), (-1, 1), (-1, -1))):
         legs.append(legs[-1].add_frame(f"leg{k}", "top", (x, y, -1.0)))
@@ -353,7 +185,9 @@ def test_a_table_on_four_legs_shares_its_weight_and_says_so():
     d = table.contact_dynamics_derivatives(table.neutral(), np.zeros(6), np.zeros(6), contacts)
     assert "redundant" in d.damping and np.isfinite(d.force_dq).all()
     twice = [rg.Contact("leg0", "surface"), rg.Contact("leg1", "surface")]
-    assert np.allclose(table.contact_dynamics(table.neutral(), np.zeros(6), np.zeros(6), twice).a, 0, atol=1e-6)
+    assert np.allclose(
+        table.contact_dynamics(table.neutral(), np.zeros(6), np.zeros(6), twice).a, 0, atol=1e-6
+    )
 
 
 def test_independent_contacts_are_not_damped(hyq):
@@ -361,25 +195,37 @@ def test_independent_contacts_are_not_damped(hyq):
 
 
 def four_bar():
-    """Three links in a row on the ground, the last one's end held to the ground by a loop: a parallelogram."""
+    """Three links in a row on the ground, the last one's end held to the ground by a loop: a
+    parallelogram.
+    """
     b = rg.Builder("four_bar").link("ground", 1.0, (0, 0, 0), np.eye(3))
     before = "ground"
     for k in range(3):
         b = b.link(f"bar{k}", 1.0, (0.5, 0, 0), np.diag([0.01, 0.1, 0.1]))
-        b = b.joint(f"j{k}", "revolute", before, f"bar{k}", xyz=(0.0 if k == 0 else 1.0, 0, 0), axis=(0, 0, 1))
+        b = b.joint(
+            f"j{k}",
+            "revolute",
+            before,
+            f"bar{k}",
+            xyz=(0.0 if k == 0 else 1.0, 0, 0),
+            axis=(0, 0, 1),
+        )
         before = f"bar{k}"
     return b.build(gravity=(0, -9.81, 0))
 
 
 def test_a_four_bar_linkage_swings_as_its_one_freedom_does():
-    """Lagrange's equation for the angle of a parallelogram with equal bars, integrated by hand: a loop against it."""
+    """Lagrange's equation for the angle of a parallelogram with equal bars, integrated by hand: a
+    loop against it.
+    """
     robot = four_bar().add_frame("pivot", "ground", (1.0, 0.0, 0.0))
     # bars 0 and 2 turn by θ, bar 1 stays level: q = (θ, -θ, -π + θ) closes at (1, 0, 0)
     theta, rate = 0.7, 0.4
     q, v = np.array([theta, -theta, np.pi + theta]), np.array([rate, -rate, rate])
     held = [rg.Contact("bar2", offset=(1.0, 0.0, 0.0))]
     s = robot.contact_dynamics(q, v, np.zeros(3), held)
-    # T = ½ (2·(0.1 + 0.25) + 1) θ̇² (two turning bars about pivots, one moving along a circle), V = g (0.5 + 1 + 0.5) sin θ
+    # T = ½ (2·(0.1 + 0.25) + 1) θ̇² (two turning bars about pivots, one moving along a circle), V =
+    # g (0.5 + 1 + 0.5) sin θ
     expected = -9.81 * 2.0 * np.cos(theta) / (2 * (0.1 + 0.25) + 1)
     assert np.isclose(s.a[0], expected, rtol=1e-6)
     assert np.allclose(s.a, [s.a[0], -s.a[0], s.a[0]], rtol=1e-6)
@@ -389,7 +235,9 @@ def test_loops_pull_frames_together_with_gains():
     """A loop that has drifted apart closes at the rate of its gains."""
     tree = rg.Builder("pair").link("base", 1.0, (0, 0, 0), np.eye(3))
     for side in "ab":
-        tree = tree.link(side, 1.0, (0, 0, 0), np.eye(3)).joint(f"free_{side}", "floating", "base", side)
+        tree = tree.link(side, 1.0, (0, 0, 0), np.eye(3)).joint(
+            f"free_{side}", "floating", "base", side
+        )
     robot = tree.build(gravity=(0, 0, 0))
     q = robot.neutral()
     q[:3] = (0.1, 0.0, 0.0)
@@ -404,7 +252,9 @@ def test_loops_pull_frames_together_with_gains():
 
 
 def test_gains_hold_places_of_surfaces():
-    """A surface that is not where it belongs accelerates towards it: position and rotation, checked by differences of the pose."""
+    """A surface that is not where it belongs accelerates towards it: position and rotation, checked
+    by differences of the pose.
+    """
     robot = rg.load("hyq", floating_base=True, engine="numpy")
     q, v, tau = robot.random(seed=9)
     k, c = 30.0, 11.0
@@ -412,33 +262,57 @@ def test_gains_hold_places_of_surfaces():
     pose[:3, 3] += (0.01, -0.02, 0.03)
     contact = rg.Contact("base_link_0", "surface", gains=(k, c), place=pose)
     s = robot.contact_dynamics(q, v, tau, contact)
-    acceleration, velocity = robot.frame_acceleration(q, v, s.a, "base_link_0"), robot.frame_velocity(q, v, "base_link_0")
-    assert np.allclose(acceleration[:3], -c * velocity[:3] - k * np.array([-0.01, 0.02, -0.03]), atol=1e-9)
+    acceleration, velocity = (
+        robot.frame_acceleration(q, v, s.a, "base_link_0"),
+        robot.frame_velocity(q, v, "base_link_0"),
+    )
+    assert np.allclose(
+        acceleration[:3], -c * velocity[:3] - k * np.array([-0.01, 0.02, -0.03]), atol=1e-9
+    )
     assert np.allclose(acceleration[3:], -c * velocity[3:], atol=1e-9)
     d, h = robot.contact_dynamics_derivatives(q, v, tau, contact), 1e-6
     for i in range(robot.nv):
         step = np.zeros(robot.nv)
         step[i] = h
-        up, down = (robot.contact_dynamics(robot.integrate(q, x), v, tau, contact) for x in (step, -step))
-        assert np.allclose((up.a - down.a) / (2 * h), d.a_dq[:, i], rtol=1e-5, atol=1e-5 * abs(d.a_dq).max())
-        assert np.allclose((up.force - down.force) / (2 * h), d.force_dq[:, i], rtol=1e-5, atol=1e-5 * abs(d.force_dq).max())
+        up, down = (
+            robot.contact_dynamics(robot.integrate(q, x), v, tau, contact) for x in (step, -step)
+        )
+        assert np.allclose(
+            (up.a - down.a) / (2 * h), d.a_dq[:, i], rtol=1e-5, atol=1e-5 * abs(d.a_dq).max()
+        )
+        assert np.allclose(
+            (up.force - down.force) / (2 * h),
+            d.force_dq[:, i],
+            rtol=1e-5,
+            atol=1e-5 * abs(d.force_dq).max(),
+        )
 
 
-# --- accelerations of frames ------------------------------------------------------------------------------------------------------------
+# --- accelerations of frames ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seed", "bodies"), TREES[:12])
 def test_frame_accelerations(seed, bodies):
     tree = random_tree(seed, bodies)
     rng, oracle = np.random.default_rng(seed), tree.oracle()
-    robot = tree.builder().build(floating_base=tree.floating, gravity=tuple(tree.gravity), engine="numpy")
+    robot = tree.builder().build(
+        floating_base=tree.floating, gravity=tuple(tree.gravity), engine="numpy"
+    )
     q, v, a = tree.random_state(rng)
     frame = tree.links[-1].name
-    expected = held_point(oracle, q, v, a, frame, (0, 0, 0))[2]
+    expected = held_point(oracle, prepared(oracle, q, v, a), frame, (0, 0, 0))[2]
     assert_close(robot.frame_acceleration(q, v, a, frame)[None], expected[None], 1e-11, str(tree))
     for axes in ("world", "local", "spatial"):
-        whole = robot.jacobian(q, frame, expressed_in=axes) @ a + robot.jacobian_derivative(q, v, frame, expressed_in=axes) @ v
-        assert_close(robot.frame_acceleration(q, v, a, frame, expressed_in=axes)[None], whole[None], 1e-11, axes)
+        whole = (
+            robot.jacobian(q, frame, expressed_in=axes) @ a
+            + robot.jacobian_derivative(q, v, frame, expressed_in=axes) @ v
+        )
+        assert_close(
+            robot.frame_acceleration(q, v, a, frame, expressed_in=axes)[None],
+            whole[None],
+            1e-11,
+            axes,
+        )
         at = robot.model.frame(frame)
 
         def function(q, v, a, axes=axes, at=at, model=robot.model):
@@ -451,7 +325,7 @@ def test_frame_accelerations(seed, bodies):
             assert_close(ours[None], theirs[None], 1e-11, f"{axes}, {tree}")
 
 
-# --- use --------------------------------------------------------------------------------------------------------------------------------
+# --- use ------------------------------------------------------------------------------------------
 
 
 def test_compile_takes_contacts(hyq):
@@ -463,7 +337,10 @@ def test_compile_takes_contacts(hyq):
     out = (np.empty((5, 18)), np.empty((5, 12)))
     assert hyq.contact_dynamics(q, v, tau, feet(), out=out) is out
     assert np.array_equal(out[0], hyq.contact_dynamics(q, v, tau, feet()).a)
-    J, pattern = hyq.contact_jacobian(q, feet(), packed=True), hyq.pattern("contact_jacobian", contacts=feet())
+    J, pattern = (
+        hyq.contact_jacobian(q, feet(), packed=True),
+        hyq.pattern("contact_jacobian", contacts=feet()),
+    )
     dense = np.zeros((5, 12, 18))
     dense[:, pattern[0], pattern[1]] = J
     assert np.array_equal(dense, hyq.contact_jacobian(q, feet()))
@@ -476,7 +353,9 @@ def test_nan_stays_in_its_row(hyq):
     s = hyq.contact_dynamics(q, v, tau, feet())
     others = np.arange(9) != 4
     assert np.isnan(s.a[4]).any()
-    assert np.array_equal(s.a[others], clean.a[others]) and np.array_equal(s.force[others], clean.force[others])
+    assert np.array_equal(s.a[others], clean.a[others]) and np.array_equal(
+        s.force[others], clean.force[others]
+    )
     with pytest.raises(InputError, match=r"NaN|finite"):
         hyq.contact_dynamics(q, v, tau, feet(), check=True)
 
@@ -486,12 +365,6 @@ def test_no_contacts_are_free_dynamics(hyq):
     s = hyq.contact_dynamics(q, v, tau, [])
     assert s.force.shape == (0,)
     assert np.allclose(s.a, hyq.aba(q, v, tau), rtol=1e-10, atol=1e-10)
-
-
-def test_generated_c_has_contacts(hyq, tmp_path):
-    files = rg.generate(hyq, [("contact_dynamics", {"contacts": feet()}), ("impact", {"contacts": feet()[:2]})], out=tmp_path)
-    text = "".join(f.read_text() for f in files)
-    assert "contact_dynamics" in text and "impact" in text
 
 
 def test_explanations_tell_of_contacts(hyq):
@@ -504,10 +377,16 @@ def test_opencl_computes_contacts():
     device, held = robot.to("opencl", shape="thread"), rg.Contact("iiwa_link_7")
     q, v, tau = robot.random(batch=(37,), seed=0)
     for name in ("contact_dynamics", "contact_dynamics_derivatives"):
-        for x, y in zip(getattr(device, name)(q, v, tau, held)[:-1], getattr(robot, name)(q, v, tau, held)[:-1], strict=True):
+        for x, y in zip(
+            getattr(device, name)(q, v, tau, held)[:-1],
+            getattr(robot, name)(q, v, tau, held)[:-1],
+            strict=True,
+        ):
             assert np.max(abs(x - y)) <= 1e-8 * np.max(abs(y))
     x, y = device.impact(q, v, held, 0.5), robot.impact(q, v, held, 0.5)
-    assert np.allclose(x.v, y.v, rtol=1e-8, atol=1e-8) and np.allclose(x.impulse, y.impulse, rtol=1e-8, atol=1e-8)
+    assert np.allclose(x.v, y.v, rtol=1e-8, atol=1e-8) and np.allclose(
+        x.impulse, y.impulse, rtol=1e-8, atol=1e-8
+    )
 
 
 def test_clear_errors(hyq):

@@ -1,4 +1,6 @@
-"""Trajectory optimisation: exact Jacobians of every integrator, known optima, feasible solutions, clear errors."""
+"""Trajectory optimisation: exact Jacobians of every integrator, known optima, feasible solutions,
+clear errors.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ P1_GOAL = np.r_[PI * np.array([0, 0, 0, -0.25, 0, 0.25, 0.5]), np.zeros(7)]
 
 
 def p1(q_weight=0.1, r_weight=1e-4, **options):
-    """The arm across its workspace (Plancher 2022, section 4.3.2), with the weights of the published code."""
+    """The arm across its workspace (Plancher 2022, section 4.3.2), with the weights of the
+    published code.
+    """
     weight = np.r_[np.full(7, q_weight), np.full(7, 0.001)]
     costs = [rg.costs.State(P1_GOAL, weight=weight, final=1000.0), rg.costs.Effort(r_weight)]
-    return rg.Problem(rg.load("iiwa14"), start=P1_START, steps=63, dt=0.5 / 63, costs=costs, **options)
+    return rg.Problem(
+        rg.load("iiwa14"), start=P1_START, steps=63, dt=0.5 / 63, costs=costs, **options
+    )
 
 
 def blocks(parts):
@@ -41,8 +47,18 @@ def blocks(parts):
 @pytest.mark.parametrize("angle", [1e-6, 0.1, 0.49, 0.51, 1.0, 2.5])
 def test_tangent_maps_equal_pinocchios(kind, angle):
     pin = pytest.importorskip("pinocchio")
-    joint = {"spherical": pin.JointModelSpherical, "planar": pin.JointModelPlanar, "floating": pin.JointModelFreeFlyer}[kind]()
-    robot = rg.Builder("x").link("a").link("b", 1, (0, 0, 0), (1, 1, 1)).joint("j", kind, "a", "b").build(engine="numpy")
+    joint = {
+        "spherical": pin.JointModelSpherical,
+        "planar": pin.JointModelPlanar,
+        "floating": pin.JointModelFreeFlyer,
+    }[kind]()
+    robot = (
+        rg.Builder("x")
+        .link("a")
+        .link("b", 1, (0, 0, 0), (1, 1, 1))
+        .joint("j", kind, "a", "b")
+        .build(engine="numpy")
+    )
     model = pin.Model()
     model.addJoint(0, joint, pin.SE3.Identity(), "j")
     dv = np.random.default_rng(1).normal(size=robot.nv)
@@ -51,8 +67,16 @@ def test_tangent_maps_equal_pinocchios(kind, angle):
     numbers = tuple(dv)
     scale = max(1.0, abs(by_dv).max())
     assert abs(blocks(tangent_maps.transport(robot.model, numbers)) - by_q).max() < 1e-13 * scale
-    assert abs(blocks(tangent_maps.right_jacobian(robot.model, numbers)) - by_dv).max() < 1e-12 * scale
-    assert abs(blocks(tangent_maps.right_jacobian_inverse(robot.model, numbers)) @ by_dv - np.eye(robot.nv)).max() < 1e-11 * scale
+    assert (
+        abs(blocks(tangent_maps.right_jacobian(robot.model, numbers)) - by_dv).max() < 1e-12 * scale
+    )
+    assert (
+        abs(
+            blocks(tangent_maps.right_jacobian_inverse(robot.model, numbers)) @ by_dv
+            - np.eye(robot.nv)
+        ).max()
+        < 1e-11 * scale
+    )
 
 
 def systems():
@@ -60,10 +84,15 @@ def systems():
     yield "cart-pole", RobotSystem(rg.load("cartpole"), actuation=[[1.0], [0.0]])
     yield "quadrotor", RobotSystem(rg.load("quadrotor"), "all")
     yield "custom", CustomSystem(lambda x, u: (x[1], u[0] - 9.81 * sincos(x[0])[0]), 2, 1)
-    yield "discrete", CustomSystem(lambda x, u: (x[0] + 0.1 * x[1], x[1] + u[0] * x[0]), 2, 1, discrete=True)
+    yield (
+        "discrete",
+        CustomSystem(lambda x, u: (x[0] + 0.1 * x[1], x[1] + u[0] * x[0]), 2, 1, discrete=True),
+    )
 
 
-@pytest.mark.parametrize(("label", "system"), list(systems()), ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    ("label", "system"), list(systems()), ids=lambda x: x if isinstance(x, str) else ""
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_jacobians_of_a_step_are_exact(label, system, method):
     rng = np.random.default_rng(2)
@@ -74,20 +103,32 @@ def test_jacobians_of_a_step_are_exact(label, system, method):
     u, h = rng.normal(size=system.nu), 0.05
     shapes = {"x": (system.nx,), "u": (system.nu,)}
     program = record(
-        shapes, {"A": (system.ndx, system.ndx), "B": (system.ndx, system.nu)}, lambda p: linearize(system, method, p["x"], p["u"], h)[1:]
+        shapes,
+        {"A": (system.ndx, system.ndx), "B": (system.ndx, system.nu)},
+        lambda p: linearize(system, method, p["x"], p["u"], h)[1:],
     )
     A, B = (np.array(m, float) for m in program.interpret({"x": tuple(x), "u": tuple(u)}))
     y = step(system, method, tuple(x), tuple(u), h)
     eps = 1e-6
     for matrix, n, moved in (
-        (A, system.ndx, lambda e: step(system, method, system.plus(tuple(x), tuple(e)), tuple(u), h)),
+        (
+            A,
+            system.ndx,
+            lambda e: step(system, method, system.plus(tuple(x), tuple(e)), tuple(u), h),
+        ),
         (B, system.nu, lambda e: step(system, method, tuple(x), tuple(u + e), h)),
     ):
         for k in range(n):
             e = eps * np.eye(n)[k]
-            # central differences: their error is eps² times third derivatives, plus rounding over eps
-            numeric = (np.array(system.minus(moved(e), y), float) - np.array(system.minus(moved(-e), y), float)) / (2 * eps)
-            np.testing.assert_allclose(matrix[:, k], numeric, rtol=0, atol=2e-8 * max(1.0, abs(matrix).max()))
+            # central differences: their error is eps² times third derivatives, plus rounding over
+            # eps
+            numeric = (
+                np.array(system.minus(moved(e), y), float)
+                - np.array(system.minus(moved(-e), y), float)
+            ) / (2 * eps)
+            np.testing.assert_allclose(
+                matrix[:, k], numeric, rtol=0, atol=2e-8 * max(1.0, abs(matrix).max())
+            )
 
 
 def test_integrators_have_their_order():
@@ -101,12 +142,20 @@ def test_integrators_have_their_order():
         return np.array(state, float)
 
     exact = after("rk4", 2000)
-    for method, order in (("euler", 1), ("semi_implicit_euler", 1), ("midpoint", 2), ("rk3", 3), ("rk4", 4)):
+    for method, order in (
+        ("euler", 1),
+        ("semi_implicit_euler", 1),
+        ("midpoint", 2),
+        ("rk3", 3),
+        ("rk4", 4),
+    ):
         coarse, fine = (abs(after(method, n) - exact).max() for n in (10, 20))
         assert order - 0.3 < np.log2(coarse / fine) < order + 0.5, method
 
 
-@pytest.mark.parametrize(("options", "optimum"), [({}, 23.234346), ({"integrator": "euler"}, 23.67524)])
+@pytest.mark.parametrize(
+    ("options", "optimum"), [({}, 23.234346), ({"integrator": "euler"}, 23.67524)]
+)
 @pytest.mark.parametrize("choose", ["largest", "best"])
 def test_the_arm_reaches_the_known_optimum(options, optimum, choose):
     solution = rg.solve(p1(**options), rg.PDDP(choose=choose))
@@ -126,7 +175,9 @@ def test_a_solution_is_feasible_and_its_cost_true():
     from importlib import resources
 
     solution = rg.solve(p1())
-    model = pin.buildModelFromUrdf(str(resources.files("rigidgrad.model") / "robots" / "iiwa14.urdf"))
+    model = pin.buildModelFromUrdf(
+        str(resources.files("rigidgrad.model") / "robots" / "iiwa14.urdf")
+    )
     data = model.createData()
     q, v, h, cost = P1_START[:7].copy(), P1_START[7:].copy(), 0.5 / 63, 0.0
     weight = np.r_[np.full(7, 0.1), np.full(7, 0.001)]
@@ -160,22 +211,35 @@ def test_a_quadrotor_flies_to_a_pose_on_its_manifold():
     arm, drag = 0.175, 0.0245
     actuation = np.zeros((6, 4))
     actuation[2] = 1.0
-    actuation[3], actuation[4], actuation[5] = (0, arm, 0, -arm), (-arm, 0, arm, 0), (drag, -drag, drag, -drag)
+    actuation[3], actuation[4], actuation[5] = (
+        (0, arm, 0, -arm),
+        (-arm, 0, arm, 0),
+        (drag, -drag, drag, -drag),
+    )
     goal = np.r_[1.0, -0.5, 1.5, 0, 0, np.sin(0.4), np.cos(0.4), np.zeros(6)]
     start = np.r_[np.zeros(6), 1.0, np.zeros(6)]
-    costs = [rg.costs.State(goal, weight=0.01, final=100.0), rg.costs.Effort(0.01, reference=0.5 * 9.81 / 4)]
+    costs = [
+        rg.costs.State(goal, weight=0.01, final=100.0),
+        rg.costs.Effort(0.01, reference=0.5 * 9.81 / 4),
+    ]
     from rigidgrad.control.system import RobotSystem as System
 
-    solution = rg.solve(rg.Problem(System(robot, actuation), start=start, steps=60, dt=0.03, costs=costs))
+    solution = rg.solve(
+        rg.Problem(System(robot, actuation), start=start, steps=60, dt=0.03, costs=costs)
+    )
     assert solution.converged
     assert np.linalg.norm(robot.difference(goal[:7], solution.x[-1, :7])) < 0.05
     assert abs(np.linalg.norm(solution.x[:, 3:7], axis=1) - 1).max() < 1e-9
 
 
 def test_a_pendulum_swings_up():
-    pendulum = CustomSystem(lambda x, u: (x[1], u[0] - 9.81 * sincos(x[0])[0]), 2, 1, name="pendulum")
+    pendulum = CustomSystem(
+        lambda x, u: (x[1], u[0] - 9.81 * sincos(x[0])[0]), 2, 1, name="pendulum"
+    )
     costs = [rg.costs.State([PI, 0.0], weight=0.01, final=1000.0), rg.costs.Effort(0.01)]
-    solution = rg.solve(rg.Problem(pendulum, start=[0.0, 0.0], steps=100, dt=0.03, integrator="rk4", costs=costs))
+    solution = rg.solve(
+        rg.Problem(pendulum, start=[0.0, 0.0], steps=100, dt=0.03, integrator="rk4", costs=costs)
+    )
     assert solution.converged
     np.testing.assert_allclose(solution.x[-1], [PI, 0.0], rtol=0, atol=0.02)
 
@@ -237,7 +301,9 @@ def test_wrong_problems_say_what_is_wrong(change, error, fragment):
 def test_dynamics_that_explode_end_with_a_status():
     wild = CustomSystem(lambda x, u: (x[0] * x[0] * x[0] + u[0],), 1, 1, name="wild")
     costs = [rg.costs.State([0.0], 1.0, 1.0), rg.costs.Effort(1.0)]
-    solution = rg.solve(rg.Problem(wild, start=[50.0], steps=50, dt=0.1, integrator="euler", costs=costs))
+    solution = rg.solve(
+        rg.Problem(wild, start=[50.0], steps=50, dt=0.1, integrator="euler", costs=costs)
+    )
     assert solution.status == "diverged" and "smaller dt" in solution.message
 
 
@@ -248,7 +314,13 @@ def test_wrong_solvers_say_what_is_wrong():
 
 def small(**options):
     options = {"costs": [rg.costs.Effort(1.0)]} | options
-    return rg.Problem(options.pop("system", rg.load("double_pendulum")), options.pop("start", np.zeros(4)), 3, 0.1, **options)
+    return rg.Problem(
+        options.pop("system", rg.load("double_pendulum")),
+        options.pop("start", np.zeros(4)),
+        3,
+        0.1,
+        **options,
+    )
 
 
 def first_angle(x, u):
@@ -262,8 +334,16 @@ def first_angle(x, u):
             lambda: small(costs=[rg.costs.Effort(1.0), rg.costs.Custom(lambda x, u: x[0], 1.0)]),
             r"cost 1 is the function .*<lambda>.*top level of a module",
         ),
-        (lambda: small(limits=rg.Limits(constraints=[rg.Inequality(lambda x, u: x[0], upper=1.0)])), "constraint 0 is the function"),
-        (lambda: small(system=rg.CustomSystem(lambda x, u: (u[0],), 1, 1), start=[0.0]), "the dynamics is the function"),
+        (
+            lambda: small(
+                limits=rg.Limits(constraints=[rg.Inequality(lambda x, u: x[0], upper=1.0)])
+            ),
+            "constraint 0 is the function",
+        ),
+        (
+            lambda: small(system=rg.CustomSystem(lambda x, u: (u[0],), 1, 1), start=[0.0]),
+            "the dynamics is the function",
+        ),
     ],
 )
 def test_pickling_names_the_function_that_cannot_go_along(make, text):
@@ -276,13 +356,26 @@ def test_pickling_names_the_function_that_cannot_go_along(make, text):
 
 
 def test_what_can_be_pickled_comes_back():
-    problem = small(costs=[rg.costs.Effort(1.0), rg.costs.Custom(first_angle, 1.0)], start=np.full(4, 0.1))
+    problem = small(
+        costs=[rg.costs.Effort(1.0), rg.costs.Custom(first_angle, 1.0)], start=np.full(4, 0.1)
+    )
     assert rg.solve(pickle.loads(pickle.dumps(problem))).cost == rg.solve(problem).cost
     with pytest.raises(InputError, match=r"a controller is not pickled.*rg\.MPC"):
         pickle.dumps(rg.MPC(problem, period=0.1))
 
 
-NO_NUMBERS = [None, object(), np.array([None] * 4), [[1, 2], [3]], [10**400] * 4, 10**400, "x", {"a": 1}, np.array([1j] * 4), set()]
+NO_NUMBERS = [
+    None,
+    object(),
+    np.array([None] * 4),
+    [[1, 2], [3]],
+    [10**400] * 4,
+    10**400,
+    "x",
+    {"a": 1},
+    np.array([1j] * 4),
+    set(),
+]
 
 
 @pytest.mark.parametrize("bad", NO_NUMBERS, ids=lambda b: repr(b)[:20])

@@ -1,4 +1,6 @@
-"""Direct trajectory optimisation: every linear solver and preconditioner reaches the known optima; defects close; bounds and constraints hold; what fails says so."""
+"""Direct trajectory optimisation: every linear solver and preconditioner reaches the known optima;
+defects close; bounds and constraints hold; what fails says so.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,41 @@ from rigidgrad.errors import InputError, UnknownNameError
 from rigidgrad.scalars import sincos
 
 PI = np.pi
-OPTIMA = {"semi_implicit_euler": 23.234346, "euler": 23.67524}  # of P1 with the published code's weights
+# of P1 with the published code's weights
+OPTIMA = {"semi_implicit_euler": 23.234346, "euler": 23.67524}
 TEXT_OPTIMUM = 69.18687  # with the weights of the text
-PENDULUM = rg.CustomSystem(lambda x, u: (x[1], u[0] - 9.81 * sincos(x[0])[0]), 2, 1, name="pendulum")
+PENDULUM = rg.CustomSystem(
+    lambda x, u: (x[1], u[0] - 9.81 * sincos(x[0])[0]), 2, 1, name="pendulum"
+)
 
 
 def swing_up(**options):
     costs = [rg.costs.State([PI, 0.0], weight=0.01, final=1000.0), rg.costs.Effort(0.01)]
-    return rg.Problem(PENDULUM, start=[0.0, 0.0], steps=100, dt=0.03, integrator="rk4", costs=costs, **options)
+    return rg.Problem(
+        PENDULUM, start=[0.0, 0.0], steps=100, dt=0.03, integrator="rk4", costs=costs, **options
+    )
 
 
 def quadrotor():
     robot, arm, drag = rg.load("quadrotor"), 0.175, 0.0245
     actuation = np.zeros((6, 4))
     actuation[2] = 1.0
-    actuation[3], actuation[4], actuation[5] = (0, arm, 0, -arm), (-arm, 0, arm, 0), (drag, -drag, drag, -drag)
+    actuation[3], actuation[4], actuation[5] = (
+        (0, arm, 0, -arm),
+        (-arm, 0, arm, 0),
+        (drag, -drag, drag, -drag),
+    )
     goal = np.r_[1.0, -0.5, 1.5, 0, 0, np.sin(0.4), np.cos(0.4), np.zeros(6)]
     start = np.r_[np.zeros(6), 1.0, np.zeros(6)]
-    costs = [rg.costs.State(goal, weight=0.01, final=100.0), rg.costs.Effort(0.01, reference=0.5 * 9.81 / 4)]
-    return robot, rg.Problem(rg.RobotSystem(robot, actuation), start=start, steps=40, dt=0.04, costs=costs), goal
+    costs = [
+        rg.costs.State(goal, weight=0.01, final=100.0),
+        rg.costs.Effort(0.01, reference=0.5 * 9.81 / 4),
+    ]
+    return (
+        robot,
+        rg.Problem(rg.RobotSystem(robot, actuation), start=start, steps=40, dt=0.04, costs=costs),
+        goal,
+    )
 
 
 def assert_feasible(problem, solution):
@@ -42,7 +60,7 @@ def assert_feasible(problem, solution):
     assert abs(problem.cost(solution.x, solution.u) - solution.cost) <= 1e-12 * abs(solution.cost)
 
 
-# --- the same optimum by every way -------------------------------------------------------------------------------------------------------
+# --- the same optimum by every way ----------------------------------------------------------------
 
 WAYS = [
     {"linear_solver": "riccati"},
@@ -50,7 +68,10 @@ WAYS = [
     {"linear_solver": "block_cholesky"},
     {"linear_solver": "cyclic_reduction"},
     *({"linear_solver": "pcg", "preconditioner": p} for p in PRECONDITIONERS if p != "none"),
-    *({"linear_solver": "red_black", "preconditioner": p} for p in ("jacobi", "block_jacobi", "stair", "symmetric_stair")),
+    *(
+        {"linear_solver": "red_black", "preconditioner": p}
+        for p in ("jacobi", "block_jacobi", "stair", "symmetric_stair")
+    ),
     {"linear_solver": "red_black", "preconditioner": "none", "reductions": 3},
     {"linear_solver": "pcg", "polynomial": 2},
     {"linear_solver": "pcg", "preconditioner": "block_jacobi", "polynomial": 3},
@@ -70,7 +91,14 @@ def test_every_linear_solver_reaches_the_optimum(way):
 
 
 @pytest.mark.parametrize(
-    "way", [{}, {"linear_solver": "block_cholesky"}, {"linear_solver": "pcg"}, {"linear_solver": "red_black"}], ids=str
+    "way",
+    [
+        {},
+        {"linear_solver": "block_cholesky"},
+        {"linear_solver": "pcg"},
+        {"linear_solver": "red_black"},
+    ],
+    ids=str,
 )
 def test_explicit_euler_and_the_text_weights_reach_theirs(way):
     solution = rg.solve(p1(integrator="euler"), Direct(**way))
@@ -83,7 +111,9 @@ def test_explicit_euler_and_the_text_weights_reach_theirs(way):
 @pytest.mark.parametrize("solver", ["kkt", "pcg"])
 def test_the_slow_baselines_reach_the_optimum_of_a_smaller_problem(solver):
     costs = [rg.costs.State([PI, 0.0], weight=1.0, final=100.0), rg.costs.Effort(0.1)]
-    problem = rg.Problem(PENDULUM, start=[0.0, 0.0], steps=19, dt=0.1, integrator="euler", costs=costs)
+    problem = rg.Problem(
+        PENDULUM, start=[0.0, 0.0], steps=19, dt=0.1, integrator="euler", costs=costs
+    )
     best = rg.solve(problem, Direct()).cost
     solution = rg.solve(problem, Direct(linear_solver=solver, preconditioner="none"))
     assert solution.converged and abs(solution.cost - best) < 1e-6 * best
@@ -116,7 +146,9 @@ def test_a_solution_is_feasible_and_its_cost_true():
     from importlib import resources
 
     solution = rg.solve(p1(), Direct(linear_solver="red_black"))
-    model = pin.buildModelFromUrdf(str(resources.files("rigidgrad.model") / "robots" / "iiwa14.urdf"))
+    model = pin.buildModelFromUrdf(
+        str(resources.files("rigidgrad.model") / "robots" / "iiwa14.urdf")
+    )
     data = model.createData()
     q, v, h, cost = P1_START[:7].copy(), P1_START[7:].copy(), 0.5 / 63, 0.0
     weight = np.r_[np.full(7, 0.1), np.full(7, 0.001)]
@@ -131,13 +163,16 @@ def test_a_solution_is_feasible_and_its_cost_true():
 
 
 def test_gains_are_those_of_the_optimum():
-    direct, shooting = rg.solve(p1(), Direct(tolerance=1e-12)), rg.solve(p1(), rg.PDDP(tolerance=1e-13))
+    direct, shooting = (
+        rg.solve(p1(), Direct(tolerance=1e-12)),
+        rg.solve(p1(), rg.PDDP(tolerance=1e-13)),
+    )
     # both stop near the optimum, where gains differ by as much as trajectories do
     assert abs(direct.x - shooting.x).max() < 1e-3
     assert abs(direct.gains - shooting.gains).max() < 1e-2 * abs(shooting.gains).max()
 
 
-# --- defects -------------------------------------------------------------------------------------------------------------------------------
+# --- defects --------------------------------------------------------------------------------------
 
 
 def test_a_guess_of_states_need_not_be_feasible_nor_begin_at_the_start():
@@ -146,12 +181,17 @@ def test_a_guess_of_states_need_not_be_feasible_nor_begin_at_the_start():
     problem = p1(guess=(guess, p1().guess))
     solution = rg.solve(problem, Direct())
     assert solution.stats["gaps"][0] > 1 and solution.stats["gaps"][-1] < 1e-4
-    assert solution.converged and abs(solution.cost - OPTIMA["semi_implicit_euler"]) < 1e-6 * solution.cost
+    assert (
+        solution.converged
+        and abs(solution.cost - OPTIMA["semi_implicit_euler"]) < 1e-6 * solution.cost
+    )
     assert_feasible(problem, solution)
 
 
 def test_dynamics_that_explode_are_tamed_by_states_of_their_own():
-    """The roll-out of the first guess is infinite; the states are held at the start instead, and the defects closed."""
+    """The roll-out of the first guess is infinite; the states are held at the start instead, and
+    the defects closed.
+    """
     wild = rg.CustomSystem(lambda x, u: (x[0] * x[0] * x[0] + u[0],), 1, 1, name="wild")
     costs = [rg.costs.State([0.0], 1.0, 1.0), rg.costs.Effort(1e-4)]
     problem = rg.Problem(wild, start=[3.0], steps=40, dt=0.1, integrator="euler", costs=costs)
@@ -163,7 +203,9 @@ def test_dynamics_that_explode_are_tamed_by_states_of_their_own():
 
 
 def test_the_linearised_dynamics_lead_into_the_tangent_space_of_the_next_state():
-    """By central differences of f(x ⊕ dx, u + du) ⊖ x_next, then moved by dx_next: exact also across large gaps in rotation."""
+    """By central differences of f(x ⊕ dx, u + du) ⊖ x_next, then moved by dx_next: exact also
+    across large gaps in rotation.
+    """
     robot, problem, _ = quadrotor()
     rng = np.random.default_rng(4)
     N, n, m = problem.steps, problem.system.ndx, problem.system.nu
@@ -177,7 +219,9 @@ def test_the_linearised_dynamics_lead_into_the_tangent_space_of_the_next_state()
     eps = 1e-6
 
     def left(dx, du, dx_next):
-        """The gap after a step, seen from x_next: (x_next ⊕ dx_next) comes nearer by dx_next if it goes along the gap."""
+        """The gap after a step, seen from x_next: (x_next ⊕ dx_next) comes nearer by dx_next if it
+        goes along the gap.
+        """
         moved = problem.linearize(problem.plus(x, dx), u + du).next
         return problem.minus(moved, problem.plus(x[1:], dx_next))
 
@@ -185,8 +229,12 @@ def test_the_linearised_dynamics_lead_into_the_tangent_space_of_the_next_state()
         dx, du = rng.normal(size=(N + 1, n)), rng.normal(size=(N, m))
         dx_next = np.einsum("kij,kj->ki", A, dx[:-1]) + np.einsum("kij,kj->ki", B, du)
         # with dx_next as the linearised dynamics want it, the gap does not change to first order
-        change = (left(eps * dx, eps * du, eps * dx_next) - left(-eps * dx, -eps * du, -eps * dx_next)) / (2 * eps)
-        usual = (left(eps * dx, eps * du, 0 * dx_next) - left(-eps * dx, -eps * du, 0 * dx_next)) / (2 * eps)
+        change = (
+            left(eps * dx, eps * du, eps * dx_next) - left(-eps * dx, -eps * du, -eps * dx_next)
+        ) / (2 * eps)
+        usual = (
+            left(eps * dx, eps * du, 0 * dx_next) - left(-eps * dx, -eps * du, 0 * dx_next)
+        ) / (2 * eps)
         assert abs(change).max() < 1e-5 * abs(usual).max()
 
 
@@ -205,10 +253,14 @@ def test_a_quadrotor_flies_to_a_pose_from_an_infeasible_guess():
     assert abs(plain.cost - solution.cost) < 1e-6 * plain.cost
 
 
-# --- bounds and constraints ------------------------------------------------------------------------------------------------------------------
+# --- bounds and constraints -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", [{}, {"linear_solver": "block_cholesky"}, {"linear_solver": "red_black", "reductions": 2}], ids=str)
+@pytest.mark.parametrize(
+    "way",
+    [{}, {"linear_solver": "block_cholesky"}, {"linear_solver": "red_black", "reductions": 2}],
+    ids=str,
+)
 def test_bounded_controls_stay_within_and_are_optimal_there(way):
     problem = swing_up(limits=rg.Limits(torque=4.0))
     solution = rg.solve(problem, Direct(**way))
@@ -243,7 +295,9 @@ def test_controls_bounded_on_one_side_or_held():
 @pytest.mark.parametrize("way", [{}, {"linear_solver": "red_black", "reductions": 2}], ids=str)
 def test_constraints_hold(way):
     """A speed limit by the augmented Lagrangian; the optimum is the one that parallel DDP finds."""
-    problem = swing_up(limits=rg.Limits(constraints=[rg.Inequality(lambda x, u: (x[1],), -3.0, 3.0)]))
+    problem = swing_up(
+        limits=rg.Limits(constraints=[rg.Inequality(lambda x, u: (x[1],), -3.0, 3.0)])
+    )
     solution = rg.solve(problem, Direct(**way))
     assert solution.converged
     assert_feasible(problem, solution)
@@ -258,32 +312,51 @@ def test_an_arm_within_all_its_limits():
     limits = robot.limits
     for _ in range(2):
         a, b = rng.uniform(0.9 * limits.lower, 0.9 * limits.upper, (2, 7))
-        costs = [rg.costs.State(np.r_[b, np.zeros(7)], np.r_[np.full(7, 0.1), np.full(7, 0.001)], 1000.0), rg.costs.Effort(1e-4)]
-        problem = rg.Problem(robot, start=np.r_[a, np.zeros(7)], steps=100, dt=0.015, costs=costs, limits=limits)
+        costs = [
+            rg.costs.State(
+                np.r_[b, np.zeros(7)], np.r_[np.full(7, 0.1), np.full(7, 0.001)], 1000.0
+            ),
+            rg.costs.Effort(1e-4),
+        ]
+        problem = rg.Problem(
+            robot, start=np.r_[a, np.zeros(7)], steps=100, dt=0.015, costs=costs, limits=limits
+        )
         solution = rg.solve(problem, Direct())
         assert solution.converged
         assert_feasible(problem, solution)
         assert abs(solution.x[-1, :7] - b).max() < 0.05
         assert (abs(solution.u) <= limits.effort).all()
-        assert (solution.x[:, :7] >= limits.lower - 1e-4).all() and (solution.x[:, :7] <= limits.upper + 1e-4).all()
+        assert (solution.x[:, :7] >= limits.lower - 1e-4).all() and (
+            solution.x[:, :7] <= limits.upper + 1e-4
+        ).all()
         assert (abs(solution.x[:, 7:]) <= limits.velocity + 1e-4).all()
 
 
 def test_contradictory_constraints_end_with_a_status():
-    limits = rg.Limits(constraints=[rg.Inequality(lambda x, u: (x[0],), 1.0, 2.0), rg.Inequality(lambda x, u: (x[0],), -2.0, -1.0)])
+    limits = rg.Limits(
+        constraints=[
+            rg.Inequality(lambda x, u: (x[0],), 1.0, 2.0),
+            rg.Inequality(lambda x, u: (x[0],), -2.0, -1.0),
+        ]
+    )
     solution = rg.solve(swing_up(limits=limits), Direct())
-    assert solution.status in ("infeasible", "iterations", "stalled") and solution.stats["violation"] > 0.5
+    assert (
+        solution.status in ("infeasible", "iterations", "stalled")
+        and solution.stats["violation"] > 0.5
+    )
     assert solution.message
 
 
-# --- what is reported ----------------------------------------------------------------------------------------------------------------------
+# --- what is reported -----------------------------------------------------------------------------
 
 
 def test_solves_of_one_run_are_alike():
     run = Run(p1(), Direct(linear_solver="red_black", reductions=3))
     first, second = run.solve(), run.solve()
     np.testing.assert_array_equal(first.u, second.u)
-    assert first.iterations == second.iterations and first.stats["history"] == second.stats["history"]
+    assert (
+        first.iterations == second.iterations and first.stats["history"] == second.stats["history"]
+    )
 
 
 def test_a_run_goes_over_to_other_numbers():
@@ -307,7 +380,9 @@ def test_what_happened_is_told():
     solution = rg.solve(p1(), Direct(linear_solver="pcg", iterations=3))
     assert solution.status == "iterations" and "iterations=" in solution.message
     stats = solution.stats
-    assert set(stats["seconds"]) == {"linearize", "linear", "search", "roll_out"} and all(t > 0 for t in stats["seconds"].values())
+    assert set(stats["seconds"]) == {"linearize", "linear", "search", "roll_out"} and all(
+        t > 0 for t in stats["seconds"].values()
+    )
     assert len(stats["history"]) == len(stats["gaps"]) == 4 and len(stats["steps"]) == 3
     assert len(stats["linear_iterations"]) >= 3 and min(stats["linear_iterations"]) > 50
     assert_feasible(p1(), solution)
@@ -340,9 +415,13 @@ def test_conjugate_gradients_that_do_not_get_there_are_counted_and_never_called_
 
 
 def test_singular_weights_are_solved_by_all():
-    """A cost of the last state alone: Q is zero on the way, where a Schur complement needs it positive definite."""
+    """A cost of the last state alone: Q is zero on the way, where a Schur complement needs it
+    positive definite.
+    """
     costs = [rg.costs.State([PI, 0.0], final=1000.0), rg.costs.Effort(0.01)]
-    problem = rg.Problem(PENDULUM, start=[0.0, 0.0], steps=50, dt=0.05, integrator="rk4", costs=costs)
+    problem = rg.Problem(
+        PENDULUM, start=[0.0, 0.0], steps=50, dt=0.05, integrator="rk4", costs=costs
+    )
     best = rg.solve(problem, Direct())
     assert best.converged
     for way in (
@@ -356,18 +435,33 @@ def test_singular_weights_are_solved_by_all():
 
 def test_no_cost_of_the_controls_at_all():
     costs = [rg.costs.State([PI, 0.0], weight=1.0, final=1000.0)]
-    problem = rg.Problem(PENDULUM, start=[0.0, 0.0], steps=30, dt=0.05, integrator="rk4", costs=costs, limits=rg.Limits(torque=20.0))
+    problem = rg.Problem(
+        PENDULUM,
+        start=[0.0, 0.0],
+        steps=30,
+        dt=0.05,
+        integrator="rk4",
+        costs=costs,
+        limits=rg.Limits(torque=20.0),
+    )
     for way in ({}, {"linear_solver": "block_cholesky"}):
         solution = rg.solve(problem, Direct(**way))
-        assert solution.status in ("converged", "stalled", "iterations") and abs(solution.u).max() <= 20.0
+        assert (
+            solution.status in ("converged", "stalled", "iterations")
+            and abs(solution.u).max() <= 20.0
+        )
         assert abs(solution.x[-1, 0] - PI) < 0.05
         assert_feasible(problem, solution)
 
 
 def test_dynamics_without_end_give_a_status():
-    wild = rg.CustomSystem(lambda x, u: (x[0] * x[0] * x[0] * x[0] * x[0],), 1, 1, name="out_of_reach")
+    wild = rg.CustomSystem(
+        lambda x, u: (x[0] * x[0] * x[0] * x[0] * x[0],), 1, 1, name="out_of_reach"
+    )
     costs = [rg.costs.State([0.0], 1.0, 1.0), rg.costs.Effort(1.0)]
-    solution = rg.solve(rg.Problem(wild, start=[50.0], steps=50, dt=0.1, integrator="euler", costs=costs), Direct())
+    solution = rg.solve(
+        rg.Problem(wild, start=[50.0], steps=50, dt=0.1, integrator="euler", costs=costs), Direct()
+    )
     assert solution.status in ("diverged", "stalled") and solution.message
 
 

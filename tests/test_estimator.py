@@ -1,4 +1,6 @@
-"""Estimates of where a robot on legs is, from an inertial unit, encoders and contacts: compared with the truth of MuJoCo, while the controller knows the estimates alone."""
+"""Estimates of where a robot on legs is, from an inertial unit, encoders and contacts: compared
+with the truth of MuJoCo, while the controller knows the estimates alone.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def x0(robot, feet):
 
 
 def tilt_of(x):
-    """The angle between the estimated or true vertical and the trunk's axes, as the third row of its rotation."""
+    """The angle between the estimated or true vertical and the trunk's axes, as the third row of
+    its rotation.
+    """
     return np.array(rotation_from_quaternion(*x[3:7]))[2]
 
 
@@ -51,15 +55,21 @@ def test_rotations():
         np.testing.assert_allclose(R @ R.T, np.eye(3), atol=1e-12)
         np.testing.assert_allclose(R @ w, w, atol=1e-12)
         assert np.trace(R) == pytest.approx(1 + 2 * math.cos(angle), abs=1e-12)
-        np.testing.assert_allclose(np.array(rotation_from_quaternion(*_quaternion(R))), R, atol=1e-12)
+        np.testing.assert_allclose(
+            np.array(rotation_from_quaternion(*_quaternion(R))), R, atol=1e-12
+        )
 
 
 def walked(robot, feet, x0, seconds, sensors, contacts=True, command=(0.3, 0.0, 0.2)):
-    """(estimates, truths, estimator, counts) of a walk on estimates; without contacts, of one on the truth beside which the estimator goes by the inertial unit alone."""
+    """(estimates, truths, estimator, counts) of a walk on estimates; without contacts, of one on
+    the truth beside which the estimator goes by the inertial unit alone.
+    """
     pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install 'rigidgrad[plants]'")
     walker = rg.gaits.Walker(robot, feet, x0)
     mpc = rg.MPC(walker.problem(), rg.PDDP(iterations=1), period=0.02, target=walker)
-    plant = rg.plants.MuJoCo(mpc.system, x0, 1e-3, ground=rg.plants.Ground({f.frame: (RADIUS, f.offset) for f in feet}))
+    plant = rg.plants.MuJoCo(
+        mpc.system, x0, 1e-3, ground=rg.plants.Ground({f.frame: (RADIUS, f.offset) for f in feet})
+    )
     unit, estimator = rg.plants.Inertial(plant, **sensors), rg.gaits.Estimator(robot, feet, x0)
     estimates, truths = [], []
     while plant.time < seconds:
@@ -85,7 +95,8 @@ def test_it_walks_on_estimates(robot, feet, x0):
     assert np.abs(estimates[late, 2] - truths[late, 2]).max() < 0.02
     np.testing.assert_allclose(estimator.gyro_bias, SENSORS["gyro_bias"], atol=0.01)
     speed = truths[2500:, nq].mean()
-    assert speed == pytest.approx(0.3, rel=0.15)  # the trunk's, while it knows nothing but its sensors
+    # the trunk's, while it knows nothing but its sensors
+    assert speed == pytest.approx(0.3, rel=0.15)
     turned = math.remainder(heading(truths[-1, 3:7]) - heading(truths[2500, 3:7]), 2 * math.pi)
     assert turned == pytest.approx(0.2 * 1.5, rel=0.15)
     assert counts["fallen"] == counts["held"] == 0
@@ -95,26 +106,33 @@ def test_contacts_are_what_holds_the_estimate(robot, feet, x0):
     """By the inertial unit alone, its biases add up to metres per second."""
     estimates, truths, _, _ = walked(robot, feet, x0, 3.0, SENSORS, contacts=False)
     nq = robot.nq
-    assert np.linalg.norm(estimates[-1, nq : nq + 3] - truths[-1, nq : nq + 3]) > 0.4  # more than 0.2 m/s² of bias for 3 s
+    # more than 0.2 m/s² of bias for 3 s
+    assert np.linalg.norm(estimates[-1, nq : nq + 3] - truths[-1, nq : nq + 3]) > 0.4
 
 
 def test_without_noise_estimates_are_the_truth(robot, feet, x0):
     estimates, truths, _, _ = walked(robot, feet, x0, 2.0, {})
     away = np.abs(estimates - truths)
-    assert (
-        away[:, :3].max() < 0.01 and away[:, robot.nq : robot.nq + 3].max() < 0.1
-    )  # feet of MuJoCo's give way a little, and slip where they land
+    # feet of MuJoCo's give way a little, and slip where they land
+    assert away[:, :3].max() < 0.01 and away[:, robot.nq : robot.nq + 3].max() < 0.1
     np.testing.assert_allclose(estimates[:, 7 : robot.nq], truths[:, 7 : robot.nq])
 
 
 def test_a_standing_robot_leans_as_it_is_told(robot, feet, x0):
     """Begun 0.05 rad off, at rest: gravity tells which way is up."""
-    estimator, nq = rg.gaits.Estimator(robot, feet, x0, noise=rg.gaits.SensorNoise(tilt=0.1, accelerometer_bias=1e-3)), robot.nq
+    estimator, nq = (
+        rg.gaits.Estimator(
+            robot, feet, x0, noise=rg.gaits.SensorNoise(tilt=0.1, accelerometer_bias=1e-3)
+        ),
+        robot.nq,
+    )
     wrong = x0.copy()
     wrong[3:7] = math.sin(0.025), 0.0, 0.0, math.cos(0.025)
     estimator.reset(wrong)
     for k in range(1500):
-        x = estimator.update(1e-3 * k, np.zeros(3), (0.0, 0.0, 9.81), x0[7:nq], np.zeros(12), np.ones(4, bool))
+        x = estimator.update(
+            1e-3 * k, np.zeros(3), (0.0, 0.0, 9.81), x0[7:nq], np.zeros(12), np.ones(4, bool)
+        )
     assert np.abs(tilt_of(x) - (0, 0, 1)).max() < 5e-3 and np.abs(x[nq : nq + 3]).max() < 0.01
     eigenvalues = np.linalg.eigvalsh(estimator.covariance)
     assert eigenvalues.min() > -1e-12 and estimator.covariance[6, 6] < 0.1**2

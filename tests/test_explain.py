@@ -1,4 +1,6 @@
-"""`robot.explain` tells what runs: the formulation that it names, recorded on its own, has the operations of the compiled function."""
+"""`robot.explain` tells what runs: the formulation that it names, recorded on its own, has the
+operations of the compiled function.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,22 @@ def recorded(model, function, entry, **given):
     return dict(fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate)).counts())
 
 
-@pytest.mark.parametrize("function", [name for name, function in catalog.FUNCTIONS.items() if not function.contacts])
+@pytest.mark.parametrize(
+    "function", [name for name, function in catalog.FUNCTIONS.items() if not function.contacts]
+)
 def test_the_formulation_named_is_the_one_compiled(function):
     robot = rg.load("double_pendulum")
     given = options(robot, function)
     explanation = robot.explain(function, **given)
     assert explanation.counts == robot.compile(function, **given).counts
-    own = recorded(canonical(robot.model) if explanation.canonical else robot.model, function, explanation, **given)
-    assert own | {"live": explanation.counts["live"]} == explanation.counts  # compiled in another order
+    own = recorded(
+        canonical(robot.model) if explanation.canonical else robot.model,
+        function,
+        explanation,
+        **given,
+    )
+    # compiled in another order
+    assert own | {"live": explanation.counts["live"]} == explanation.counts
     assert explanation.formulation in str(explanation)
 
 
@@ -63,7 +73,9 @@ def test_what_lost_takes_at_least_as_many_instructions(name, function):
     assert explanation.counts == robot.compile(function).counts
     assert explanation.lost
     best = explanation.compared[0]
-    assert all(lost.counts["instructions"] >= best.counts["instructions"] for lost in explanation.lost)
+    assert all(
+        lost.counts["instructions"] >= best.counts["instructions"] for lost in explanation.lost
+    )
     compared = "rnea_derivatives" if "derivatives" in function else function
     for candidate in explanation.compared:
         assert recorded(canonical(robot.model), compared, candidate) == candidate.counts
@@ -91,7 +103,9 @@ def test_frames_are_shared_where_it_pays():
 
 @pytest.mark.parametrize("floating", [False, True])
 @pytest.mark.parametrize("name", ["hyq", "iiwa14", "double_pendulum"])
-def test_frames_counted_by_limbs_are_those_with_the_fewest_operations_of_the_whole_robot(name, floating):
+def test_frames_counted_by_limbs_are_those_with_the_fewest_operations_of_the_whole_robot(
+    name, floating
+):
     model = canonical(rg.load(name, floating_base=floating, strict=False).model)
     whole = [candidate.counted().instructions for candidate in formulation.ranked_gauges(model)]
     assert whole == sorted(whole)
@@ -113,7 +127,14 @@ def test_equal_limbs_are_counted_once_and_a_limb_is_carried_by_a_chain():
 
 def test_options_are_those_of_compile():
     robot = rg.load("double_pendulum")
-    given = {"parameters": ("gravity",), "external": (robot.frames[-1],), "width": 2, "dtype": "float32", "threads": 1, "dtau": False}
+    given = {
+        "parameters": ("gravity",),
+        "external": (robot.frames[-1],),
+        "width": 2,
+        "dtype": "float32",
+        "threads": 1,
+        "dtau": False,
+    }
     explanation = robot.explain("aba_derivatives", **given)
     assert explanation.function == "aba_state_derivatives"
     assert (explanation.width, explanation.dtype, explanation.canonical) == (2, "float32", False)
@@ -124,7 +145,9 @@ def test_options_are_those_of_compile():
         robot.explain("jacobian")
 
 
-@pytest.mark.parametrize("function", [name for name, function in catalog.FUNCTIONS.items() if not function.contacts])
+@pytest.mark.parametrize(
+    "function", [name for name, function in catalog.FUNCTIONS.items() if not function.contacts]
+)
 def test_the_numpy_engine_runs_the_function_of_the_catalog(function):
     robot = rg.load("double_pendulum", engine="numpy")
     explanation = robot.explain(function, **options(robot, function))
@@ -140,7 +163,10 @@ def test_tiled_products_are_explained_as_a_kernel(monkeypatch):
     assert explanation.formulation == "fast.subtree_gradient.solve_parts"
     assert "products of matrices" in explanation.code
     counts = structure.counts(formulation.source_of(robot.model, "aba_derivatives"))
-    assert (explanation.counts["flops"], explanation.counts["instructions"]) == (counts.flops, counts.instructions)
+    assert (explanation.counts["flops"], explanation.counts["instructions"]) == (
+        counts.flops,
+        counts.instructions,
+    )
 
 
 def test_the_command_line_explains(capsys):
@@ -149,4 +175,6 @@ def test_the_command_line_explains(capsys):
     assert main(["info", "double_pendulum", "--explain", "jacobian:elbow", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["formulation"] == "kinematics.jacobian"
     assert main(["info", "double_pendulum", "--explain", "rnea", "--json"]) == 0
-    assert [c["formulation"] for c in json.loads(capsys.readouterr().out)["lost"]] == ["textbook.rnea.rnea"]
+    assert [c["formulation"] for c in json.loads(capsys.readouterr().out)["lost"]] == [
+        "textbook.rnea.rnea"
+    ]

@@ -1,4 +1,6 @@
-"""Files of others: what is damaged, endless, or meant to run code is refused with an error of ours."""
+"""Files of others: what is damaged, endless, or meant to run code is refused with an error of
+ours.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,11 @@ def test_what_unpacks_to_more_than_the_bound_is_refused_unread(tmp_path, monkeyp
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(1 << 18))
     with pytest.raises(InputError, match="more than 1 MB"):
         read_arrays(tmp_path / "x.npz")
-    header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000,), }".ljust(127) + b"\n"
+    header = (
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape':"
+        b" (10000000000000,), }".ljust(127)
+        + b"\n"
+    )
     (tmp_path / "y.npy").write_bytes(header)
     with pytest.raises(InputError, match="incomplete"):
         read_arrays(tmp_path / "y.npy")

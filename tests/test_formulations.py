@@ -1,7 +1,9 @@
-"""Different ways to the same result: every formulation that lanes may record agrees with the reference algorithms on random trees.
+"""Different ways to the same result: every formulation that lanes may record agrees with the
+reference algorithms on random trees.
 
-They are run on NumPy columns, without compiling. Sums are taken in another order and on another, equivalent model, so inverse-type results agree to 1e-10
-of the largest entry, forward-type ones to that times what the mass matrix's condition costs.
+They are run on NumPy columns, without compiling. Sums are taken in another order and on another,
+equivalent model, so inverse-type results agree to 1e-10 of the largest entry, forward-type ones to
+that times what the mass matrix's condition costs.
 """
 
 from __future__ import annotations
@@ -17,10 +19,17 @@ from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.fast.factored import factored_minv, solved_dynamics
 from rigidgrad.algorithms.fast.gauge import own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
-from rigidgrad.algorithms.fast.subtree_gradient import subtree_aba_derivatives, subtree_fused_gradient, subtree_rnea_derivatives
+from rigidgrad.algorithms.fast.subtree_gradient import (
+    subtree_aba_derivatives,
+    subtree_fused_gradient,
+    subtree_rnea_derivatives,
+)
 from rigidgrad.algorithms.textbook.aba import aba
 from rigidgrad.algorithms.textbook.aba_derivatives import aba_derivatives
-from rigidgrad.algorithms.textbook.forward_dynamics import forward_dynamics_ltl, forward_dynamics_minv
+from rigidgrad.algorithms.textbook.forward_dynamics import (
+    forward_dynamics_ltl,
+    forward_dynamics_minv,
+)
 from rigidgrad.algorithms.textbook.minv import minv
 from rigidgrad.algorithms.textbook.rnea import rnea
 from rigidgrad.algorithms.textbook.rnea_derivatives import rnea_derivatives
@@ -51,7 +60,9 @@ def wrenches(model, links):
 
     kernel = catalog.bind(model, "rnea", external=tuple(links), formulation=catch)
     zeros = {"q": (), "v": (), "a": ()}
-    kernel.evaluate(zeros | {f"external:{name}": tuple(np.ascontiguousarray(w.T)) for name, w in links.items()})
+    kernel.evaluate(
+        zeros | {f"external:{name}": tuple(np.ascontiguousarray(w.T)) for name, w in links.items()}
+    )
     return found
 
 
@@ -78,7 +89,11 @@ def test_inverse_dynamics(seed):
         expected = rnea(model, q, v, a, wrenches(model, external))
         for formulation in (rnea, newton_euler):
             for m in (model, lean):
-                assert_same(formulation(m, q, v, a, wrenches(m, external)), expected, what=f"{formulation.__name__}, {tree}")
+                assert_same(
+                    formulation(m, q, v, a, wrenches(m, external)),
+                    expected,
+                    what=f"{formulation.__name__}, {tree}",
+                )
     assert_same(crba(lean, q), crba(model, q), what=str(tree))
 
 
@@ -89,12 +104,19 @@ def test_forward_dynamics(seed):
     expected = aba(model, q, v, a, wrenches(model, links))
     for formulation in (aba, forward_dynamics_ltl, forward_dynamics_minv, solved_dynamics):
         for m in (model, lean):
-            assert_same(formulation(m, q, v, a, wrenches(m, links)), expected, loss, f"{formulation.__name__}, {tree}")
+            assert_same(
+                formulation(m, q, v, a, wrenches(m, links)),
+                expected,
+                loss,
+                f"{formulation.__name__}, {tree}",
+            )
     assert_same(factored_minv(lean, q), minv(model, q), loss, str(tree))
 
 
 def some_gauges(model, seed):
-    """Own frames, those that are offered, and random ones: connected parts in the frame of any of their bodies."""
+    """Own frames, those that are offered, and random ones: connected parts in the frame of any of
+    their bodies.
+    """
     yield from gauges(model)
     rng = np.random.default_rng(seed)
     part = list(range(len(model.joints)))
@@ -117,31 +139,68 @@ def test_gradients_in_every_gauge(seed):
         external = wrenches(m, links)
         for gauge in some_gauges(m, seed):
             what = f"gauge {gauge}, {tree}"
-            for x, y in zip(subtree_rnea_derivatives(m, q, v, a, external, gauge=gauge), inverse, strict=True):
+            for x, y in zip(
+                subtree_rnea_derivatives(m, q, v, a, external, gauge=gauge), inverse, strict=True
+            ):
                 assert_same(x, y, what=what)
-            for x, y in zip(subtree_aba_derivatives(m, q, v, a, external, gauge=gauge), forward, strict=True):
+            for x, y in zip(
+                subtree_aba_derivatives(m, q, v, a, external, gauge=gauge), forward, strict=True
+            ):
                 assert_same(x, y, loss, what)
-    fused = subtree_fused_gradient(lean, q, v, a, M_inverse, wrenches(lean, links), gauge=own_frames(lean))
+    fused = subtree_fused_gradient(
+        lean, q, v, a, M_inverse, wrenches(lean, links), gauge=own_frames(lean)
+    )
     for x, y in zip(fused, (inverse.dq, inverse.dv), strict=True):
         product = -np.einsum("ikn,kjn->ijn", dense(M_inverse), dense(y))
-        assert abs(dense(x) - product).max(initial=0.0) <= 1e-10 * loss * max(1.0, abs(product).max(initial=0.0))
+        assert abs(dense(x) - product).max(initial=0.0) <= 1e-10 * loss * max(
+            1.0, abs(product).max(initial=0.0)
+        )
 
 
 @pytest.mark.parametrize("armature", [0.0, 0.3])
 def test_gradients_on_a_free_base_with_and_without_armature(armature):
-    """On a free base the base's columns are written down directly; armature on it ties it to the world."""
+    """On a free base the base's columns are written down directly; armature on it ties it to the
+    world.
+    """
     import rigidgrad as rg
 
-    builder = rg.Builder("free").link("world").link("body", 2.0, (0.1, 0.2, 0.3), (1, 1.2, 1.1)).link("arm", 1.0, (0, 0.2, 0.3), (1, 1, 1))
-    builder.joint("base", "floating", "world", "body", (1, 2, 3), (0.3, 0.2, 0.1), armature=armature)
-    model = builder.joint("elbow", "revolute", "body", "arm", (0, 0, 0.5), axis=(0, 1, 0), armature=0.1).build(engine="numpy").model
+    builder = (
+        rg.Builder("free")
+        .link("world")
+        .link("body", 2.0, (0.1, 0.2, 0.3), (1, 1.2, 1.1))
+        .link("arm", 1.0, (0, 0.2, 0.3), (1, 1, 1))
+    )
+    builder.joint(
+        "base", "floating", "world", "body", (1, 2, 3), (0.3, 0.2, 0.1), armature=armature
+    )
+    model = (
+        builder.joint("elbow", "revolute", "body", "arm", (0, 0, 0.5), axis=(0, 1, 0), armature=0.1)
+        .build(engine="numpy")
+        .model
+    )
     rng = np.random.default_rng(0)
     quaternion = rng.normal(size=(4, STATES))
-    q = tuple(np.vstack((rng.normal(size=(3, STATES)), quaternion / np.linalg.norm(quaternion, axis=0), rng.normal(size=(1, STATES)))))
+    q = tuple(
+        np.vstack(
+            (
+                rng.normal(size=(3, STATES)),
+                quaternion / np.linalg.norm(quaternion, axis=0),
+                rng.normal(size=(1, STATES)),
+            )
+        )
+    )
     v, a = tuple(rng.normal(size=(7, STATES))), tuple(rng.normal(size=(7, STATES)))
-    for x, y in zip(subtree_rnea_derivatives(model, q, v, a, gauge=own_frames(model)), rnea_derivatives(model, q, v, a), strict=True):
+    for x, y in zip(
+        subtree_rnea_derivatives(model, q, v, a, gauge=own_frames(model)),
+        rnea_derivatives(model, q, v, a),
+        strict=True,
+    ):
         assert_same(x, y)
-    for x, y in zip(subtree_aba_derivatives(model, q, v, a, gauge=own_frames(model)), aba_derivatives(model, q, v, a), strict=True):
+    for x, y in zip(
+        subtree_aba_derivatives(model, q, v, a, gauge=own_frames(model)),
+        aba_derivatives(model, q, v, a),
+        strict=True,
+    ):
         assert_same(x, y)
 
 
@@ -158,7 +217,9 @@ def test_a_canonical_model_has_axes_along_z_and_lighter_bodies():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_canonical_frames_stay_near_the_robot(seed):
-    """Origins slide along axes; to meet one that is nearly parallel they would have to go far, and digits with them."""
+    """Origins slide along axes; to meet one that is nearly parallel they would have to go far, and
+    digits with them.
+    """
     _, model, lean, *_ = case(seed)
     size = max((np.linalg.norm(p.p) for p in model.placements), default=0.0)
     assert all(np.linalg.norm(p.p) <= 6 * size for p in lean.placements)

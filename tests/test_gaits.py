@@ -1,4 +1,6 @@
-"""Gaits: phases of planned motions, checked with Pinocchio's dynamics, and a walker that steers MPC, checked with MuJoCo's contacts."""
+"""Gaits: phases of planned motions, checked with Pinocchio's dynamics, and a walker that steers
+MPC, checked with MuJoCo's contacts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def robot():
 
 @pytest.fixture(scope="module")
 def feet():
-    return [rg.Contact(f"{leg}_lowerleg", offset=(0.33, 0, 0), friction=FRICTION) for leg in LEGS]  # the end of each shin
+    # the end of each shin
+    return [rg.Contact(f"{leg}_lowerleg", offset=(0.33, 0, 0), friction=FRICTION) for leg in LEGS]
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +49,33 @@ def x0(robot, feet):
 
 
 def problem_of(robot, feet, x0, name, **options):
-    return rg.Problem(robot, x0, phases=getattr(rg.gaits, name)(robot, feet, x0, **options), limits=rg.Limits(torque=True))
+    return rg.Problem(
+        robot,
+        x0,
+        phases=getattr(rg.gaits, name)(robot, feet, x0, **options),
+        limits=rg.Limits(torque=True),
+    )
 
 
-# --- rhythm, paths and curves -----------------------------------------------------------------------------------------------------------
+# --- rhythm, paths and curves ---------------------------------------------------------------------
 
 
 def test_a_rhythm_repeats_and_each_foot_swings_once_a_cycle():
     rhythm = Rhythm(((0, 3), (1, 2)), swing=0.25, support=0.05)
     assert rhythm.cycle == pytest.approx(0.6) and rhythm.stance == pytest.approx(0.35)
-    assert [rhythm.lift_off(k) for k in range(5)] == [0.05, pytest.approx(0.35), pytest.approx(0.35), 0.05, None]
+    assert [rhythm.lift_off(k) for k in range(5)] == [
+        0.05,
+        pytest.approx(0.35),
+        pytest.approx(0.35),
+        0.05,
+        None,
+    ]
     t = np.array([0.0, 0.05, 0.2, 0.2999, 0.3, 0.64, 0.66])
     airborne, began = rhythm.swing_of(0, t)
     assert airborne.tolist() == [False, True, True, True, False, False, True]
-    np.testing.assert_allclose(began, [0.05, 0.05, 0.05, 0.05, 0.65, 0.65, 0.65], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        began, [0.05, 0.05, 0.05, 0.05, 0.65, 0.65, 0.65], rtol=0, atol=1e-12
+    )
     # over a long time, each foot is in the air for its part of it; diagonal feet never at once
     times = np.arange(0.0, 60.0, 1e-3)
     first, second = rhythm.swing_of(0, times)[0], rhythm.swing_of(1, times)[0]
@@ -72,7 +88,9 @@ def test_feet_are_told_apart_by_where_they_stand():
     assert groups_of("trot", places) == ((0, 1), (2, 3))
     assert groups_of("pace", places) == ((1, 3), (2, 0))
     assert groups_of("bound", places) == ((2, 1), (0, 3))
-    assert groups_of("walk", places) == ((3,), (1,), (0,), (2,)) and groups_of("walk", places[:2]) == ((0,), (1,))
+    assert groups_of("walk", places) == ((3,), (1,), (0,), (2,)) and groups_of(
+        "walk", places[:2]
+    ) == ((0,), (1,))
     with pytest.raises(InputError, match="cannot be told apart"):
         sorted_feet(places * (1.0, 0.0))
 
@@ -80,10 +98,16 @@ def test_feet_are_told_apart_by_where_they_stand():
 def test_a_swing_goes_from_rest_to_rest_and_up_between():
     s = np.linspace(0.0, 1.0, 1001)
     rows = swing_curve(np.array([1.0, 2.0, 0.1]), np.array([1.2, 1.9, 0.2]), s, 0.08)
-    np.testing.assert_allclose(rows[[0, -1]], [[1.0, 2.0, 0.1], [1.2, 1.9, 0.2]], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        rows[[0, -1]], [[1.0, 2.0, 0.1], [1.2, 1.9, 0.2]], rtol=0, atol=1e-12
+    )
     assert rows[500, 2] == pytest.approx(0.15 + 0.08)
     assert np.abs(np.diff(rows, axis=0)[[0, -1]]).max() < 1e-6  # of 1e-3 of the way
-    np.testing.assert_allclose(foothold(np.array([0.3, 0.2, -0.5]), np.array([1.0, 1.0]), math.pi / 2), [0.8, 1.3, -0.5], atol=1e-12)
+    np.testing.assert_allclose(
+        foothold(np.array([0.3, 0.2, -0.5]), np.array([1.0, 1.0]), math.pi / 2),
+        [0.8, 1.3, -0.5],
+        atol=1e-12,
+    )
 
 
 @pytest.mark.parametrize("turning", [0.0, 1e-9, 0.7, -4.0])
@@ -96,8 +120,12 @@ def test_a_path_is_the_integral_of_its_velocity(turning):
         forward, rate = path.velocity(t)
         where = where + h * turn(path.at(t)[1])[:2, :2] @ forward
         yaw += h * rate
-    np.testing.assert_allclose(path.at(2.0)[0], where, rtol=0, atol=1e-6)  # the midpoint rule's error is h²
-    assert path.at(2.0)[1] == pytest.approx(yaw, abs=1e-9) and path.velocity(0.0)[1] == path.velocity(2.0)[1] == 0.0
+    # the midpoint rule's error is h²
+    np.testing.assert_allclose(path.at(2.0)[0], where, rtol=0, atol=1e-6)
+    assert (
+        path.at(2.0)[1] == pytest.approx(yaw, abs=1e-9)
+        and path.velocity(0.0)[1] == path.velocity(2.0)[1] == 0.0
+    )
 
 
 def test_headings():
@@ -106,13 +134,15 @@ def test_headings():
     assert heading(turned(q, 0.5)) - heading(q) == pytest.approx(0.5)
 
 
-# --- motions ----------------------------------------------------------------------------------------------------------------------------
+# --- motions --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def solved(robot, feet, x0):
     """All motions, which share what is compiled."""
-    problems = {name: problem_of(robot, feet, x0, name, **options) for name, options in MOTIONS.items()}
+    problems = {
+        name: problem_of(robot, feet, x0, name, **options) for name, options in MOTIONS.items()
+    }
     return {name: (problem, rg.solve(problem)) for name, problem in problems.items()}
 
 
@@ -140,15 +170,21 @@ def test_a_motion_lands_on_its_footholds_and_ends_where_asked(name, solved, robo
     cycles = options.get("cycles", 1)
     assert landed == 4 * cycles
     angle = cycles * options.get("turn", 0.0)
-    ahead = cycles * np.array([options.get("step_length", options.get("length", 0.15)), options.get("sideways", 0.0)])
+    ahead = cycles * np.array(
+        [options.get("step_length", options.get("length", 0.15)), options.get("sideways", 0.0)]
+    )
     end = stance.feet_of(solution.x[-1]) - stance.feet_of(x0)
-    np.testing.assert_allclose(end.mean(axis=0), [*(turn(0.5 * angle)[:2, :2] @ ahead), 0.0], rtol=0, atol=0.01)
+    np.testing.assert_allclose(
+        end.mean(axis=0), [*(turn(0.5 * angle)[:2, :2] @ ahead), 0.0], rtol=0, atol=0.01
+    )
     assert heading(solution.x[-1, 3:7]) == pytest.approx(angle, abs=0.02)
     assert np.abs(solution.x[-1, 19:25]).max() < 0.05  # the trunk is at rest
 
 
 def ground_forces(robot, problem, solution):
-    """(forces of the feet that stand, (feet, 3), and what they leave over, (nv,)) at each knot but impacts, by Pinocchio's M a + c = τ + Jᵀ f, with the acceleration that the trajectory has."""
+    """(forces of the feet that stand, (feet, 3), and what they leave over, (nv,)) at each knot but
+    impacts, by Pinocchio's M a + c = τ + Jᵀ f, with the acceleration that the trajectory has.
+    """
     pin = pytest.importorskip("pinocchio")
     model = robot.to_pinocchio()
     data = model.createData()
@@ -172,7 +208,9 @@ def ground_forces(robot, problem, solution):
 
 @pytest.mark.parametrize("name", MOTIONS)
 def test_forces_of_a_motion_are_the_grounds(name, solved, robot):
-    """Cones are costs here: forces leave them by less than 1e-3 of the normal force, and nothing else pushes."""
+    """Cones are costs here: forces leave them by less than 1e-3 of the normal force, and nothing
+    else pushes.
+    """
     problem, solution = solved[name]
     weight, loads = 86.77 * 9.81, []
     for forces, missing in ground_forces(robot, problem, solution):
@@ -182,7 +220,9 @@ def test_forces_of_a_motion_are_the_grounds(name, solved, robot):
         loads.append(forces[:, 2].sum())
     steps = problem.h[problem.h > 0]
     # from rest to rest at the same height, the ground carries the weight in the mean
-    assert np.dot(loads, steps) / steps.sum() == pytest.approx(weight, rel=0.02 if name != "jump" else 0.03)
+    assert np.dot(loads, steps) / steps.sum() == pytest.approx(
+        weight, rel=0.02 if name != "jump" else 0.03
+    )
 
 
 def test_a_jump_flies(solved):
@@ -197,7 +237,9 @@ def test_a_jump_flies(solved):
 def test_cones_as_constraints(robot, feet, x0):
     """What is charged for is then kept to: the problem has inequalities, and no weight on cones."""
     problem = problem_of(robot, feet, x0, "trot", cones="constraint")
-    assert len(problem.constraints) == 4 and all(type(c).__name__ == "Inequality" for c in problem.constraints)
+    assert len(problem.constraints) == 4 and all(
+        type(c).__name__ == "Inequality" for c in problem.constraints
+    )
     cones = [c for c in problem.costs if isinstance(c, rg.costs.FrictionCone)]
     assert len(cones) == 4 and not any(np.any(c.weight) for c in cones)
 
@@ -207,25 +249,34 @@ def test_standing_takes_any_number_of_feet(robot, feet, x0):
         (phase,) = rg.gaits.stand(robot, feet[:count], x0, time=0.3, rise=-0.05, dt=0.02)
         assert phase.steps == 15 and len(phase.contacts) == count
         goal = phase.costs[0].goal
-        assert goal[-1, 2] - x0[2] == pytest.approx(-0.05) and goal[[0, -1], 21].tolist() == [0.0, 0.0]
+        assert goal[-1, 2] - x0[2] == pytest.approx(-0.05) and goal[[0, -1], 21].tolist() == [
+            0.0,
+            0.0,
+        ]
         # the velocity of the reference is that of its height
         assert np.trapezoid(goal[:, 21], dx=0.02) == pytest.approx(-0.05, rel=0.01)
 
 
 def test_two_soles_walk():
-    """Feet of a biped are surfaces: they land flat, turned with the trunk. Atlas, of which the legs move."""
+    """Feet of a biped are surfaces: they land flat, turned with the trunk. Atlas, of which the legs
+    move.
+    """
     atlas = rg.load("atlas", floating_base=True)
     legs = atlas.reduced({j.name: 0.0 for j in atlas.model.joints[1:] if "_leg_" not in j.name})
     x = np.zeros(legs.nq + legs.nv)
     x[6] = 1.0
     x[7:19] = (0.0, 0.0, -0.4, 0.8, -0.4, 0.0) * 2  # knees bent, soles level
     soles = [rg.Contact(f"{side}_foot", "surface") for side in "lr"]
-    phases = rg.gaits.walk(legs, soles, x, step_length=0.2, turn=0.1, swing=0.4, support=0.1, dt=0.02)
+    phases = rg.gaits.walk(
+        legs, soles, x, step_length=0.2, turn=0.1, swing=0.4, support=0.1, dt=0.02
+    )
     assert [len(p.contacts) for p in phases] == [2, 1, 2, 2, 1, 2, 2]
     left, right = (phases[k].costs[2 + n].target[-1] for n, k in enumerate((2, 5)))
     for pose in (left, right):
         np.testing.assert_allclose(pose[:3, :3], turn(0.1), rtol=0, atol=1e-9)
-    np.testing.assert_allclose(left[:3, 3] - right[:3, 3], turn(0.1) @ (0.0, 0.223, 0.0), rtol=0, atol=1e-9)  # as far apart as its hips
+    np.testing.assert_allclose(
+        left[:3, 3] - right[:3, 3], turn(0.1) @ (0.0, 0.223, 0.0), rtol=0, atol=1e-9
+    )  # as far apart as its hips
     solution = rg.solve(rg.Problem(legs, x, phases=phases, limits=rg.Limits(torque=True)))
     assert solution.status == "converged"
     for side, landed in zip("lr", (left, right), strict=True):
@@ -246,7 +297,15 @@ def test_wrong_gaits_are_refused(robot, feet, x0):
         build(feet=[rg.Contact("lf_lowreleg"), *feet[1:]])
     with pytest.raises(InputError, match=r"rg\.Contact"):
         build(feet=["lf_lowerleg"])
-    for wrong in ({"swing": -0.1}, {"swing": 0.0}, {"support": -1.0}, {"support": math.nan}, {"dt": 0.0}, {"cycles": 0}, {"cycles": 1.5}):
+    for wrong in (
+        {"swing": -0.1},
+        {"swing": 0.0},
+        {"support": -1.0},
+        {"support": math.nan},
+        {"dt": 0.0},
+        {"cycles": 0},
+        {"cycles": 1.5},
+    ):
         with pytest.raises(InputError, match=next(iter(wrong))):
             build(**wrong)
     for wrong in (
@@ -261,7 +320,12 @@ def test_wrong_gaits_are_refused(robot, feet, x0):
     for wrong in ({"height": 0.0}, {"push": -0.1}, {"land": -0.1}):
         with pytest.raises(InputError):
             build("jump", **wrong)
-    for endless in ({"cycles": 10**9}, {"dt": 1e-9}, {"support": 900.0, "cycles": 2}, {"step_height": -0.1}):
+    for endless in (
+        {"cycles": 10**9},
+        {"dt": 1e-9},
+        {"support": 900.0, "cycles": 2},
+        {"step_height": -0.1},
+    ):
         with pytest.raises(InputError, match=r"steps of|step_height"):
             build("trot", **endless)
     for endless in ({"land": 1e9}, {"push": 999.0, "dt": 1e-3}):
@@ -278,7 +342,7 @@ def test_wrong_gaits_are_refused(robot, feet, x0):
         build(start=np.zeros(5))
 
 
-# --- walking under control --------------------------------------------------------------------------------------------------------------
+# --- walking under control ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -301,7 +365,9 @@ def test_without_a_command_all_feet_stand(walker, x0):
     assert contacts_of(problem).all()
     for part in problem.programs.slices[2:6]:
         assert not problem.p[:, part["weight"]].any()
-    np.testing.assert_allclose(problem.p[:, problem.programs.slices[0]["target"]], np.tile(x0, (26, 1)), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        problem.p[:, problem.programs.slices[0]["target"]], np.tile(x0, (26, 1)), rtol=0, atol=1e-12
+    )
 
 
 def test_a_command_starts_swings_at_the_end_of_the_horizon_and_ends_them_there(walker):
@@ -313,7 +379,8 @@ def test_a_command_starts_swings_at_the_end_of_the_horizon_and_ends_them_there(w
         seen.append(contacts_of(problem))
     assert seen[0][:-1].all()  # nothing that is about to happen changes
     first = [int(np.flatnonzero(~rows.all(axis=1))[0]) if not rows.all() else 26 for rows in seen]
-    assert first[1] >= 23 and np.diff(first[3:20]).tolist() == [-1] * 16  # it comes nearer, knot by knot
+    # it comes nearer, knot by knot
+    assert first[1] >= 23 and np.diff(first[3:20]).tolist() == [-1] * 16
     lifted = seen[30][0]
     assert lifted.tolist() in ([1, 0, 0, 1], [0, 1, 1, 0])  # a diagonal pair is in the air
     walker.command = (0.0, 0.0, 0.0)
@@ -321,7 +388,8 @@ def test_a_command_starts_swings_at_the_end_of_the_horizon_and_ends_them_there(w
         before = contacts_of(problem)
         walker.steer(problem, k * 0.02)
         now = contacts_of(problem)
-        np.testing.assert_array_equal(now[:-2], before[1:-1])  # plans change where the horizon ends alone
+        # plans change where the horizon ends alone
+        np.testing.assert_array_equal(now[:-2], before[1:-1])
     assert now.all()
 
 
@@ -329,7 +397,8 @@ def test_commands_are_ramped_and_the_trunk_moves_by_them(walker, x0):
     problem = walker.problem()
     walker.command = (0.3, -0.1, 0.5)
     steer(walker, problem, 0.0, 11)
-    np.testing.assert_allclose(walker.moving, (0.2, -0.1, 0.2), rtol=0, atol=1e-9)  # 1 m/s² and rad/s² for 0.2 s
+    # 1 m/s² and rad/s² for 0.2 s
+    np.testing.assert_allclose(walker.moving, (0.2, -0.1, 0.2), rtol=0, atol=1e-9)
     steer(walker, problem, 0.22, 30)
     np.testing.assert_allclose(walker.moving, walker.command)
     trunk = problem.p[:, problem.programs.slices[0]["target"]]
@@ -349,11 +418,14 @@ def test_feet_swing_to_where_the_trunk_will_be(walker, x0):
     for k in range(4):
         part = problem.programs.slices[2 + k]
         swinging = problem.p[:, part["weight"]].any(axis=1)
-        assert (swinging == off[:, k]).mean() > 0.9 and swinging.any()  # knots at its ends may differ
+        assert (
+            swinging == off[:, k]
+        ).mean() > 0.9 and swinging.any()  # knots at its ends may differ
         rows = problem.p[swinging][:, part["target"]]
         assert rows[:, 2].min() >= RADIUS - 1e-9 and 0.05 < rows[:, 2].max() <= RADIUS + 0.08 + 1e-9
         ahead = rows[:, 0].max() - walker.stance.feet_of(x0)[k, 0]
-        assert 0.0 < ahead < 0.3 * 0.5 + 0.3 * 0.35 + 0.1  # not beyond what the horizon and half a stance bring, and Raibert's term
+        # not beyond what the horizon and half a stance bring, and Raibert's term
+        assert 0.0 < ahead < 0.3 * 0.5 + 0.3 * 0.35 + 0.1
 
 
 def test_a_fallen_robot_is_not_steered(walker, x0):
@@ -395,7 +467,9 @@ def test_further_costs_stand_behind_those_that_a_walker_writes(walker, robot, x0
     with pytest.raises(InputError, match="further costs at the end"):
         walker.steer(before, 0.0)
     (phase,) = own.phases
-    behind = rg.Problem(robot, x0, phases=[phase.with_terms([*phase.costs, rg.costs.Effort(1e-6)], phase.limits)])
+    behind = rg.Problem(
+        robot, x0, phases=[phase.with_terms([*phase.costs, rg.costs.Effort(1e-6)], phase.limits)]
+    )
     walker.reset()
     walker.steer(behind, 0.0)
     walker.steer(own, 0.0)

@@ -1,8 +1,11 @@
-"""Shapes, meshes and their covers, scenes from files: what is read, what is refused, and that covers keep their word."""
+"""Shapes, meshes and their covers, scenes from files: what is read, what is refused, and that
+covers keep their word.
+"""
 
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +21,26 @@ from rigidgrad.geometry.meshes import read_mesh, triangles
 from rigidgrad.geometry.scene import Scene
 
 
+def collada(vertices, faces):
+    """In millimetres, in two parts."""
+    points = " ".join(map(str, vertices.ravel()))
+    parts = "".join(
+        f'<triangles count="{len(part)}"><input semantic="VERTEX" source="#v" offset="0"/>'
+        f"<p>{' '.join(map(str, part.ravel()))}</p></triangles>"
+        for part in (faces[:5], faces[5:])
+        if len(part)
+    )
+    return (
+        '<COLLADA><asset><unit meter="0.001"/></asset><library_geometries><geometry id="g"><mesh>'
+        f'<source id="s"><float_array id="n">{points}</float_array><technique_common>'
+        '<accessor source="#n" stride="3"/></technique_common></source>'
+        '<vertices id="v"><input semantic="POSITION" source="#s"/></vertices>'
+        f"{parts}</mesh></geometry></library_geometries><library_visual_scenes>"
+        '<visual_scene id="a"><node><instance_geometry url="#g"/></node></visual_scene>'
+        '</library_visual_scenes><scene><instance_visual_scene url="#a"/></scene></COLLADA>'
+    )
+
+
 def cube(folder, kind: str, lengths=(1, 1, 1), faces=slice(None)):
     solid = box_surface(lengths)
     chosen = solid.faces[faces]
@@ -27,26 +50,56 @@ def cube(folder, kind: str, lengths=(1, 1, 1), faces=slice(None)):
             f"f {a + 1}//1 {b + 1}//1 {c - len(solid.vertices)}//1" for a, b, c in chosen
         ]
         path.write_text("# a cube\n" + "\n".join(lines) + "\n")
+    elif kind == "dae":
+        path.write_text(collada(solid.vertices * 1e3, chosen))
     elif kind == "stl text":
         body = "".join(
-            "facet normal 0 0 0\nouter loop\n" + "".join(f"vertex {x} {y} {z}\n" for x, y, z in t) + "endloop\nendfacet\n"
+            "facet normal 0 0 0\nouter loop\n"
+            + "".join(f"vertex {x} {y} {z}\n" for x, y, z in t)
+            + "endloop\nendfacet\n"
             for t in solid.vertices[chosen]
         )
         path.write_text(f"solid cube\n{body}endsolid cube\n")
     else:
-        rows = b"".join(struct.pack("<12fH", 0, 0, 0, *t.ravel(), 0) for t in solid.vertices[chosen])
-        path.write_bytes(b"solid but binary".ljust(80, b" ") + struct.pack("<I", len(chosen)) + rows)
+        rows = b"".join(
+            struct.pack("<12fH", 0, 0, 0, *t.ravel(), 0) for t in solid.vertices[chosen]
+        )
+        path.write_bytes(
+            b"solid but binary".ljust(80, b" ") + struct.pack("<I", len(chosen)) + rows
+        )
     return path
 
 
-@pytest.mark.parametrize("kind", ["stl", "stl text", "obj"])
+def test_collada_of_robots_is_read_as_assimp_does():
+    """Of example-robot-data, with coal's loader: as many triangles, as large."""
+    pin = pytest.importorskip("pinocchio")
+    places = (p for p in Path(pin.__file__).parents if p.name == "cmeel.prefix")
+    folder = next(places, Path("nowhere")) / "share/example-robot-data/robots"
+    files = [
+        folder / f"icub_description/meshes/upmc/collision/icub_simple_collision_{name}.dae"
+        for name in ("l_hand", "l_hip_2", "neck_1", "chest")
+    ]
+    if not files[0].is_file():
+        pytest.skip("example-robot-data is not installed")
+    for file in files:
+        found, theirs = read_mesh(file), coal.MeshLoader().load(str(file), np.ones(3))
+        assert len(found.faces) == theirs.num_tris
+        points = theirs.vertices()
+        for end in (np.min, np.max):
+            assert np.allclose(end(found.vertices, axis=0), end(points, axis=0), atol=1e-7)
+        if not found.open_edges:
+            assert found.volume == pytest.approx(theirs.computeVolume(), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["stl", "stl text", "obj", "dae"])
 def test_files_of_one_solid_give_one_solid(kind, tmp_path):
     found = read_mesh(cube(tmp_path, kind, (1, 2, 3)))
     assert len(found.vertices) == 8
     assert len(found.faces) == 12
     assert found.volume == pytest.approx(6)
     assert found.open_edges == 0
-    assert read_mesh((found.vertices, found.faces[:, ::-1])).volume == pytest.approx(6)  # inside out
+    # inside out
+    assert read_mesh((found.vertices, found.faces[:, ::-1])).volume == pytest.approx(6)
     assert found.scaled(np.array([1, 1, -2.0])).volume == pytest.approx(12)
 
 
@@ -120,7 +173,9 @@ def solids():
     yield box_surface((0.3, 0.1, 0.2))
     yield box_surface((0.2, 0.2, 0.02)).moved(random_rotation(rng), (0.4, 0, 0))
     a, b = box_surface((0.4, 0.08, 0.08)), box_surface((0.08, 0.4, 0.07))
-    yield triangles(np.concatenate([a.vertices, b.vertices]), np.concatenate([a.faces, b.faces + 8]), "a cross")
+    yield triangles(
+        np.concatenate([a.vertices, b.vertices]), np.concatenate([a.faces, b.faces + 8]), "a cross"
+    )
 
 
 @pytest.mark.parametrize("solid", list(solids()), ids=["box", "plate", "cross"])
@@ -136,11 +191,16 @@ def test_a_cover_holds_the_solid_and_sticks_out_by_no_more_than_it_says(solid):
     exact = of_triangles(solid.vertices, solid.faces)
     place = pose(np.eye(3), np.zeros(3))
     for points, held in ((surface, 1.0), (inner, 0.995)):
-        reached = (np.linalg.norm(points[:, None] - found.centers[None], axis=2) <= found.radii + 1e-9).any(axis=1)
+        reached = (
+            np.linalg.norm(points[:, None] - found.centers[None], axis=2) <= found.radii + 1e-9
+        ).any(axis=1)
         assert reached.mean() >= held  # what is inside and near the surface may be in none
     shell = rng.normal(size=(1500, 3))
     ball = rng.integers(len(found.radii), size=1500)
-    shell = found.centers[ball] + found.radii[ball, None] * shell / np.linalg.norm(shell, axis=1)[:, None]
+    shell = (
+        found.centers[ball]
+        + found.radii[ball, None] * shell / np.linalg.norm(shell, axis=1)[:, None]
+    )
     shell = shell[winding(solid, shell) < 0.5]
     speck = coal.Sphere(1e-9)
     out = [signed((speck, pose(np.eye(3), p)), (exact, place)) for p in shell]
@@ -152,9 +212,16 @@ def test_small_triangles_are_the_same_surface():
     solid = box_surface((0.3, 0.1, 0.2))
     points, parts = subdivided(solid, 0.01)
     corners = points[parts]
-    area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1).sum() / 2
+    area = (
+        np.linalg.norm(
+            np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1
+        ).sum()
+        / 2
+    )
     assert area == pytest.approx(2 * (0.03 + 0.06 + 0.02))
-    assert np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max() <= 3**0.5 * 0.01 + 1e-9
+    assert (
+        np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max() <= 3**0.5 * 0.01 + 1e-9
+    )
 
 
 def test_what_is_too_large_for_its_error_is_refused_in_bounded_time():
@@ -167,7 +234,9 @@ def test_a_tree_of_balls_holds_each_ball_once_and_within_its_nodes(count):
     rng = np.random.default_rng(count)
     centers, radii = rng.normal(size=(count, 3)), rng.uniform(0, 0.1, count)
     tree = ball_tree(centers, radii)
-    assert np.array_equal(np.unique(tree.balls, axis=0), np.unique(np.column_stack([centers, radii]), axis=0))
+    assert np.array_equal(
+        np.unique(tree.balls, axis=0), np.unique(np.column_stack([centers, radii]), axis=0)
+    )
     seen = np.zeros(count, int)
     node = 0
     for node in range(len(tree.nodes)):
@@ -175,7 +244,10 @@ def test_a_tree_of_balls_holds_each_ball_once_and_within_its_nodes(count):
         below = [k for k in range(node, after) if tree.steps[k, 2]]
         for k in below:
             own = tree.balls[tree.steps[k, 1] :][: tree.steps[k, 2]]
-            assert (np.linalg.norm(own[:, :3] - tree.nodes[node, :3], axis=1) + own[:, 3] <= tree.nodes[node, 3] + 1e-9).all()
+            assert (
+                np.linalg.norm(own[:, :3] - tree.nodes[node, :3], axis=1) + own[:, 3]
+                <= tree.nodes[node, 3] + 1e-9
+            ).all()
         seen[first : first + held] += 1
     assert (seen == 1).all()
 
@@ -214,14 +286,25 @@ def test_meshes_of_a_robot_are_read_from_its_own_folders_alone(tmp_path):
     (package / "package.xml").write_text("<package/>")
     inside, outside = cube(package / "meshes", "stl"), cube(tmp_path, "stl")
     folder = str(package / "urdf")
-    for name in ("../meshes/cube.stl", "package://maker_description/meshes/cube.stl", str(inside), f"file://{inside}"):
+    for name in (
+        "../meshes/cube.stl",
+        "package://maker_description/meshes/cube.stl",
+        "package:///maker_description/meshes/cube.stl",
+        str(inside),
+        f"file://{inside}",
+    ):
         assert mesh_file(name, folder) == str(inside), name
     (package / "meshes" / "link.stl").symlink_to(outside)
     for name in ("../../cube.stl", str(outside), "../meshes/link.stl"):
         with pytest.raises(InputError, match="outside of the robot's folder"):
             mesh_file(name, folder)
         assert mesh_file(name, folder, [str(tmp_path)]) == str(outside)
-    for name in ("package://maker_description/../cube.stl", "package://other/cube.stl", "package://../cube.stl", "package:///etc/passwd"):
+    for name in (
+        "package://maker_description/../cube.stl",
+        "package://other/cube.stl",
+        "package://../cube.stl",
+        "package:///etc/passwd",
+    ):
         with pytest.raises(InputError, match="name it: roots="):
             mesh_file(name, folder)
     assert mesh_file("package://other/cube.stl", folder, {"other": str(tmp_path)}) == str(outside)
@@ -235,16 +318,23 @@ def test_a_link_with_an_open_mesh_is_told_by_name(tmp_path):
     cube(tmp_path, "stl", (0.1, 0.1, 0.1), faces=slice(2, None))
     path = tmp_path / "r.urdf"
     path.write_text(
-        '<robot name="r"><link name="hull"><collision><geometry><mesh filename="cube.stl"/></geometry></collision></link></robot>'
+        '<robot name="r"><link name="hull"><collision><geometry><mesh'
+        ' filename="cube.stl"/></geometry></collision></link></robot>'
     )
     robot = rg.load(path)
     with pytest.raises(InputError, match=r"link 'hull'.*is open.*shapes of your own"):
         _ = robot.collisions
-    assert robot.with_collisions(shapes={"hull": [rg.Box((0.1, 0.1, 0.1))]}).collisions.links[0].error == 0.02
+    assert (
+        robot.with_collisions(shapes={"hull": [rg.Box((0.1, 0.1, 0.1))]}).collisions.links[0].error
+        == 0
+    )
     assert robot.with_collisions(shapes={"hull": []}).collisions.links == ()
 
 
 def test_a_collision_shape_that_cannot_be_read_keeps_no_robot_from_loading_but_is_no_hole():
-    robot = rg.load('<robot name="r"><link name="a"><collision><geometry><box size="1 x 1"/></geometry></collision></link></robot>')
+    robot = rg.load(
+        '<robot name="r"><link name="a"><collision><geometry><box size="1 x'
+        ' 1"/></geometry></collision></link></robot>'
+    )
     with pytest.raises(InputError, match=r"link 'a'.*size.*shapes of your own"):
         _ = robot.collisions

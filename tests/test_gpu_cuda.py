@@ -1,22 +1,20 @@
-"""CUDA code as compilers see it: nvcc and NVRTC take it without warnings, registers suffice, and what is missing is said. There is no device in these tests."""
+"""CUDA code as compilers see it: nvcc and NVRTC take it without warnings, registers suffice, and
+what is missing is said. There is no device in these tests.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import re
 import shutil
 import subprocess
-import types
 
 import numpy as np
 import pytest
-from gpu_shim.runner import CXX, Library
 
 import rigidgrad as rg
 from rigidgrad import errors
 from rigidgrad.codegen import generate
-from rigidgrad.runtime import gpu_cuda
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.runtime.gpu import Engine
 from rigidgrad.targets.gpu import block, block_code
@@ -25,7 +23,9 @@ from rigidgrad.targets.gpu.thread import ThreadFunction
 
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(not NVCC, reason="nvcc is not installed")
-needs_nvrtc = pytest.mark.skipif(not importlib.util.find_spec("cuda"), reason="cuda-core and nvidia-cuda-nvrtc are not installed")
+needs_nvrtc = pytest.mark.skipif(
+    not importlib.util.find_spec("cuda"), reason="cuda-core and nvidia-cuda-nvrtc are not installed"
+)
 
 
 def device_found():
@@ -54,34 +54,69 @@ def resources(text):
     return found
 
 
-# registers of iiwa14's block kernels in float32; the most on any architecture is 118 (bench/results/gpu.json)
-REGISTERS = 120
+# registers of block kernels in float32, so that a processor has 32 warps, or 24 where there are
+# articulated inertias
+REGISTERS = {"rnea": 64, "rnea_derivatives": 64, "minv": 80, "aba_derivatives": 80}
 
 
 @needs_nvcc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_120"])
 def test_nvcc_takes_blocks_without_warnings_or_spills(tmp_path, arch):
     model = rg.load("iiwa14").model
-    names = ["rnea", "minv", "rnea_derivatives", "aba_derivatives"] if arch == "sm_75" else ["rnea_derivatives"]
+    names = (
+        ["rnea", "minv", "rnea_derivatives", "aba_derivatives"]
+        if arch == "sm_75"
+        else ["rnea_derivatives"]
+    )
     source = tmp_path / "blocks.cu"
-    source.write_text(together([Kernel(n, block.block_function(model, n)) for n in names], "float32"))
-    command = [NVCC, "-cubin", "-arch", arch, "-std=c++17", "-Xptxas", "-v", "-Xptxas", "-warn-spills", "-o", tmp_path / "x.cubin", source]
+    source.write_text(
+        together([Kernel(n, block.block_function(model, n)) for n in names], "float32")
+    )
+    command = [
+        NVCC,
+        "-cubin",
+        "-arch",
+        arch,
+        "-std=c++17",
+        "-Xptxas",
+        "-v",
+        "-Xptxas",
+        "-warn-spills",
+        "-o",
+        tmp_path / "x.cubin",
+        source,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr[:2000]
     found = resources(done.stderr)
     assert len(found) == len(names)
     for name, (registers, spills) in found.items():
-        assert registers <= REGISTERS and spills == 0, (name, registers, spills)
+        most = REGISTERS[name.removesuffix("_block_kernel")]
+        assert registers <= most and spills == 0, (name, registers, spills)
 
 
 @needs_nvcc
 def test_nvcc_takes_threads_without_warnings(tmp_path):
     model = rg.load("iiwa14").model
     source = tmp_path / "threads.cu"
-    kernels = [Kernel(n, ThreadFunction(n, program_of(model, n))) for n in ("rnea", "minv", "energy", "normalize")]
+    kernels = [
+        Kernel(n, ThreadFunction(n, program_of(model, n)))
+        for n in ("rnea", "minv", "energy", "normalize")
+    ]
     source.write_text(together(kernels, "float64"))
     done = subprocess.run(
-        [NVCC, "-cubin", "-arch", "sm_80", "-std=c++17", "-Xptxas", "-v", "-o", tmp_path / "x.cubin", source],
+        [
+            NVCC,
+            "-cubin",
+            "-arch",
+            "sm_80",
+            "-std=c++17",
+            "-Xptxas",
+            "-v",
+            "-o",
+            tmp_path / "x.cubin",
+            source,
+        ],
         capture_output=True,
         text=True,
     )
@@ -95,7 +130,11 @@ def test_nvrtc_alone_suffices(arch, shape):
     from rigidgrad.runtime.gpu_cuda import compile_cubin
 
     model = rg.load("hyq", floating_base=True).model
-    function = block.block_function(model, "rnea") if shape == "block" else ThreadFunction("rnea", program_of(model, "rnea"))
+    function = (
+        block.block_function(model, "rnea")
+        if shape == "block"
+        else ThreadFunction("rnea", program_of(model, "rnea"))
+    )
     kernel = Kernel("rnea", function)
     for dtype in ("float64", "float32"):
         code = compile_cubin(kernel.source("cuda", dtype), arch).code
@@ -105,7 +144,13 @@ def test_nvrtc_alone_suffices(arch, shape):
 @needs_nvcc
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
 def test_the_generated_library_builds_with_cmake(tmp_path):
-    generate(rg.load("double_pendulum"), ["fused_gradient"], target="cuda", out=tmp_path, dtypes=["float32"])
+    generate(
+        rg.load("double_pendulum"),
+        ["fused_gradient"],
+        target="cuda",
+        out=tmp_path,
+        dtypes=["float32"],
+    )
     built = tmp_path / "built"
     quiet = {"check": True, "capture_output": True, "text": True}
     subprocess.run(["cmake", "-S", tmp_path, "-B", built, f"-DCMAKE_CUDA_COMPILER={NVCC}"], **quiet)
@@ -118,11 +163,24 @@ def test_the_generated_library_builds_with_cmake(tmp_path):
 
 def test_what_is_generated(tmp_path):
     paths = generate(rg.load("iiwa14"), ["fused_gradient", "energy"], target="cuda", out=tmp_path)
-    assert [p.name for p in paths] == ["iiwa14.cuh", "iiwa14_kernels.h", "rigidgrad_cuda.h", "main.cu", "benchmark.cu", "CMakeLists.txt"]
+    assert [p.name for p in paths] == [
+        "iiwa14.cuh",
+        "iiwa14_kernels.h",
+        "rigidgrad_cuda.h",
+        "main.cu",
+        "benchmark.cu",
+        "CMakeLists.txt",
+    ]
     header = (tmp_path / "iiwa14.cuh").read_text()
     for how in ("split", "fused", "completely_fused"):
-        assert f"inline void gradient_{how}(rigidgrad::Workspace &workspace, int n, const float *q" in header
-    assert "energy_launch(int n, const double *q, const double *v, double *kinetic, double *potential" in header
+        assert (
+            f"inline void gradient_{how}(rigidgrad::Workspace &workspace, int n, const float *q"
+            in header
+        )
+    assert (
+        "energy_launch(int n, const double *q, const double *v, double *kinetic, double *potential"
+        in header
+    )
     kernels = (tmp_path / "iiwa14_kernels.h").read_text()
     assert "fused_gradient_block(" in kernels and "energy_block(" not in kernels
     with pytest.raises(errors.UnknownNameError, match="float16"):
@@ -134,7 +192,7 @@ def test_without_a_device_the_error_says_what_is_missing():
         pytest.skip("there is a CUDA device")
     with pytest.raises(errors.InputError, match=r"robot\.to\(\"cuda\"\).*driver"):
         rg.load("iiwa14").to("cuda")
-    with pytest.raises(errors.InputError, match="'cuda' or 'opencl'"):
+    with pytest.raises(errors.InputError, match="'cuda', 'opencl', 'webgpu'"):
         rg.load("iiwa14").to("tpu")
 
 
@@ -143,18 +201,50 @@ def test_cuda_core_offers_what_the_runtime_calls():
     """The runtime cannot run here: at least every name that it uses exists."""
     from cuda import core
     from cuda.bindings import driver, nvrtc
-    from cuda.core import utils
+    from cuda.core import graph, utils
 
     uses = {
-        core: ["Device", "Program", "ProgramOptions", "ObjectCode", "LaunchConfig", "launch", "LegacyPinnedMemoryResource"],
-        core.Device: ["set_current", "create_stream", "allocate", "properties", "arch", "device_id", "name"],
-        core.Buffer: ["copy_from", "copy_to", "handle"],
-        core.Stream: ["sync", "handle"],
+        core: [
+            "Device",
+            "Program",
+            "ProgramOptions",
+            "ObjectCode",
+            "LaunchConfig",
+            "launch",
+            "LegacyPinnedMemoryResource",
+        ],
+        core.Device: [
+            "set_current",
+            "create_stream",
+            "allocate",
+            "properties",
+            "arch",
+            "device_id",
+            "name",
+        ],
+        core.Buffer: ["copy_from", "copy_to", "fill", "handle"],
+        core.Stream: ["sync", "handle", "from_handle", "create_graph_builder"],
+        graph.GraphBuilder: ["begin_building", "end_building", "complete"],
+        graph.Graph: ["launch"],
         core.ObjectCode: ["from_cubin", "get_kernel", "code"],
         core.Kernel: ["handle"],
         core.LegacyPinnedMemoryResource: ["allocate"],
-        utils.StridedMemoryView: ["from_dlpack", "from_buffer", "ptr", "shape", "strides", "__dlpack__"],
-        driver: ["cuKernelSetAttribute", "CUfunction_attribute", "CUresult"],
+        utils.StridedMemoryView: [
+            "from_dlpack",
+            "from_buffer",
+            "ptr",
+            "shape",
+            "strides",
+            "readonly",
+            "__dlpack__",
+        ],
+        driver: [
+            "cuKernelSetAttribute",
+            "CUfunction_attribute",
+            "CUresult",
+            "cuMemcpyAsync",
+            "cuDriverGetVersion",
+        ],
         nvrtc: ["nvrtcVersion"],
     }
     for owner, names in uses.items():
@@ -163,7 +253,7 @@ def test_cuda_core_offers_what_the_runtime_calls():
     assert hasattr(driver.CUfunction_attribute, "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES")
 
 
-# --- the runtime without a device ----------------------------------------------------------------------------------------------------------
+# --- the runtime without a device -----------------------------------------------------------------
 
 
 class OnDevice:
@@ -183,6 +273,7 @@ class FakeDevice:
     """A device in name: remembers what it was asked to run."""
 
     name = "fake"
+    loops = True
 
     def holds(self, array):
         return isinstance(array, OnDevice)
@@ -193,7 +284,7 @@ class FakeDevice:
     def load(self, kernel, dtype):
         return kernel.shape, dtype
 
-    def run_there(self, loaded, inputs, kernel, dtype):
+    def run_there(self, loaded, inputs, kernel, dtype, out):
         return [loaded]
 
 
@@ -214,61 +305,3 @@ def test_arrays_on_a_device_stay_there_or_are_refused():
     ):
         with pytest.raises(errors.InputError, match=message):
             rnea(*bad)
-    with pytest.raises(errors.InputError, match="out="):
-        rnea(OnDevice(), OnDevice(), OnDevice(), out=np.zeros((3, 7)))
-
-
-class FakeMemory:
-    """Buffers, streams and launches of cuda-core, on the CPU: kernels run in the shim."""
-
-    def __init__(self, library):
-        self.library, self.launches = library, 0
-
-    def allocate(self, size, stream=None):
-        memory = np.zeros(size, np.uint8)
-
-        class Buffer:
-            handle = memory.ctypes.data
-
-            def copy_from(self, other, stream):
-                memory[...] = other.memory[: len(memory)]
-
-            def copy_to(self, other, stream):
-                other.memory[...] = memory[: len(other.memory)]
-
-        buffer = Buffer()
-        buffer.memory = memory
-        return buffer
-
-    def set_current(self):
-        pass
-
-    def sync(self):
-        pass
-
-    def LaunchConfig(self, grid, block, shmem_size):
-        return grid, block
-
-    def launch(self, stream, config, entry, count, *pointers):
-        self.launches += 1
-        numbers, message = (ctypes.c_long * 5)(), ctypes.create_string_buffer(256)
-        getattr(self.library.code, f"run_{entry}")(*config, 0, int(count), *map(ctypes.c_void_p, pointers), numbers, message)
-        assert list(numbers)[:4] == [0, 0, 0, 0], message.value
-
-
-@pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")
-@pytest.mark.parametrize("shape", ["thread", "block"])
-def test_chunks_on_two_streams_reach_every_row(tmp_path, monkeypatch, shape):
-    monkeypatch.setattr(gpu_cuda, "CHUNK_BYTES", 40_000)  # several chunks of a small batch
-    robot = rg.load("iiwa14", engine="numpy")
-    function = block.block_function(robot.model, "rnea") if shape == "block" else ThreadFunction("rnea", program_of(robot.model, "rnea"))
-    kernel = Kernel("rnea", function)
-    memory = FakeMemory(Library(tmp_path, [kernel], "float64"))
-    device = types.SimpleNamespace(device=memory, core=memory, pinned=memory, streams=[memory, memory])
-    loaded = gpu_cuda.CudaKernel(device, kernel, kernel.entry, 0)
-    q, v, a = (np.random.default_rng(k).uniform(-1, 1, (500, 7)) for k in range(3))
-    for count in (1, 37, 500):  # memory grows
-        tau = np.full((count, 7), np.nan)
-        loaded.run([x[:count] for x in (q, v, a)], [tau], count)
-        assert np.max(abs(tau - robot.rnea(q[:count], v[:count], a[:count]))) <= 1e-10
-    assert memory.launches > 3

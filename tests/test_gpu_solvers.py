@@ -1,4 +1,6 @@
-"""Solvers on a device: the CPU's optimum by PoCL and by the CUDA shim, batches, no races, and the checker finds barriers that are taken away."""
+"""Solvers on a device: the CPU's optimum by PoCL and by the CUDA shim, batches, no races, and the
+checker finds barriers that are taken away.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ try:
     OPENCL = bool([d for p in cl.get_platforms() for d in p.get_devices()])
 except Exception:  # not installed, or no platform
     OPENCL = False
-needs_opencl = pytest.mark.skipif(not OPENCL, reason="no OpenCL device: pip install pyopencl, apt-get install pocl-opencl-icd")
+needs_opencl = pytest.mark.skipif(
+    not OPENCL, reason="no OpenCL device: pip install pyopencl, apt-get install pocl-opencl-icd"
+)
 needs_shim = pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")
 
 OPTIMUM = 23.234346  # of P1, as Crocoddyl and aligator find it
@@ -47,11 +51,20 @@ SOLVERS = {"pddp": pddp, "direct": direct}
 def swing(steps=20, start=(0.0, 0.0), **options):
     """A double pendulum to a pose."""
     costs = [rg.costs.State(np.r_[1.0, -0.5, 0, 0], weight=0.1, final=100.0), rg.costs.Effort(1e-3)]
-    return rg.Problem(rg.load("double_pendulum"), start=np.r_[start, 0, 0], steps=steps, dt=0.03, costs=costs, **options)
+    return rg.Problem(
+        rg.load("double_pendulum"),
+        start=np.r_[start, 0, 0],
+        steps=steps,
+        dt=0.03,
+        costs=costs,
+        **options,
+    )
 
 
 def reach():
-    """The end of a pendulum to a place: a cost that is not quadratic, and curved in few directions."""
+    """The end of a pendulum to a place: a cost that is not quadratic, and curved in few
+    directions.
+    """
     costs = [
         rg.costs.Reach("lower_rod", (1.2, 0.0, -1.2), offset=(0, 0, -1), weight=1.0, final=500.0),
         rg.costs.State(np.zeros(4), weight=0.01, final=0.1),
@@ -62,11 +75,13 @@ def reach():
 
 def check_feasible(problem, solution, tolerance):
     after, _ = problem.evaluate(solution.x, solution.u)
-    np.testing.assert_allclose(after, solution.x[1:], rtol=0, atol=tolerance * max(1.0, abs(solution.x).max()))
+    np.testing.assert_allclose(
+        after, solution.x[1:], rtol=0, atol=tolerance * max(1.0, abs(solution.x).max())
+    )
     np.testing.assert_allclose(solution.x[0], problem.start, rtol=1e-6)
 
 
-# --- the same optimum as on the CPU -------------------------------------------------------------------------------------------------------
+# --- the same optimum as on the CPU ---------------------------------------------------------------
 
 
 @needs_opencl
@@ -79,7 +94,9 @@ def test_pocl_finds_the_optimum_of_the_arm(which, dtype):
     assert abs(solution.cost - OPTIMUM) <= ACCURACY[dtype] * OPTIMUM
     check_feasible(problem, solution, 1e-10 if dtype == "float64" else 1e-5)
     if which == "pddp":
-        assert solution.stats["history"][0] == pytest.approx(rg.solve(problem, rg.PDDP(iterations=0)).cost, rel=1e-5)
+        assert solution.stats["history"][0] == pytest.approx(
+            rg.solve(problem, rg.PDDP(iterations=0)).cost, rel=1e-5
+        )
 
 
 @needs_shim
@@ -94,7 +111,11 @@ def test_the_shim_finds_the_optimum_of_the_arm_without_races(shim, which, dtype)
 
 
 @needs_shim
-@pytest.mark.parametrize("options", [{}, {"blocks": 3}, {"forward_blocks": 5}, {"backward_blocks": 2}, {"blocks": 20}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"blocks": 3}, {"forward_blocks": 5}, {"backward_blocks": 2}, {"blocks": 20}],
+    ids=str,
+)
 def test_shooting_blocks_agree_with_the_cpu(shim, options):
     device = shim()
     problem = swing()
@@ -106,16 +127,22 @@ def test_shooting_blocks_agree_with_the_cpu(shim, options):
     assert solution.cost == pytest.approx(rg.solve(problem).cost, rel=1e-8 if exact else 1e-6)
     if not options:  # step by step the same
         np.testing.assert_allclose(solution.stats["history"], cpu.stats["history"], rtol=1e-9)
-        assert solution.stats["steps"] == cpu.stats["steps"] and solution.iterations == cpu.iterations
+        assert (
+            solution.stats["steps"] == cpu.stats["steps"] and solution.iterations == cpu.iterations
+        )
         np.testing.assert_allclose(solution.gains, cpu.gains, atol=1e-8)
 
 
 @needs_opencl
 @pytest.mark.parametrize(("blocks", "seed"), [(4, 0), (16, 0), (16, 1), (16, 2)])
 def test_shooting_blocks_in_float32_need_no_more_iterations_than_the_cpu_in_float64(blocks, seed):
-    """From starts that differ by rounding, too: where falls are lost in the rounding of costs, nothing is left to gain."""
+    """From starts that differ by rounding, too: where falls are lost in the rounding of costs,
+    nothing is left to gain.
+    """
     problem = p1()
-    problem.start = problem.start + (1e-5 * np.random.default_rng(seed).normal(size=14) if seed else 0.0)
+    problem.start = problem.start + (
+        1e-5 * np.random.default_rng(seed).normal(size=14) if seed else 0.0
+    )
     cpu = rg.solve(problem, rg.PDDP(blocks=blocks, tolerance=1e-5))
     solution = rg.solve(problem, rg.PDDP(blocks=blocks, device="opencl", dtype="float32"))
     assert solution.converged and solution.iterations <= 1.5 * cpu.iterations
@@ -138,10 +165,13 @@ def test_the_order_of_threads_changes_no_bit(shim, which):
         device = shim(order)
         found.append(rg.solve(swing(), SOLVERS[which](device="cuda")))
         assert device.report.clean
-    assert all(np.array_equal(getattr(found[0], name), getattr(found[1], name)) for name in ("x", "u", "gains"))
+    assert all(
+        np.array_equal(getattr(found[0], name), getattr(found[1], name))
+        for name in ("x", "u", "gains")
+    )
 
 
-# --- batches --------------------------------------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
 @needs_shim
@@ -163,18 +193,22 @@ def test_a_batch_is_its_problems_one_by_one(shim, which, blocks):
         np.testing.assert_array_equal(solution.x, alone.x)
         np.testing.assert_array_equal(solution.gains, alone.gains)
     assert [s.status for s in together[:4]] == ["converged"] * 4
-    assert together[4].status == ("diverged" if which == "pddp" else rg.solve(problems[4], direct()).status)
+    assert together[4].status == (
+        "diverged" if which == "pddp" else rg.solve(problems[4], direct()).status
+    )
 
 
 @needs_opencl
 def test_a_batch_on_pocl():
-    problems = swing().batch(start=np.c_[np.random.default_rng(3).uniform(-1, 1, (5, 2)), np.zeros((5, 2))])
+    problems = swing().batch(
+        start=np.c_[np.random.default_rng(3).uniform(-1, 1, (5, 2)), np.zeros((5, 2))]
+    )
     for solver in (pddp(device="opencl"), direct(device="opencl")):
         for ours, cpu in zip(rg.solve(problems, solver), rg.solve(problems), strict=True):
             assert ours.converged and ours.cost == pytest.approx(cpu.cost, rel=1e-6)
 
 
-# --- what ends a solve ----------------------------------------------------------------------------------------------------------------------
+# --- what ends a solve ----------------------------------------------------------------------------
 
 
 @needs_shim
@@ -195,8 +229,16 @@ def test_falls_that_stay_small_where_more_is_promised_are_called_slow():
     """Fuel: to Gauss and Newton, its cost is flat. On a device as on the CPU."""
     fuel = rg.costs.Custom(lambda x, u: (math.sqrt(math.sqrt(u[0] * u[0] + 0.01)),), weight=0.1)
     system = CustomSystem(lambda x, u: (x[1], u[0]), nx=2, nu=1)
-    problem = rg.Problem(system, start=[1.0, 0.0], steps=20, dt=0.1, costs=[rg.costs.State([0.0, 0.0], weight=0.01, final=10.0), fuel])
-    cpu, ours = (rg.solve(problem, rg.PDDP(tolerance=1e-2, device=device)) for device in (None, "opencl"))
+    problem = rg.Problem(
+        system,
+        start=[1.0, 0.0],
+        steps=20,
+        dt=0.1,
+        costs=[rg.costs.State([0.0, 0.0], weight=0.01, final=10.0), fuel],
+    )
+    cpu, ours = (
+        rg.solve(problem, rg.PDDP(tolerance=1e-2, device=device)) for device in (None, "opencl")
+    )
     assert ours.status == cpu.status == "slow" and ours.iterations == cpu.iterations < 100
     assert ours.cost == pytest.approx(cpu.cost, rel=1e-9)
 
@@ -205,10 +247,26 @@ def test_falls_that_stay_small_where_more_is_promised_are_called_slow():
 def test_a_control_that_costs_nothing_is_said_to_be_singular(shim):
     shim()
     system = CustomSystem(lambda x, u: (u[0],), nx=1, nu=2)  # the second control does nothing
-    problem = rg.Problem(system, start=[0.0], steps=5, dt=0.1, costs=[rg.costs.State([1.0], weight=1.0), rg.costs.Effort([1.0, 0.0])])
-    assert rg.solve(problem).status == "singular" == rg.solve(problem, rg.PDDP(device="cuda")).status
-    useful = rg.Problem(system, start=[0.0], steps=5, dt=0.1, costs=[rg.costs.State([1.0], weight=1.0), rg.costs.Effort([1.0, 0.1])])
-    assert rg.solve(useful, rg.PDDP(device="cuda")).cost == pytest.approx(rg.solve(useful).cost, rel=1e-12)
+    problem = rg.Problem(
+        system,
+        start=[0.0],
+        steps=5,
+        dt=0.1,
+        costs=[rg.costs.State([1.0], weight=1.0), rg.costs.Effort([1.0, 0.0])],
+    )
+    assert (
+        rg.solve(problem).status == "singular" == rg.solve(problem, rg.PDDP(device="cuda")).status
+    )
+    useful = rg.Problem(
+        system,
+        start=[0.0],
+        steps=5,
+        dt=0.1,
+        costs=[rg.costs.State([1.0], weight=1.0), rg.costs.Effort([1.0, 0.1])],
+    )
+    assert rg.solve(useful, rg.PDDP(device="cuda")).cost == pytest.approx(
+        rg.solve(useful).cost, rel=1e-12
+    )
 
 
 @needs_shim
@@ -220,30 +278,49 @@ def test_a_guess_of_states_is_taken_by_the_direct_method(shim):
     assert solution.converged and solution.cost == pytest.approx(rg.solve(swing()).cost, rel=1e-7)
 
 
-# --- the checker finds what it must ---------------------------------------------------------------------------------------------------------
+# --- the checker finds what it must ---------------------------------------------------------------
 
 BARRIERS = re.compile(r"^ +SYNC(_ALL)?\b", re.M)
-# file of the code, number of the barrier in it
+# file of the code, or function of a rendered kernel; number of the barrier in it
 REMOVED = [
-    ("solver_ddp", 1),  # before the products with V
-    ("solver_ddp", 4),  # before V_xx is put together
-    ("solver_ddp", 8),  # along the consensus sweep
-    ("solver_schur", 1),  # between pivots
+    ("solver_ddp", 1),  # behind a knot
+    ("solver_ddp", 2),  # before the next knot, where a block begins
+    ("solver_ddp", 5),  # along the consensus sweep
+    ("backward_knot", 0),  # before the products with V F
+    ("backward_knot", 2),  # before H_uu is regularised
+    ("backward_knot", 5),  # before the solution
+    ("consensus_knot", 0),  # before dx goes on
+    ("schur_knot", 0),  # before Q is factored
+    ("schur_knot", 4),  # before the products
+    ("schur_row", 0),  # before θ is factored
+    ("schur_stair", 0),  # between two products
+    ("schur_recover", 1),  # before the inverses
+    ("schur_propagate", 0),  # before dx goes on
     ("solver_fused", 0),  # before the dynamics
-    ("solver_fused", 4),  # after the costs
-    ("solver_pcg", 2),  # before the search direction is multiplied
-    ("solver_pcg", 3),  # before the residual is preconditioned
+    ("solver_fused", 1),  # after the dynamics
+    ("solver_fused", 3),  # before the costs
+    ("solver_fused", 5),  # before H is changed
+    ("conjugate_gradients", 5),  # before the search direction is multiplied
+    ("conjugate_gradients", 6),  # before Cᵀp is
+    ("conjugate_gradients", 12),  # before the residual is preconditioned
     ("solver", 0),  # in a sum
 ]
 
 
 def without_barrier(name, number):
-    code = (block_code.CODE / f"{name}.h").read_text()
-    place = list(BARRIERS.finditer(code))[number]
-    changed = code[: place.start()] + code[place.end() :]
+    """A text without a barrier of a file of the code, or of a function."""
+    file = block_code.CODE / f"{name}.h"
 
     def change(text):
-        return text.replace(code, changed)
+        start = text.find(f"DEVICE void {name}(")
+        if file.exists():
+            code = file.read_text()
+        elif start >= 0:
+            code = text[start : text.index("\n}", start)]
+        else:
+            return text  # another of the sources
+        place = list(BARRIERS.finditer(code))[number]
+        return text.replace(code, code[: place.start()] + code[place.end() :])
 
     return change
 
@@ -251,7 +328,9 @@ def without_barrier(name, number):
 @needs_shim
 @pytest.mark.parametrize(("name", "number"), REMOVED)
 def test_a_barrier_that_is_taken_away_is_missed(shim, name, number):
-    which = "direct" if name in ("solver_schur", "solver_fused", "solver_pcg") else "pddp"
+    which = (
+        "pddp" if name in ("solver", "solver_ddp", "backward_knot", "consensus_knot") else "direct"
+    )
     for change, clean in ((lambda text: text, True), (without_barrier(name, number), False)):
         device = shim(1, change, blocks=1)
         rg.solve(
@@ -266,19 +345,30 @@ def test_the_barrier_of_global_memory_is_missed(shim):
     """The checker does not see global memory; the order of threads does."""
     costs = []
     for order in (0, 1):
-        shim(order, without_barrier("solver_ddp", 11))
+        shim(order, without_barrier("solver_ddp", -1))
         costs.append(rg.solve(swing(), pddp(blocks=4, device="cuda")).cost)
     assert costs[0] != costs[1]
 
 
-# --- compilers ------------------------------------------------------------------------------------------------------------------------------
+# --- compilers ------------------------------------------------------------------------------------
 
 
 def compiled(folder, text, arch):
     """{kernel: (registers, bytes spilled)}, without warnings."""
     source = folder / "kernels.cu"
     source.write_text(text)
-    command = [NVCC, "-cubin", "-arch", arch, "-std=c++17", "-Xptxas", "-v", "-o", folder / "x.cubin", source]
+    command = [
+        NVCC,
+        "-cubin",
+        "-arch",
+        arch,
+        "-std=c++17",
+        "-Xptxas",
+        "-v",
+        "-o",
+        folder / "x.cubin",
+        source,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr[:2000]
     return resources(done.stderr)
@@ -289,25 +379,32 @@ def compiled(folder, text, arch):
 def test_nvcc_takes_the_kernels_without_warnings(tmp_path, arch, dtype):
     kernels = device_run.solver_kernels(swing().programs, direct=True)
     assert set(compiled(tmp_path, kernels.source("cuda", dtype), arch)) == set(kernels.entries())
-    assert set(compiled(tmp_path, kernels.gradients_source("cuda", dtype, 64), arch)) == {"solver_pcg"}
+    assert set(compiled(tmp_path, kernels.gradients_source("cuda", dtype, 64), arch)) == {
+        "solver_pcg"
+    }
     for fused in (True, False):
-        assert set(compiled(tmp_path, kernels.setup_source("cuda", dtype, fused), arch)) == set(kernels.setup_entries(fused))
+        assert set(compiled(tmp_path, kernels.setup_source("cuda", dtype, fused), arch)) == set(
+            kernels.setup_entries(fused)
+        )
 
 
 def test_shared_memory_is_what_the_code_asks_for():
     """ARENA's sizes, as the compiler sees them, are those that the host counts with."""
     kernels = replace(device_run.solver_kernels(swing().programs, direct=True), bounded=True)
-    parts = [kernels.source("opencl", "float64"), *(kernels.setup_source("opencl", "float64", fused) for fused in (True, False))]
+    parts = [
+        kernels.source("opencl", "float64"),
+        *(kernels.setup_source("opencl", "float64", fused) for fused in (True, False)),
+    ]
     text = "".join([*parts, kernels.gradients_source("opencl", "float64", 21)])
     sizes = {"ND": kernels.ndx, "NZ": kernels.ndx + kernels.nu, "SQUARE": kernels.ndx**2}
     sizes |= {k: int(v) for k, v in re.findall(r"#define (\w+_NUMBERS) (\d+)", text) if int(v)}
     found = re.findall(r"KERNEL THREADS\(\w+\) (\w+)\([^{]*\{\s*ARENA\(\w+, ([^)]+)\)", text)
-    assert len(found) == 13  # the roll-outs have none, the stair comes with both set-ups
+    assert len(found) == 15  # roll-outs have none, rows and the stair come with both set-ups
     for entry, size in found:
         assert eval(size, {}, sizes) == kernels.shared_numbers(entry, 21), entry
 
 
-# --- what is not there ----------------------------------------------------------------------------------------------------------------------
+# --- what is not there ----------------------------------------------------------------------------
 
 
 def test_what_a_device_does_not_solve_is_said():

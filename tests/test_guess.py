@@ -1,4 +1,6 @@
-"""First guesses: what they are, that they are kept, and what happens where the default one runs away."""
+"""First guesses: what they are, that they are kept, and what happens where the default one runs
+away.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,31 @@ def arm():
 
 def moving(robot, **options):
     costs = [rg.costs.State(GOAL, weight=0.1, final=100.0), rg.costs.Effort(1e-4)]
-    return rg.Problem(robot, start=options.pop("start", START), steps=30, dt=0.02, costs=costs, **options)
+    return rg.Problem(
+        robot, start=options.pop("start", START), steps=30, dt=0.02, costs=costs, **options
+    )
 
 
 def light() -> rg.Problem:
     """An arm that moves at its start, whose last two links weigh next to nothing."""
     build = rg.Builder("light").link("base", mass=1.0, inertia=(1, 1, 1))
-    for k, (mass, arm, turn) in enumerate([(1.0, 0.05, 1e-3), (1e-2, 1e-4, 1e-10), (1e-2, 1e-4, 1e-10)]):
+    for k, (mass, arm, turn) in enumerate(
+        [(1.0, 0.05, 1e-3), (1e-2, 1e-4, 1e-10), (1e-2, 1e-4, 1e-10)]
+    ):
         build = build.link(f"l{k}", mass=mass, com=(arm, 0, arm / 3), inertia=(turn,) * 3)
-        build = build.joint(f"j{k}", "revolute", f"l{k - 1}" if k else "base", f"l{k}", xyz=(0, 0, 0.2), axis=(k == 2, k < 2, 0))
+        build = build.joint(
+            f"j{k}",
+            "revolute",
+            f"l{k - 1}" if k else "base",
+            f"l{k}",
+            xyz=(0, 0, 0.2),
+            axis=(k == 2, k < 2, 0),
+        )
     x0 = np.r_[0.3, 0.4, 0.5, 2.0, 3.0, 4.0]
-    costs = [rg.costs.State(np.r_[0.6, 0.7, 0.8, 0, 0, 0], weight=0.1, final=100.0), rg.costs.Effort(1e-4)]
+    costs = [
+        rg.costs.State(np.r_[0.6, 0.7, 0.8, 0, 0, 0], weight=0.1, final=100.0),
+        rg.costs.Effort(1e-4),
+    ]
     return rg.Problem(build.build(), start=x0, steps=50, dt=0.05, costs=costs)
 
 
@@ -60,9 +76,12 @@ def test_the_joints_of_what_falls_are_left_alone():
     problem = rg.Problem(robot, start=x0, steps=3, dt=0.01, costs=[rg.costs.Effort(1.0)])
     assert np.abs(problem.guess).max() < 1e-12
     pole = rg.load("cartpole")
-    problem = rg.Problem(pole, start=[0.0, 0.7, 0.0, 0.0], steps=3, dt=0.01, costs=[rg.costs.Effort(1.0)])
+    problem = rg.Problem(
+        pole, start=[0.0, 0.7, 0.0, 0.0], steps=3, dt=0.01, costs=[rg.costs.Effort(1.0)]
+    )
     q, energy = np.array([0.0, 0.7]), []
-    for u in (problem.guess[0, 0] + np.array([-0.1, 0.0, 0.1])).tolist():  # Gauss: no other force moves it less
+    # Gauss: no other force moves it less
+    for u in (problem.guess[0, 0] + np.array([-0.1, 0.0, 0.1])).tolist():
         a = pole.aba(q, np.zeros(2), [u, 0.0])
         energy.append(a @ pole.crba(q) @ a)
     assert energy[1] < min(energy[0], energy[2])
@@ -86,19 +105,35 @@ def test_a_line_leads_to_the_goal_and_leaves_no_gaps(arm, speed):
 def test_a_line_leaves_alone_what_has_no_weight(arm):
     weight = np.r_[1.0, np.zeros(13)]
     problem = rg.Problem(
-        arm, start=START, steps=10, dt=0.02, costs=[rg.costs.State(GOAL, final=weight), rg.costs.Effort(1.0)], guess="line"
+        arm,
+        start=START,
+        steps=10,
+        dt=0.02,
+        costs=[rg.costs.State(GOAL, final=weight), rg.costs.Effort(1.0)],
+        guess="line",
     )
     assert problem.guess_states[-1, :7] == pytest.approx(np.r_[GOAL[0], START[1:7]])
 
 
 def test_a_line_of_states_of_ones_own_and_on_a_manifold():
     own = rg.CustomSystem(lambda x, u: (x[1], u[0]), 2, 1)
-    problem = rg.Problem(own, [0.0, 0.0], 10, 0.1, costs=[rg.costs.State([1.0, 0.0], final=1.0), rg.costs.Effort(1.0)], guess="line")
-    assert problem.guess_states[-1] == pytest.approx([1.0, 0.0]) and problem.guess_states[5, 0] == pytest.approx(0.5)
+    problem = rg.Problem(
+        own,
+        [0.0, 0.0],
+        10,
+        0.1,
+        costs=[rg.costs.State([1.0, 0.0], final=1.0), rg.costs.Effort(1.0)],
+        guess="line",
+    )
+    assert problem.guess_states[-1] == pytest.approx([1.0, 0.0]) and problem.guess_states[
+        5, 0
+    ] == pytest.approx(0.5)
     drone = rg.load("quadrotor")
     goal = np.r_[1.0, 0.0, 1.0, 0.0, 0.0, np.sin(0.4), np.cos(0.4), np.zeros(6)]
     costs = [rg.costs.State(goal, final=1.0), rg.costs.Effort(1.0)]
-    problem = rg.Problem(drone, np.r_[np.zeros(6), 1.0, np.zeros(6)], 10, 0.1, costs=costs, guess="line")
+    problem = rg.Problem(
+        drone, np.r_[np.zeros(6), 1.0, np.zeros(6)], 10, 0.1, costs=costs, guess="line"
+    )
     assert problem.guess_states[-1] == pytest.approx(goal, abs=0.2)
     assert np.linalg.norm(problem.guess_states[:, 3:7], axis=1) == pytest.approx(np.ones(11))
 
@@ -106,8 +141,12 @@ def test_a_line_of_states_of_ones_own_and_on_a_manifold():
 @pytest.mark.parametrize("pose", [False, True])
 def test_a_guess_that_reaches_the_target_within_the_limits(arm, pose):
     target = arm.forward_kinematics(GOAL[:7])["iiwa_link_7"]
-    reach = rg.costs.Reach("iiwa_link_7", target if pose else target[:3, 3], offset=(0.0, 0.02, 0.0635), final=100.0)
-    problem = rg.Problem(arm, start=START, steps=30, dt=0.02, costs=[reach, rg.costs.Effort(1e-4)], guess="reach")
+    reach = rg.costs.Reach(
+        "iiwa_link_7", target if pose else target[:3, 3], offset=(0.0, 0.02, 0.0635), final=100.0
+    )
+    problem = rg.Problem(
+        arm, start=START, steps=30, dt=0.02, costs=[reach, rg.costs.Effort(1e-4)], guess="reach"
+    )
     end = problem.guess_states[-1]
     (aim,) = problem.aims()
     assert max(aim.remaining(problem.system, end).by_name().values()) < 1e-5
@@ -116,7 +155,10 @@ def test_a_guess_that_reaches_the_target_within_the_limits(arm, pose):
 
 def test_an_arm_without_motors_on_its_base_reaches_with_the_others():
     pole = rg.load("cartpole")
-    costs = [rg.costs.Reach("rod", (0.4, 0.0, 0.0), offset=(0.0, 0.0, -1.0), final=1.0), rg.costs.Effort(1.0)]
+    costs = [
+        rg.costs.Reach("rod", (0.4, 0.0, 0.0), offset=(0.0, 0.0, -1.0), final=1.0),
+        rg.costs.Effort(1.0),
+    ]
     end = rg.Problem(pole, np.zeros(4), 5, 0.1, costs=costs, guess="reach").guess_states[-1]
     assert end[:2] == pytest.approx([0.4, 0.0], abs=1e-5)  # the pole is not driven, so it hangs
 
@@ -128,16 +170,22 @@ def test_a_guess_is_kept_when_the_start_changes(arm):
         problem.update(start=other)
         fresh = moving(arm, guess=guess, start=other)
         for same in (problem, pickle.loads(pickle.dumps(problem)), problem.batch(start=[other])[0]):
-            assert np.array_equal(same.guess, fresh.guess) and np.array_equal(same.guess_states, fresh.guess_states)
+            assert np.array_equal(same.guess, fresh.guess) and np.array_equal(
+                same.guess_states, fresh.guess_states
+            )
     problem.update(guess="hold")
-    assert problem.guess_states is None and problem.guess[0] == pytest.approx(arm.gravity_torque(other[:7]))
+    assert problem.guess_states is None and problem.guess[0] == pytest.approx(
+        arm.gravity_torque(other[:7])
+    )
 
 
 def test_a_batch_takes_guesses_of_states(arm):
     problem = moving(arm)
     one, two = moving(arm, guess="line"), moving(arm, guess="line", start=START + 0.1)
     states = np.array([one.guess_states, two.guess_states])
-    found = rg.solve(problem.batch(start=states[:, 0], guess=(states, np.array([one.guess, two.guess]))))
+    found = rg.solve(
+        problem.batch(start=states[:, 0], guess=(states, np.array([one.guess, two.guess])))
+    )
     for solution, alone in zip(found, (one, two), strict=True):
         assert solution.cost == rg.solve(alone).cost
     lines = problem.batch(start=states[:, 0], guess="line")
@@ -175,7 +223,9 @@ def test_a_line_needs_a_goal(arm):
 
 
 def test_a_controller_of_an_arm_with_very_light_links_makes_its_first_plan():
-    """From cold it rolls out a posture that is held by feedback; in open loop the links run away, and no plan is made."""
+    """From cold it rolls out a posture that is held by feedback; in open loop the links run away,
+    and no plan is made.
+    """
     mpc = rg.MPC(light(), period=0.05)
     u = mpc.step(mpc.problem.start, 0.0)
     assert np.isfinite(u).all() and mpc.counts["kept"] == mpc.counts["held"] == 0, mpc.trouble

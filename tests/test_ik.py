@@ -1,4 +1,6 @@
-"""Inverse kinematics: Pinocchio's kinematics of what is returned, limits, batches, what cannot be reached, and bad input."""
+"""Inverse kinematics: Pinocchio's kinematics of what is returned, limits, batches, what cannot be
+reached, and bad input.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,14 @@ def reachable(robot, frame, n, seed=0):
 def misses(found, wanted):
     """How far placements (…, 4, 4) are from others: metres and radians."""
     turned = np.swapaxes(found[..., :3, :3], -1, -2) @ wanted[..., :3, :3]
-    w = np.stack([turned[..., 2, 1] - turned[..., 1, 2], turned[..., 0, 2] - turned[..., 2, 0], turned[..., 1, 0] - turned[..., 0, 1]], -1)
+    w = np.stack(
+        [
+            turned[..., 2, 1] - turned[..., 1, 2],
+            turned[..., 0, 2] - turned[..., 2, 0],
+            turned[..., 1, 0] - turned[..., 0, 1],
+        ],
+        -1,
+    )
     angle = np.arctan2(np.linalg.norm(w, axis=-1), np.trace(turned, axis1=-2, axis2=-1) - 1)
     return np.linalg.norm(found[..., :3, 3] - wanted[..., :3, 3], axis=-1), angle
 
@@ -48,7 +57,7 @@ def inside(robot, q):
     return bool(((q >= robot.limits.lower) & (q <= robot.limits.upper)).all())
 
 
-# --- reaching ----------------------------------------------------------------------------------------------------------------------
+# --- reaching -------------------------------------------------------------------------------------
 
 
 def test_random_poses_are_reached_as_pinocchio_sees_it(arm, oracle):
@@ -108,7 +117,9 @@ def test_axes_that_are_free_are_those_of_the_target(arm):
     T, _ = reachable(arm, TIP, 50, seed=2)
     r = arm.inverse_kinematics([rg.ik.Frame(TIP, T, free=("z", "rotation"))])
     assert r.success.all()
-    off = np.einsum("nji,nj->ni", T[:, :3, :3], arm.forward_kinematics(r.q)[TIP][:, :3, 3] - T[:, :3, 3])
+    off = np.einsum(
+        "nji,nj->ni", T[:, :3, :3], arm.forward_kinematics(r.q)[TIP][:, :3, 3] - T[:, :3, 3]
+    )
     assert np.abs(off[:, :2]).max() < BOTH
     assert np.abs(off[:, 2]).max() > 0.01
 
@@ -128,10 +139,13 @@ def test_opposite_directions_are_no_solution(arm):
     again = arm.inverse_kinematics({TIP: T}, q)
     assert again.success.all()
     for k in np.flatnonzero(r.success):
-        assert misses(arm.forward_kinematics(r.q[k])[TIP], T[k] @ np.diag([1.0, -1.0, -1.0, 1.0]))[1] < BOTH
+        assert (
+            misses(arm.forward_kinematics(r.q[k])[TIP], T[k] @ np.diag([1.0, -1.0, -1.0, 1.0]))[1]
+            < BOTH
+        )
 
 
-# --- several tasks ----------------------------------------------------------------------------------------------------------------------
+# --- several tasks --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +159,9 @@ FEET = ("lf_lowerleg", "rf_lowerleg", "lh_lowerleg", "rh_lowerleg")
 def test_several_frames_of_a_floating_base_are_reached_at_once(dog):
     q = dog.random((64,), seed=4).q
     T = dog.forward_kinematics(q)
-    r = dog.inverse_kinematics({**{f: T[f][:, :3, 3] for f in FEET}, "base_link_0": T["base_link_0"]})
+    r = dog.inverse_kinematics(
+        {**{f: T[f][:, :3, 3] for f in FEET}, "base_link_0": T["base_link_0"]}
+    )
     assert r.success.mean() > 0.95
     found = dog.forward_kinematics(r.q[r.success])
     for f in FEET:
@@ -170,7 +186,9 @@ def test_an_axis_looks_at_a_point(arm):
     assert r.success.all()
     T = arm.forward_kinematics(r.q)[TIP]
     d = points - T[:, :3, 3]
-    cross = np.cross(T[:, :3, :3] @ np.array([0, 1, 1]) / 2**0.5, d / np.linalg.norm(d, axis=1, keepdims=True))
+    cross = np.cross(
+        T[:, :3, :3] @ np.array([0, 1, 1]) / 2**0.5, d / np.linalg.norm(d, axis=1, keepdims=True)
+    )
     assert np.linalg.norm(cross, axis=1).max() < BOTH
     assert (np.einsum("ni,ni->n", T[:, :3, :3] @ np.array([0, 1, 1]), d) > 0).all()
 
@@ -182,7 +200,9 @@ def test_a_frame_can_be_placed_in_another_one(dog):
     r = dog.inverse_kinematics(rg.ik.Frame("base_link_0", relative, base="lf_lowerleg"))
     assert r.success.mean() > 0.8
     found = dog.forward_kinematics(r.q[r.success])
-    meters, radians = misses(np.linalg.inv(found["lf_lowerleg"]) @ found["base_link_0"], relative[r.success])
+    meters, radians = misses(
+        np.linalg.inv(found["lf_lowerleg"]) @ found["base_link_0"], relative[r.success]
+    )
     assert max(meters.max(), radians.max()) < BOTH
 
 
@@ -215,7 +235,7 @@ def test_a_posture_is_approached_as_far_as_the_target_allows(arm):
         assert abs(null @ (rest[k] - r.q[k])) < 1e-4
 
 
-# --- limits, and what cannot be reached -------------------------------------------------------------------------------------------------
+# --- limits, and what cannot be reached -----------------------------------------------------------
 
 
 def test_what_cannot_be_reached_says_so_with_the_nearest(arm):
@@ -231,9 +251,18 @@ def test_what_cannot_be_reached_says_so_with_the_nearest(arm):
 
 
 def test_limits_hold_exactly_where_targets_lie_beyond_them():
-    narrow = rg.Builder("narrow").link("base").link("a", mass=1, inertia=np.eye(3)).link("b", mass=1, inertia=np.eye(3))
-    narrow = narrow.joint("j1", "revolute", "base", "a", axis=(0, 0, 1), limit={"lower": -0.1, "upper": 0.3})
-    robot = narrow.joint("j2", "prismatic", "a", "b", axis=(1, 0, 0), limit={"lower": 0.5, "upper": 1.0}).build()
+    narrow = (
+        rg.Builder("narrow")
+        .link("base")
+        .link("a", mass=1, inertia=np.eye(3))
+        .link("b", mass=1, inertia=np.eye(3))
+    )
+    narrow = narrow.joint(
+        "j1", "revolute", "base", "a", axis=(0, 0, 1), limit={"lower": -0.1, "upper": 0.3}
+    )
+    robot = narrow.joint(
+        "j2", "prismatic", "a", "b", axis=(1, 0, 0), limit={"lower": 0.5, "upper": 1.0}
+    ).build()
     far = robot.inverse_kinematics({"b": [0.0, 2.0, 0.0]})
     assert not far.success
     assert inside(robot, far.q)
@@ -248,19 +277,24 @@ def test_float32_comes_back_as_float32_within_limits_and_tolerance(arm):
     r = arm.inverse_kinematics({TIP: T.astype(np.float32)})
     assert r.q.dtype == r.error.dtype == np.float32
     assert ((r.q.astype(float) >= arm.limits.lower) & (r.q.astype(float) <= arm.limits.upper)).all()
-    meters, radians = misses(arm.forward_kinematics(r.q.astype(float))[TIP], T.astype(np.float32).astype(float))
+    meters, radians = misses(
+        arm.forward_kinematics(r.q.astype(float))[TIP], T.astype(np.float32).astype(float)
+    )
     assert max(meters[r.success].max(), radians[r.success].max()) < 1.1 * TOLERANCE
     assert r.success.mean() > 0.99
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 63, 64, 65])
 def test_a_row_is_the_same_bits_in_a_batch_of_any_size(arm, n):
     T, _ = reachable(arm, TIP, 65, seed=10)
     T[3, :3, 3] += 10.0  # one that is out of reach
-    whole, part = arm.inverse_kinematics({TIP: T}, seeds=12), arm.inverse_kinematics({TIP: T[:n]}, seeds=12)
+    whole, part = (
+        arm.inverse_kinematics({TIP: T}, seeds=12),
+        arm.inverse_kinematics({TIP: T[:n]}, seeds=12),
+    )
     assert part.q.shape == (n, 7)
     for name in ("q", "success", "error", "iterations"):
         np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[:n])
@@ -296,7 +330,7 @@ def test_the_same_call_gives_the_same_bits_and_another_seed_another_solution(arm
     assert np.abs(other.q - first.q).max() > 0.1
 
 
-# --- starts and several solutions ---------------------------------------------------------------------------------------------------------
+# --- starts and several solutions -----------------------------------------------------------------
 
 
 def test_a_start_next_to_a_solution_leads_to_that_one(arm):
@@ -312,7 +346,9 @@ def test_given_seeds_are_the_only_starts(arm):
     T, q = reachable(arm, TIP, 4, seed=15)
     r = arm.inverse_kinematics({TIP: T}, seeds=np.stack([q + 0.02, q - 0.02], axis=1))
     assert r.success.all()
-    stuck = arm.inverse_kinematics({TIP: T + np.diag([0, 0, 0, 0.0])}, seeds=arm.neutral()[None], iterations=4)
+    stuck = arm.inverse_kinematics(
+        {TIP: T + np.diag([0, 0, 0, 0.0])}, seeds=arm.neutral()[None], iterations=4
+    )
     assert (stuck.iterations <= 4).all()
 
 
@@ -325,10 +361,14 @@ def test_several_solutions_differ_and_all_arrive(arm):
     assert r.success.shape == (5, 4)
     assert r.success.sum() >= 15
     for solutions, ok in zip(r.q, r.success, strict=True):
-        apart = np.abs(solutions[ok, None] - solutions[None, ok]).max(axis=2)[~np.eye(ok.sum(), dtype=bool)]
+        apart = np.abs(solutions[ok, None] - solutions[None, ok]).max(axis=2)[
+            ~np.eye(ok.sum(), dtype=bool)
+        ]
         assert apart.min() > _APART
     distance = np.linalg.norm(r.q - q[:, None], axis=2)
-    assert (np.diff(np.where(r.success, distance, np.inf), axis=1)[:, 0] >= 0).all(), "the nearest to the start is first"
+    assert (np.diff(np.where(r.success, distance, np.inf), axis=1)[:, 0] >= 0).all(), (
+        "the nearest to the start is first"
+    )
     found = arm.forward_kinematics(r.q)[TIP]
     meters, radians = misses(found, np.broadcast_to(T[:, None], found.shape))
     assert max(meters[r.success].max(), radians[r.success].max()) < BOTH
@@ -366,7 +406,12 @@ def test_what_is_rejected_is_no_solution(arm):
 @pytest.fixture(scope="module")
 def solid(arm):
     """The arm with balls along its links, and things around it."""
-    shapes = {"iiwa_link_3": [rg.Sphere(0.12)], "iiwa_link_4": [rg.Sphere(0.1)], "iiwa_link_6": [rg.Sphere(0.09)], TIP: [rg.Sphere(0.05)]}
+    shapes = {
+        "iiwa_link_3": [rg.Sphere(0.12)],
+        "iiwa_link_4": [rg.Sphere(0.1)],
+        "iiwa_link_6": [rg.Sphere(0.09)],
+        TIP: [rg.Sphere(0.05)],
+    }
     scene = rg.Scene([rg.Sphere(0.25, (0.45, 0.0, 0.75)), rg.Box((3.0, 3.0, 0.1), (0.0, 0.0, 0.1))])
     return arm.with_collisions(shapes=shapes), scene
 
@@ -375,7 +420,10 @@ def test_solutions_keep_clear_of_a_scene(solid):
     robot, scene = solid
     q = robot.random((400,), seed=19).q
     T = robot.forward_kinematics(q[~robot.in_collision(q, scene, margin=0.02)])[TIP]
-    blind, safe = robot.inverse_kinematics({TIP: T}), robot.inverse_kinematics({TIP: T}, scene=scene, margin=0.02)
+    blind, safe = (
+        robot.inverse_kinematics({TIP: T}),
+        robot.inverse_kinematics({TIP: T}, scene=scene, margin=0.02),
+    )
     assert robot.in_collision(blind.q, scene, margin=0.02).mean() > 0.1, "the claim was not tried"
     assert safe.success.mean() > 0.98
     centers = {"iiwa_link_3": 0.12, "iiwa_link_4": 0.1, "iiwa_link_6": 0.09, TIP: 0.05}
@@ -392,7 +440,7 @@ def test_a_robot_without_shapes_cannot_keep_clear(arm):
         arm.inverse_kinematics({TIP: np.eye(4)}, scene=rg.Scene())
 
 
-# --- bad input -----------------------------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from rigidgrad.cli import main
 from rigidgrad.model.pose import rotation_from_rpy
 
 TIP = "iiwa_link_ee"
-with_viser = pytest.mark.skipif(importlib.util.find_spec("viser") is None, reason="needs viser (pip install)")
+with_viser = pytest.mark.skipif(
+    importlib.util.find_spec("viser") is None, reason="needs viser (pip install)"
+)
 
 
 def ran(capsys, *arguments, code=0):
@@ -57,7 +59,9 @@ def test_a_start_and_free_axes_are_handed_on(capsys):
     start = [0.1, 0.6, 0.0, -1.2, 0.0, 0.8, 0.0]
     T = rg.load("iiwa14").forward_kinematics(start)[TIP]
     pose = ",".join(f"{x:.6f}" for x in T[:3, 3])
-    found = json.loads(ran(capsys, "iiwa14", "--pose", pose, "--start", ",".join(map(str, start)), "--json")[0])
+    found = json.loads(
+        ran(capsys, "iiwa14", "--pose", pose, "--start", ",".join(map(str, start)), "--json")[0]
+    )
     np.testing.assert_allclose(found["q"], start, atol=1e-5)
     out, _ = ran(capsys, "iiwa14", "--pose", f"{pose},0,3.14,0", "--free", "rx,ry,rz", "--json")
     assert json.loads(out)["success"] is True
@@ -65,21 +69,37 @@ def test_a_start_and_free_axes_are_handed_on(capsys):
 
 def test_a_scene_is_kept_clear_of(capsys, tmp_path):
     shape = '<collision><geometry><sphere radius="0.1"/></geometry></collision>'
-    mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
-    joint = '<joint name="{0}" type="revolute"><parent link="{1}"/><child link="{2}"/><origin xyz="{3} 0 0"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" velocity="1" effort="1"/></joint>'
-    links = f'<link name="base"/><link name="upper">{mass}</link><link name="lower">{mass}{shape}</link><link name="tool"/>'
+    mass = (
+        '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0"'
+        ' iyz="0"/></inertial>'
+    )
+    joint = (
+        '<joint name="{0}" type="revolute"><parent link="{1}"/><child link="{2}"/><origin xyz="{3}'
+        ' 0 0"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" velocity="1" effort="1"/></joint>'
+    )
+    links = (
+        f'<link name="base"/><link name="upper">{mass}</link><link'
+        f' name="lower">{mass}{shape}</link><link name="tool"/>'
+    )
     joints = joint.format("j1", "base", "upper", 0) + joint.format("j2", "upper", "lower", 1)
-    fixed = '<joint name="end" type="fixed"><parent link="lower"/><child link="tool"/><origin xyz="1 0 0"/></joint>'
+    fixed = (
+        '<joint name="end" type="fixed"><parent link="lower"/><child link="tool"/><origin xyz="1 0'
+        ' 0"/></joint>'
+    )
     (tmp_path / "arm.urdf").write_text(f'<robot name="arm">{links}{joints}{fixed}</robot>')
     arguments = (str(tmp_path / "arm.urdf"), "--pose", "1.2,0,0", "--frame", "tool", "--json")
     elbows = {}
     for y in (0.8, -0.8):  # the elbow is on one side of the line, or on the other
-        (tmp_path / "scene.toml").write_text(f'[[shape]]\nkind = "sphere"\nradius = 0.5\ncenter = [0.6, {y}, 0.0]\n')
+        (tmp_path / "scene.toml").write_text(
+            f'[[shape]]\nkind = "sphere"\nradius = 0.5\ncenter = [0.6, {y}, 0.0]\n'
+        )
         found = json.loads(ran(capsys, *arguments, "--scene", str(tmp_path / "scene.toml"))[0])
         assert found["success"] is True
         elbows[y] = np.sin(found["q"][0])
     assert elbows[0.8] < -0.5 and elbows[-0.8] > 0.5
-    (tmp_path / "scene.toml").write_text('[[shape]]\nkind = "sphere"\nradius = 1.0\ncenter = [0.6, 0.0, 0.0]\n')
+    (tmp_path / "scene.toml").write_text(
+        '[[shape]]\nkind = "sphere"\nradius = 1.0\ncenter = [0.6, 0.0, 0.0]\n'
+    )
     out, _ = ran(capsys, *arguments[:-1], "--scene", str(tmp_path / "scene.toml"), code=1)
     assert "collide" in out
 
@@ -104,14 +124,20 @@ def test_a_frame_that_there_is_not_is_told_the_nearest(capsys):
     assert TIP in err
 
 
-# --- the page --------------------------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def page():
     from rigidgrad.play.reach_page import reach
 
-    made = reach(rg.load("iiwa14"), q=[0.0, 0.6, 0.0, -1.2, 0.0, 0.8, 0.0], port=0, block=False, announce=False)
+    made = reach(
+        rg.load("iiwa14"),
+        q=[0.0, 0.6, 0.0, -1.2, 0.0, 0.8, 0.0],
+        port=0,
+        block=False,
+        announce=False,
+    )
     yield made
     made.stop()
 
@@ -128,8 +154,13 @@ def test_the_robot_follows_the_target_that_is_dragged(page):
             position=tuple(goal.tolist()),
             owner="",
         )
-        eventually(lambda: np.allclose(robot.forward_kinematics(page.q)[TIP][:3, 3], goal, atol=1e-5), "the tool is there")
-        np.testing.assert_allclose(robot.forward_kinematics(page.q)[TIP][:3, :3], target[:3, :3], atol=1e-5)
+        eventually(
+            lambda: np.allclose(robot.forward_kinematics(page.q)[TIP][:3, 3], goal, atol=1e-5),
+            "the tool is there",
+        )
+        np.testing.assert_allclose(
+            robot.forward_kinematics(page.q)[TIP][:3, :3], target[:3, :3], atol=1e-5
+        )
         before = page.q
         page._want(seed=True)  # what the button does
         eventually(lambda: np.abs(page.q - before).max() > 0.05, "another solution")

@@ -1,4 +1,6 @@
-"""Ctrl-C reaches a long call and a long compile; code is compiled once and freed with what used it."""
+"""Ctrl-C reaches a long call and a long compile; code is compiled once and freed with what used
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ POSIX = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 
 def interrupted(code: str) -> list[str]:
     """What a process prints that gets SIGINT a moment after its first line."""
-    process = subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         first = process.stdout.readline()
@@ -39,9 +46,10 @@ def interrupted(code: str) -> list[str]:
     return [first.strip(), *rest.splitlines()]
 
 
-# --- a batch ----------------------------------------------------------------------------------------------------------------------
+# --- a batch --------------------------------------------------------------------------------------
 
-# rows that repeat one state take no memory, and results go where nobody looks: as long a batch as one likes
+# rows that repeat one state take no memory, and results go where nobody looks: as long a batch as
+# one likes
 BATCH = """
 import time, numpy as np, rigidgrad as rg
 robot = rg.load("iiwa14")
@@ -84,15 +92,21 @@ def test_a_batch_in_pieces_gives_the_same_bits(monkeypatch):
         np.testing.assert_array_equal(out, whole[0])
         kernel = fast._kernel("float64", "batch")
         calls = []
-        monkeypatch.setattr(kernel, "_rows", lambda *a, _rows=kernel._rows, calls=calls: calls.append(a) or _rows(*a))
+        monkeypatch.setattr(
+            kernel,
+            "_rows",
+            lambda *a, _rows=kernel._rows, calls=calls: calls.append(a) or _rows(*a),
+        )
         if threads == 1:
             fast(*state)
             assert len(calls) == -(-1000 // kernel.piece()) > 1
-        for found, expected in zip(robot.compile("aba_derivatives", threads=threads)(*state), whole[1], strict=True):
+        for found, expected in zip(
+            robot.compile("aba_derivatives", threads=threads)(*state), whole[1], strict=True
+        ):
             np.testing.assert_array_equal(found, expected)
 
 
-# --- a compile --------------------------------------------------------------------------------------------------------------------
+# --- a compile ------------------------------------------------------------------------------------
 
 COMPILE = """
 import numpy as np, time
@@ -129,7 +143,10 @@ def test_a_long_compile_can_be_interrupted():
 def test_a_compile_ends_with_the_process_that_asked_for_it():
     """Also where that one is killed, and can stop nothing any more."""
     packages = os.path.dirname(os.path.dirname(llvmlite.__file__))
-    ask = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S', {emit.__file__!r}, {packages!r}, str(os.getpid())]); os._exit(9)"
+    ask = (
+        "import os, subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S',"
+        f" {emit.__file__!r}, {packages!r}, str(os.getpid())]); os._exit(9)"
+    )
     request, never = os.pipe()
     answer, write = os.pipe()
     assert subprocess.run([sys.executable, "-c", ask], stdin=request, stdout=write).returncode == 9
@@ -160,7 +177,10 @@ def test_code_compiled_in_a_process_of_its_own_is_the_same(monkeypatch):
     with pytest.raises(RigidgradError, match="LLVM does not accept"):
         native.compile_ir("define nonsense")
     with pytest.raises(RigidgradError, match="no_such_function"):
-        native.compile_ir("declare void @no_such_function()\ndefine void @f() {\n  call void @no_such_function()\n  ret void\n}")
+        native.compile_ir(
+            "declare void @no_such_function()\ndefine void @f() {\n  call void"
+            " @no_such_function()\n  ret void\n}"
+        )
 
 
 @pytest.mark.parametrize("executable", ["", "/nowhere/python3", "/bin/false", "/usr/bin/blender"])
@@ -171,7 +191,7 @@ def test_without_another_process_code_is_compiled_in_this_one(monkeypatch, execu
     assert native.compile_ir(IR) == expected
 
 
-# --- once, and not for ever -------------------------------------------------------------------------------------------------------
+# --- once, and not for ever -----------------------------------------------------------------------
 
 
 def test_many_threads_compile_a_function_once(monkeypatch):
@@ -181,7 +201,11 @@ def test_many_threads_compile_a_function_once(monkeypatch):
     robot.compile("crba", threads=1)(state.q)  # what all functions share is there
     compiled, results, gate = [], [], threading.Barrier(8)
     monkeypatch.setattr(
-        lanes, "_compile", lambda job, _compile=lanes._compile: compiled.append(job.lanes) or time.sleep(0.05) or _compile(job)
+        lanes,
+        "_compile",
+        lambda job, _compile=lanes._compile: (
+            compiled.append(job.lanes) or time.sleep(0.05) or _compile(job)
+        ),
     )
 
     def work():
@@ -246,14 +270,18 @@ def test_code_of_robots_that_are_gone_is_freed():
 def test_a_compiled_function_outlives_its_robot():
     fast = rg.load("pendulum", gravity=(0, 0, -77.0)).compile("rnea", threads=1)
     gc.collect()
-    np.testing.assert_allclose(fast(np.zeros((5, 1)), np.zeros((5, 1)), np.zeros((5, 1))), 0.0, atol=1e-12)
+    np.testing.assert_allclose(
+        fast(np.zeros((5, 1)), np.zeros((5, 1)), np.zeros((5, 1))), 0.0, atol=1e-12
+    )
 
 
 def test_an_entry_is_written_whole_or_not_at_all(monkeypatch):
     """Whatever is interrupted while it compiles has written nothing yet."""
     written = []
     monkeypatch.setattr(cache, "write", lambda *arguments: written.append(arguments))
-    monkeypatch.setattr(lanes.native, "compile_ir", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        lanes.native, "compile_ir", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     robot = rg.load("pendulum", gravity=(0, 0, -78.0))
     with pytest.raises(KeyboardInterrupt):
         robot.rnea([0.1], [0.2], [0.3])

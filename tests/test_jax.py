@@ -1,4 +1,6 @@
-"""A robot's functions in JAX: the same values, derivatives that finite differences confirm, under every transformation, and a policy that learns."""
+"""A robot's functions in JAX: the same values, derivatives that finite differences confirm, under
+every transformation, and a policy that learns.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,18 @@ import sys
 
 import numpy as np
 import pytest
-from gradient_cases import FUNCTIONS, HELD, OPTIONS, STEP, close, creature, hopper, inertias, inputs_of, numeric_jacobians
+from gradient_cases import (
+    FUNCTIONS,
+    HELD,
+    OPTIONS,
+    STEP,
+    close,
+    creature,
+    hopper,
+    inertias,
+    inputs_of,
+    numeric_jacobians,
+)
 
 import rigidgrad as rg
 from rigidgrad.errors import InputError, RigidgradError, UnknownNameError
@@ -36,6 +49,8 @@ def robots(robot):
 def of(robot, name):
     def function(*inputs):
         result = getattr(rg.jax, name)(robot, *inputs, *OPTIONS.get(name, ()))
+        if name == "energy":
+            return jnp.stack(result, -1)
         return jnp.concatenate(result, -1) if isinstance(result, tuple) else result
 
     return function
@@ -61,7 +76,12 @@ def test_batches_jit_and_vmap_agree_to_the_bit(robots, name):
     inputs = inputs_of(robot, name, (2, 3))
     expected = FUNCTIONS[name][1](robot, *inputs)
     function = of(robot, name)
-    for way in (function, jax.jit(function), jax.vmap(function), jax.jit(jax.vmap(jax.vmap(function)))):
+    for way in (
+        function,
+        jax.jit(function),
+        jax.vmap(function),
+        jax.jit(jax.vmap(jax.vmap(function))),
+    ):
         np.testing.assert_array_equal(way(*inputs), expected)
 
 
@@ -104,7 +124,10 @@ def slope(function, *inputs_and_directions):
     """How a NumPy function changes along a direction, by central differences."""
     half = len(inputs_and_directions) // 2
     inputs, directions = inputs_and_directions[:half], inputs_and_directions[half:]
-    ahead, behind = (function(*(x + h * d for x, d in zip(inputs, directions, strict=True))) for h in (STEP, -STEP))
+    ahead, behind = (
+        function(*(x + h * d for x, d in zip(inputs, directions, strict=True)))
+        for h in (STEP, -STEP)
+    )
     return (ahead - behind) / (2 * STEP)
 
 
@@ -116,13 +139,17 @@ def test_steps_on_the_manifold(robot):
         close(rg.jax.integrate(robot, q, scale * v), reached, 1e-14)
         close(rg.jax.difference(robot, q, reached), robot.difference(q, reached), 1e-12)
     other = np.cos(np.arange(v.size)).reshape(v.shape)
-    along = (robot.integrate(q, 1e-6 * other) - robot.integrate(q, -1e-6 * other)) / 2e-6  # keeps quaternions at length one
+    along = (
+        robot.integrate(q, 1e-6 * other) - robot.integrate(q, -1e-6 * other)
+    ) / 2e-6  # keeps quaternions at length one
     _, found = jax.jvp(lambda *x: rg.jax.integrate(robot, *x), (q, dv), (along, other))
     close(found, slope(lambda q, dv: robot.integrate(robot.normalize(q), dv), q, dv, along, other))
 
 
 def test_a_step_of_dynamics_differentiates_as_a_whole(robot):
-    """Coordinates of positions go through aba, integrate and forward kinematics; finite differences see the chain from outside."""
+    """Coordinates of positions go through aba, integrate and forward kinematics; finite differences
+    see the chain from outside.
+    """
     q, v, tau = inputs_of(robot, "aba")
     direction = np.cos(np.arange(robot.nv))
 
@@ -134,14 +161,20 @@ def test_a_step_of_dynamics_differentiates_as_a_whole(robot):
         again = integrate(reached, 0.1 * (after + 0.1 * aba(reached, after, tau)))
         return placement(again)
 
-    ours = (of(robot, "aba"), lambda *x: rg.jax.integrate(robot, *x), of(robot, "forward_kinematics"))
+    ours = (
+        of(robot, "aba"),
+        lambda *x: rg.jax.integrate(robot, *x),
+        of(robot, "forward_kinematics"),
+    )
     numpy = (robot.aba, robot.integrate, lambda q: robot.forward_kinematics(q)["thumb"])
     _, found = jax.jvp(lambda tau: thumb(ours, tau), (tau,), (direction,))
     close(found, slope(lambda tau: thumb(numpy, tau), tau, direction))
 
 
 def test_contacts_that_hold_in_part_and_restitution():
-    """A mask beside the state, under jit; gradients are those of the derivative functions, and finite differences by the restitution."""
+    """A mask beside the state, under jit; gradients are those of the derivative functions, and
+    finite differences by the restitution.
+    """
     arm = rg.load("iiwa14")
     hand = rg.Contact("iiwa_link_7", gains=(20.0, 4.0), place=(0.4, 0.1, 0.5))
     q, v, tau = inputs_of(arm, "contact_dynamics", (3,))
@@ -150,11 +183,18 @@ def test_contacts_that_hold_in_part_and_restitution():
     expected = arm.contact_dynamics(q, v, tau, hand, active=active)
     np.testing.assert_array_equal(found.a, expected.a)
     np.testing.assert_array_equal(found.force, expected.force)
-    J = jax.vmap(jax.jacrev(lambda q, v, tau, on: rg.jax.contact_dynamics(arm, q, v, tau, hand, active=on), (0, 1, 2)))(q, v, tau, active)
+    J = jax.vmap(
+        jax.jacrev(
+            lambda q, v, tau, on: rg.jax.contact_dynamics(arm, q, v, tau, hand, active=on),
+            (0, 1, 2),
+        )
+    )(q, v, tau, active)
     d = arm.contact_dynamics_derivatives(q, v, tau, hand, active=active)
     for ours, theirs in zip((*J.a, *J.force), d[:6], strict=True):
         close(ours, theirs, 1e-12)
-    assert not jax.grad(lambda on: rg.jax.contact_dynamics(arm, q, v, tau, hand, active=on).a.sum())(active.astype(float)).any()
+    assert not jax.grad(
+        lambda on: rg.jax.contact_dynamics(arm, q, v, tau, hand, active=on).a.sum()
+    )(active.astype(float)).any()
     e, hit = np.array(0.4), rg.Contact("iiwa_link_7")
     by_e = jax.jacfwd(lambda e: rg.jax.impact(arm, q, v, hit, e))(e)
     for part in ("v", "impulse"):
@@ -200,7 +240,11 @@ def test_integrate_has_second_derivatives():
     drone = rg.load("quadrotor")
     q, v, _ = drone.random(seed=0)
     second = jax.jacfwd(jax.jacfwd(lambda t: rg.jax.integrate(drone, q, t * v)))(0.5)
-    numeric = (drone.integrate(q, 0.501 * v) - 2 * drone.integrate(q, 0.5 * v) + drone.integrate(q, 0.499 * v)) / 1e-6
+    numeric = (
+        drone.integrate(q, 0.501 * v)
+        - 2 * drone.integrate(q, 0.5 * v)
+        + drone.integrate(q, 0.499 * v)
+    ) / 1e-6
     close(second, numeric, 1e-5)
 
 
@@ -223,7 +267,9 @@ def test_without_jax_the_error_says_what_to_install(monkeypatch):
 
 
 def test_a_policy_learns_to_hold_a_pendulum_upright():
-    """Gradients through a hundred simulated steps, by scan: a linear feedback that starts at nothing ends near the top from every start."""
+    """Gradients through a hundred simulated steps, by scan: a linear feedback that starts at
+    nothing ends near the top from every start.
+    """
     robot = rg.load("pendulum")
     up, dt = np.pi, 0.02  # it hangs at 0
     starts = jnp.array([[up - 0.3, 0.0], [up + 0.2, 0.5], [up, -0.5]])

@@ -1,4 +1,6 @@
-"""Laws that every registered joint type keeps, its way through other programs, and a new type that works everywhere by being registered."""
+"""Laws that every registered joint type keeps, its way through other programs, and a new type that
+works everywhere by being registered.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,27 @@ every_type = pytest.mark.parametrize("kind", JOINT_TYPES.values(), ids=lambda ki
 def robot_with(kind: JointType, axis=AXIS, **options):
     """A body on one joint of a type."""
     more = {"axis": axis} if kind.has_axis else {}
-    builder = rg.Builder(kind.name).link("base").link("body", 2.0, (0.1, -0.2, 0.3), (0.4, 0.5, 0.6))
-    builder.joint("joint", kind.name, "base", "body", (0.3, 0.1, -0.2), (0.4, -0.5, 0.6), pitch=0.35 * kind.has_pitch, **more, **options)
+    builder = (
+        rg.Builder(kind.name).link("base").link("body", 2.0, (0.1, -0.2, 0.3), (0.4, 0.5, 0.6))
+    )
+    builder.joint(
+        "joint",
+        kind.name,
+        "base",
+        "body",
+        (0.3, 0.1, -0.2),
+        (0.4, -0.5, 0.6),
+        pitch=0.35 * kind.has_pitch,
+        **more,
+        **options,
+    )
     return builder.build(engine="numpy")
 
 
 def states(kind: JointType, count: int = 6):
-    """Positions with tangents that turn by less than half a turn; the last one is tiny, where quotients are series."""
+    """Positions with tangents that turn by less than half a turn; the last one is tiny, where
+    quotients are series.
+    """
     rng = np.random.default_rng(7)
     free = np.full(kind.nq, np.inf)
     for k in range(count):
@@ -57,7 +73,7 @@ def rate(values) -> np.ndarray:
     return np.imag(np.array(values, dtype=complex)) / TINY
 
 
-# --- laws --------------------------------------------------------------------------------------------------------------------------
+# --- laws -----------------------------------------------------------------------------------------
 
 
 @every_type
@@ -95,11 +111,21 @@ def test_tangent_maps_are_derivatives(kind):
         for k in range(kind.nv):
             step = along(kind, k, 1j * TINY)
             moved = kind.integrate(kind.integrate(q, step), dv)
-            np.testing.assert_allclose(rate(kind.difference(end, moved)), transport[:, k], atol=1e-13)
+            np.testing.assert_allclose(
+                rate(kind.difference(end, moved)), transport[:, k], atol=1e-13
+            )
             further = kind.integrate(q, tuple(x + y for x, y in zip(dv, step, strict=True)))
-            np.testing.assert_allclose(rate(kind.difference(end, further)), jacobian[:, k], atol=1e-13)
-            np.testing.assert_allclose(np.array(kind.rates(q)) @ rate(kind.integrate(q, step)), along(kind, k, 1.0), atol=1e-14)
-        np.testing.assert_allclose(np.array(kind.right_jacobian_inverse(dv)) @ jacobian, np.eye(kind.nv), atol=1e-13)
+            np.testing.assert_allclose(
+                rate(kind.difference(end, further)), jacobian[:, k], atol=1e-13
+            )
+            np.testing.assert_allclose(
+                np.array(kind.rates(q)) @ rate(kind.integrate(q, step)),
+                along(kind, k, 1.0),
+                atol=1e-14,
+            )
+        np.testing.assert_allclose(
+            np.array(kind.right_jacobian_inverse(dv)) @ jacobian, np.eye(kind.nv), atol=1e-13
+        )
 
 
 @every_type
@@ -111,7 +137,9 @@ def test_separation_is_as_far_as_the_body_moved(kind):
         np.testing.assert_allclose(apart[kind.carried :], dv[kind.carried :], atol=1e-14)
         moved = np.subtract(kind.transform(GEOMETRY, end).r, kind.transform(GEOMETRY, q).r)
         if kind.carried:
-            np.testing.assert_allclose(np.linalg.norm(apart[: kind.carried]), np.linalg.norm(moved), atol=1e-14)
+            np.testing.assert_allclose(
+                np.linalg.norm(apart[: kind.carried]), np.linalg.norm(moved), atol=1e-14
+            )
 
 
 @every_type
@@ -140,7 +168,9 @@ def test_a_joint_locked_at_a_position_stays_there_and_needs_a_direction(kind):
     placed = robot.reduced(lock={"joint": scaled}).model.frames["body"].placement
     np.testing.assert_allclose(placed.matrix(), body_poses(robot.model, q)[0], atol=1e-14)
     if kind.direction is not None:
-        with pytest.raises(InputError, match=re.escape(f"its {kind.direction.name} has length zero")):
+        with pytest.raises(
+            InputError, match=re.escape(f"its {kind.direction.name} has length zero")
+        ):
             robot.reduced(lock={"joint": np.zeros(kind.nq)})
 
 
@@ -159,11 +189,15 @@ def test_random_positions_are_within_limits(kind):
         np.testing.assert_allclose(np.linalg.norm(direction, axis=1), 1.0, atol=1e-15)
 
 
-# --- other programs ----------------------------------------------------------------------------------------------------------------
+# --- other programs -------------------------------------------------------------------------------
 
 
 @every_type
-@pytest.mark.parametrize("axis", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, -1), tuple(AXIS)], ids=["x", "y", "z", "-z", "skew"])
+@pytest.mark.parametrize(
+    "axis",
+    [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, -1), tuple(AXIS)],
+    ids=["x", "y", "z", "-z", "skew"],
+)
 def test_pinocchio_moves_every_type_as_we_do(kind, axis):
     pin = pytest.importorskip("pinocchio")
     robot = robot_with(kind, axis)
@@ -180,13 +214,24 @@ def test_pinocchio_moves_every_type_as_we_do(kind, axis):
         np.testing.assert_allclose(placement.rotation, np.transpose(X.E), atol=1e-14)
         np.testing.assert_allclose(placement.translation, X.r, atol=1e-14)
         S = np.array([(*v, *w) for w, v in kind.subspace(joint)], dtype=float).T
-        np.testing.assert_allclose(np.reshape(pin.computeJointJacobian(model, data, theirs, 1), S.shape), S, atol=1e-14)
+        np.testing.assert_allclose(
+            np.reshape(pin.computeJointJacobian(model, data, theirs, 1), S.shape), S, atol=1e-14
+        )
         end = pin.integrate(model, theirs, np.array(dv))
         np.testing.assert_allclose(convert.to(np.array(kind.integrate(q, dv))).q, end, atol=1e-13)
-        np.testing.assert_allclose(kind.difference(q, kind.integrate(q, dv)), pin.difference(model, theirs, end), atol=1e-12)
-        np.testing.assert_allclose(kind.transport(dv), pin.dIntegrate(model, theirs, np.array(dv), pin.ArgumentPosition.ARG0), atol=1e-12)
+        np.testing.assert_allclose(
+            kind.difference(q, kind.integrate(q, dv)),
+            pin.difference(model, theirs, end),
+            atol=1e-12,
+        )
+        np.testing.assert_allclose(
+            kind.transport(dv),
+            pin.dIntegrate(model, theirs, np.array(dv), pin.ArgumentPosition.ARG0),
+            atol=1e-12,
+        )
         theirs_by_dv = pin.dIntegrate(model, theirs, np.array(dv), pin.ArgumentPosition.ARG1)
-        np.testing.assert_allclose(kind.right_jacobian(dv), theirs_by_dv, atol=1e-10)  # at small angles Pinocchio loses digits
+        # at small angles Pinocchio loses digits
+        np.testing.assert_allclose(kind.right_jacobian(dv), theirs_by_dv, atol=1e-10)
     back = rg.from_pinocchio(model).model.joints[0]
     # Pinocchio's hinges along any axis may have limits, or none
     expected = "revolute" if kind.name == "continuous" and model.nqs[1] == 1 else kind.name
@@ -235,7 +280,9 @@ def test_sliders_pages_and_blocks_of_threads_know_every_type(kind, tmp_path):
     shown = dials(robot.model, q)
     assert [d.label for d in shown] == [f"joint {name}".strip() for name in kind.coordinates]
     again = position(robot.model, [d.start for d in shown])
-    np.testing.assert_allclose(body_poses(robot.model, again), body_poses(robot.model, q), atol=1e-14)
+    np.testing.assert_allclose(
+        body_poses(robot.model, again), body_poses(robot.model, q), atol=1e-14
+    )
     player = (resources.files("rigidgrad") / "viewer/player/joints.js").read_text()
     threads = (resources.files("rigidgrad") / "targets/gpu/code/operations.h").read_text()
     assert f'case "{kind.moves_as}":' in player
@@ -243,11 +290,14 @@ def test_sliders_pages_and_blocks_of_threads_know_every_type(kind, tmp_path):
     assert f"void joint_{kind.moves_as}(" in threads
 
 
-# --- types that there are not ------------------------------------------------------------------------------------------------------
+# --- types that there are not ---------------------------------------------------------------------
 
 
 def _described(name: str) -> Description:
-    links = (Link("base"), Link("body", 1.0, inertia=((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))))
+    links = (
+        Link("base"),
+        Link("body", 1.0, inertia=((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))),
+    )
     return Description("robot", links, (JointDescription("joint", name, "base", "body"),))
 
 
@@ -255,7 +305,9 @@ def _described(name: str) -> Description:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda name: rg.Builder("robot").link("base").link("body").joint("joint", name, "base", "body"),
+        lambda name: (
+            rg.Builder("robot").link("base").link("body").joint("joint", name, "base", "body")
+        ),
         lambda name: assemble(_described(name)),
         lambda name: Joint("joint", name, 0, 0, 0, (0.0, 0.0, 1.0)).nq,
         lambda name: joint_pose(_described(name).joints[0], (0.0,)),
@@ -276,7 +328,7 @@ def test_a_name_is_given_once():
             register(same())
 
 
-# --- a type of one's own -----------------------------------------------------------------------------------------------------------
+# --- a type of one's own --------------------------------------------------------------------------
 
 
 class Cylindrical(JointType):
@@ -290,7 +342,9 @@ class Cylindrical(JointType):
     hub = "cylinder"
 
     def transform(self, joint, q):
-        return Transform(transpose(rotation_about(joint.axis, *sincos(q[0]))), scale3(q[1], joint.axis))
+        return Transform(
+            transpose(rotation_about(joint.axis, *sincos(q[0]))), scale3(q[1], joint.axis)
+        )
 
     def subspace(self, joint):
         return Motion(joint.axis, ZERO3), Motion(ZERO3, joint.axis)
@@ -320,7 +374,9 @@ def arm(*, split: bool):
 
 
 def test_a_new_type_works_by_being_registered(cylindrical):
-    """As the two joints that it is made of: dynamics and their derivatives, compiled and not, the manifold, tables, pictures."""
+    """As the two joints that it is made of: dynamics and their derivatives, compiled and not, the
+    manifold, tables, pictures.
+    """
     ours, theirs = arm(split=False), arm(split=True)
     assert (ours.nq, ours.nv) == (theirs.nq, theirs.nv) == (7, 6)
     state = theirs.random((8,), seed=2)
@@ -332,14 +388,26 @@ def test_a_new_type_works_by_being_registered(cylindrical):
         "integrate": (state.q, state.v),
         "difference": (state.q, theirs.integrate(state.q, 0.3 * state.v)),
     }.items():
-        np.testing.assert_allclose(getattr(ours, name)(*inputs), getattr(theirs, name)(*inputs), rtol=1e-11, atol=1e-12, err_msg=name)
-    for x, y in zip(ours.aba_derivatives(state.q, state.v, state.tau), theirs.aba_derivatives(state.q, state.v, state.tau), strict=True):
+        np.testing.assert_allclose(
+            getattr(ours, name)(*inputs),
+            getattr(theirs, name)(*inputs),
+            rtol=1e-11,
+            atol=1e-12,
+            err_msg=name,
+        )
+    for x, y in zip(
+        ours.aba_derivatives(state.q, state.v, state.tau),
+        theirs.aba_derivatives(state.q, state.v, state.tau),
+        strict=True,
+    ):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
     q = ours.random((20,), seed=4).q
     assert np.abs(q[:, 1]).max() <= np.pi and np.abs(q[:, 2]).max() <= 1.0
     assert "cylindrical" in str(ours)
     assert "a turn" in ours.actuation and "a slide" in ours.actuation
-    np.testing.assert_allclose(body_poses(ours.model, state.q)[:, 1], body_poses(theirs.model, state.q)[:, 2], atol=1e-14)
+    np.testing.assert_allclose(
+        body_poses(ours.model, state.q)[:, 1], body_poses(theirs.model, state.q)[:, 2], atol=1e-14
+    )
     labels = [d.label for d in dials(ours.model, ours.neutral())]
     assert labels == ["shoulder", "a turn", "a slide", "wrist roll", "wrist pitch", "wrist yaw"]
     locked = ours.reduced(lock={"a": (0.3, 0.2)}), theirs.reduced(lock={"a": 0.3, "b": 0.2})
@@ -349,12 +417,20 @@ def test_a_new_type_works_by_being_registered(cylindrical):
 
 def test_programs_that_do_not_know_a_new_type_say_so(cylindrical, tmp_path):
     robot = arm(split=False)
-    for convert, program in ((robot.to_urdf, "URDF"), (robot.to_pinocchio, "Pinocchio"), (robot.to_mujoco, "MuJoCo")):
+    for convert, program in (
+        (robot.to_urdf, "URDF"),
+        (robot.to_pinocchio, "Pinocchio"),
+        (robot.to_mujoco, "MuJoCo"),
+    ):
         with pytest.raises(ModelError, match=f"'a' is cylindrical: {program} has no such joint"):
             convert()
     with pytest.raises(ModelError, match="'a' is cylindrical, which a saved page cannot move"):
         rg.view(robot, html=tmp_path / "page.html")
-    with pytest.raises(ModelError, match="'a' is cylindrical; joints of a tree are revolute, prismatic or helical"):
+    with pytest.raises(
+        ModelError, match="'a' is cylindrical; joints of a tree are revolute, prismatic or helical"
+    ):
         rg.trees.Tree.from_model(robot)
-    with pytest.raises(InputError, match="'a' is cylindrical: kernels with a block a state have no such joint"):
+    with pytest.raises(
+        InputError, match="'a' is cylindrical: kernels with a block a state have no such joint"
+    ):
         block_function(robot.model, "rnea")

@@ -1,4 +1,6 @@
-"""Kernels as C, CUDA and OpenCL: loops stay loops, and the text of a large robot computes what the robot and Pinocchio do."""
+"""Kernels as C, CUDA and OpenCL: loops stay loops, and the text of a large robot computes what the
+robot and Pinocchio do.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,31 @@ class CLibrary:
 
     def __init__(self, folder: Path, name: str, kernels: dict[str, Kernel], flags=()):
         path = folder / f"{name}.so"
-        command = [CC, "-shared", "-fPIC", *WARNINGS, "-Wshadow", "-Wconversion", *SAME_BITS, *VECTORS, *flags]
+        command = [
+            CC,
+            "-shared",
+            "-fPIC",
+            *WARNINGS,
+            "-Wshadow",
+            "-Wconversion",
+            *SAME_BITS,
+            *VECTORS,
+            *flags,
+        ]
         subprocess.run([*command, "-o", path, folder / f"{name}.c", "-lm"], check=True)
         self.dll, self.name, self.kernels = ctypes.CDLL(str(path)), name, kernels
         self.header = (folder / f"{name}.h").read_text()
 
     def work(self, function, dtype, batch):
         if not batch:
-            return int(re.search(rf"{self.name.upper()}_{function.upper()}_WORK (\d+)", self.header).group(1))
-        symbol = getattr(self.dll, f"{self.name}_{function}_batch_work{'_f32' if dtype == np.float32 else ''}")
+            return int(
+                re.search(rf"{self.name.upper()}_{function.upper()}_WORK (\d+)", self.header).group(
+                    1
+                )
+            )
+        symbol = getattr(
+            self.dll, f"{self.name}_{function}_batch_work{'_f32' if dtype == np.float32 else ''}"
+        )
         symbol.restype = ctypes.c_long
         return symbol()
 
@@ -54,14 +72,22 @@ class CLibrary:
         arrays = [guarded(x.reshape(n, -1).astype(dtype)) for x in (*inputs, *outputs)]
         work = guarded(np.full(self.work(function, dtype, batch), np.nan, dtype))  # needs no values
         work[GUARD:-GUARD] = 3.0
-        symbol = getattr(self.dll, f"{self.name}_{function}{'_batch' if batch else ''}{'_f32' if dtype == np.float32 else ''}")
+        symbol = getattr(
+            self.dll,
+            f"{self.name}_{function}{'_batch' if batch else ''}{'_f32' if dtype == np.float32 else ''}",
+        )
         symbol.restype = None
         for row in range(1 if batch else n):
             pointers = [middle(x, row * size) for x, size in zip(arrays, sizes, strict=True)]
             symbol(*([ctypes.c_long(n)] if batch else []), *pointers, middle(work))
         for x in (*arrays, work):
-            assert np.all(np.isnan(x[:GUARD])) and np.all(np.isnan(x[-GUARD:])), "written outside of the array"
-        return [x[GUARD:-GUARD].reshape(n, size) for x, size in list(zip(arrays, sizes, strict=True))[len(inputs) :]]
+            assert np.all(np.isnan(x[:GUARD])) and np.all(np.isnan(x[-GUARD:])), (
+                "written outside of the array"
+            )
+        return [
+            x[GUARD:-GUARD].reshape(n, size)
+            for x, size in list(zip(arrays, sizes, strict=True))[len(inputs) :]
+        ]
 
 
 def rows(robot, function, n, seed=0):
@@ -75,7 +101,9 @@ def results(robot, function, inputs):
 
 
 @needs_compiler
-@pytest.mark.parametrize(("rows", "columns", "terms"), [(1, 1, 1), (2, 9, 3), (7, 13, 5), (13, 7, 20)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms"), [(1, 1, 1), (2, 9, 3), (7, 13, 5), (13, 7, 20)]
+)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_c_has_the_bits_of_lanes(tmp_path, rows, columns, terms, dtype):
     """No function of libm is called, so that nothing but the order of roundings matters."""
@@ -84,7 +112,12 @@ def test_c_has_the_bits_of_lanes(tmp_path, rows, columns, terms, dtype):
     library = CLibrary(tmp_path, "every", {"f": k})
     rng = np.random.default_rng(rows)
     inputs = [rng.normal(size=(11, a.size)).astype(dtype) for a in k.of("input")]
-    expected = run(k, dict(zip(k.inputs, inputs, strict=True)), f"everything_{rows}_{columns}_{terms}", dtype=np.dtype(dtype).name)
+    expected = run(
+        k,
+        dict(zip(k.inputs, inputs, strict=True)),
+        f"everything_{rows}_{columns}_{terms}",
+        dtype=np.dtype(dtype).name,
+    )
     for batch in (False, True):
         for x, y in zip(library.call("f", inputs, dtype, batch), expected, strict=True):
             assert np.array_equal(x, y.reshape(x.shape))
@@ -109,8 +142,11 @@ def test_c_of_a_chain_of_sixty_joints_is_the_robots_and_pinocchios(of_sixty):
         together, alone = (library.call(function, inputs, batch=batch) for batch in (True, False))
         for x, y, z in zip(together, alone, results(robot, function, inputs), strict=True):
             assert np.array_equal(x, y)
-            # sines are libm's, not those of lanes: the last bit of a rotation, times the condition of M (5e5) where it is solved with
-            assert relative(x.reshape(z.shape), z) < (1e-13 if function in ("crba", "rnea_derivatives") else 1e-10), function
+            # sines are libm's, not those of lanes: the last bit of a rotation, times the condition
+            # of M (5e5) where it is solved with
+            assert relative(x.reshape(z.shape), z) < (
+                1e-13 if function in ("crba", "rnea_derivatives") else 1e-10
+            ), function
     model = pin.buildModelFromXML(robot.to_urdf())
     data = model.createData()
     q, v, a = rows(robot, "rnea_derivatives", 2, seed=1)
@@ -152,8 +188,12 @@ def test_c_of_a_tree_with_all_joint_types_is_pinocchios(tmp_path, loops, flags):
         assert all(np.array_equal(y, z) for y, z in zip(together, alone, strict=True))
         for row in range(2):
             expected = getattr(oracle, function)(*(y[row] for y in inputs))
-            for y, z in zip(together, expected if isinstance(expected, tuple) else (expected,), strict=False):
-                assert relative(y[row].reshape(z.shape), z) < (1e-12 if function in ("crba", "rnea_derivatives") else 1e-8), function
+            for y, z in zip(
+                together, expected if isinstance(expected, tuple) else (expected,), strict=False
+            ):
+                assert relative(y[row].reshape(z.shape), z) < (
+                    1e-12 if function in ("crba", "rnea_derivatives") else 1e-8
+                ), function
 
 
 @needs_compiler
@@ -183,7 +223,11 @@ def test_sanitizers_find_nothing_in_c_of_a_chain(of_sixty, tmp_path, width):
         *VECTORS,
         f"-DCHAIN_VECTOR_BYTES={width}",
     ]
-    built = subprocess.run([CC, *flags, "-o", example, folder / "main.c", folder / "chain.c", "-lm"], capture_output=True, text=True)
+    built = subprocess.run(
+        [CC, *flags, "-o", example, folder / "main.c", folder / "chain.c", "-lm"],
+        capture_output=True,
+        text=True,
+    )
     if built.returncode and "cannot find" in built.stderr:
         pytest.skip(f"no sanitizers: {built.stderr[-200:]}")
     assert built.returncode == 0, built.stderr
@@ -206,22 +250,56 @@ def test_a_long_program_and_products_as_c(tmp_path, loops, monkeypatch):
     generate(robot, ["aba_derivatives"], out=tmp_path)
     library = CLibrary(tmp_path, "hyq", {"aba_derivatives": kernel})
     inputs = rows(robot, "aba_derivatives", 7)
-    for x, y in zip(library.call("aba_derivatives", inputs), results(robot, "aba_derivatives", inputs), strict=True):
+    for x, y in zip(
+        library.call("aba_derivatives", inputs),
+        results(robot, "aba_derivatives", inputs),
+        strict=True,
+    ):
         assert relative(x.reshape(y.shape), y) < 1e-12
 
 
-# --- devices -------------------------------------------------------------------------------------------------------------------------
+# --- devices --------------------------------------------------------------------------------------
 
 
 def on_device(robot, functions, folder, target):
-    """Runs the example of a generated library, which compares with the interpreter, 37 states by one thread each."""
+    """Runs the example of a generated library, which compares with the interpreter, 37 states by
+    one thread each.
+    """
     generate(robot, functions, target=target, out=folder, dtypes=["float64"])
     example = folder / "example"
     if target == "opencl":
-        subprocess.run(["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", example, folder / "main.cpp", "-lOpenCL"], check=True)
+        subprocess.run(
+            [
+                "c++",
+                "-std=c++17",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-o",
+                example,
+                folder / "main.cpp",
+                "-lOpenCL",
+            ],
+            check=True,
+        )
         command = [example, next(folder.glob("*.cl"))]
     else:
-        subprocess.run([CXX, "-std=c++17", "-O0", "-w", "-x", "c++", "-I", HERE / "fake", "-o", example, folder / "main.cu"], check=True)
+        subprocess.run(
+            [
+                CXX,
+                "-std=c++17",
+                "-O0",
+                "-w",
+                "-x",
+                "c++",
+                "-I",
+                HERE / "fake",
+                "-o",
+                example,
+                folder / "main.cu",
+            ],
+            check=True,
+        )
         command = [example]
     ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode == 77:
@@ -232,9 +310,15 @@ def on_device(robot, functions, folder, target):
 
 TARGETS = [
     pytest.param(
-        "opencl", marks=pytest.mark.skipif(not shutil.which("c++") or not Path("/usr/include/CL/cl.h").exists(), reason="no OpenCL")
+        "opencl",
+        marks=pytest.mark.skipif(
+            not shutil.which("c++") or not Path("/usr/include/CL/cl.h").exists(), reason="no OpenCL"
+        ),
     ),
-    pytest.param("cuda", marks=pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")),
+    pytest.param(
+        "cuda",
+        marks=pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim"),
+    ),
 ]
 
 
@@ -243,7 +327,10 @@ def test_devices_compute_a_chain(tmp_path, target):
     out = on_device(chain(60), LARGE, tmp_path, target)
     assert out.count("a thread a state") == 9
     if target == "cuda":
-        assert "left over: 0 allocations, 0 streams" in out and "races 0, unwritten 0, outside 0, divergent 0" in out
+        assert (
+            "left over: 0 allocations, 0 streams" in out
+            and "races 0, unwritten 0, outside 0, divergent 0" in out
+        )
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -255,13 +342,24 @@ def test_devices_compute_every_joint_type(tmp_path, loops, target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_devices_compute_a_long_program_and_products(tmp_path, loops, monkeypatch, target):
     monkeypatch.setattr(formulation, "_LOOPS_FROM", 10**9)
-    assert "a thread a state" in on_device(tiled_robot(monkeypatch), ["aba_derivatives"], tmp_path, target)
+    assert "a thread a state" in on_device(
+        tiled_robot(monkeypatch), ["aba_derivatives"], tmp_path, target
+    )
 
 
 @pytest.mark.skipif(not NVCC, reason="nvcc is not installed")
 def test_nvcc_takes_loops_without_warnings(tmp_path):
     generate(chain(60), LARGE, target="cuda", out=tmp_path)
-    command = [NVCC, "-cubin", "-arch", "sm_80", "-std=c++17", "-o", tmp_path / "x.cubin", tmp_path / "main.cu"]
+    command = [
+        NVCC,
+        "-cubin",
+        "-arch",
+        "sm_80",
+        "-std=c++17",
+        "-o",
+        tmp_path / "x.cubin",
+        tmp_path / "main.cu",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "warning" not in done.stderr.lower(), done.stderr[:2000]
 
@@ -284,4 +382,6 @@ def test_c_of_second_derivatives_by_a_loop(tmp_path, monkeypatch):
 @pytest.mark.parametrize("target", TARGETS)
 def test_devices_compute_second_derivatives(tmp_path, monkeypatch, target, loops_from):
     monkeypatch.setattr(formulation, "_TENSOR_LOOPS_FROM", loops_from)
-    on_device(rg.load("double_pendulum"), ["rnea_second_derivatives", "rnea_hessian"], tmp_path, target)
+    on_device(
+        rg.load("double_pendulum"), ["rnea_second_derivatives", "rnea_hessian"], tmp_path, target
+    )

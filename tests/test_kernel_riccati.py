@@ -1,4 +1,6 @@
-"""The backward pass as a kernel: what the recursion written out in NumPy gives, on every target, and factors of matrices of any size."""
+"""The backward pass as a kernel: what the recursion written out in NumPy gives, on every target,
+and factors of matrices of any size.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ STEPS, RHOS = 5, (0.0, 0.4, 0.0, 1e-3)
 
 
 class Knots(Case):
-    """A linear-quadratic problem with a time step of each knot's own; of its controls, about a third are at a bound each."""
+    """A linear-quadratic problem with a time step of each knot's own; of its controls, about a
+    third are at a bound each.
+    """
 
     def __init__(self, sizes: Sizes, steps: int, seed: int = 0):
         self.sizes, self.h = sizes, 0.01 * (1.0 + np.arange(steps) % 3)
         features = {name: getattr(sizes, name) for name in ("diagonal", "bounded", "gaps")}
-        super().__init__(Layout(sizes.n, sizes.m, sizes.form, "float64", 1, **features), steps, seed)
+        super().__init__(
+            Layout(sizes.n, sizes.m, sizes.form, "float64", 1, **features), steps, seed
+        )
         side = np.random.default_rng(seed).integers(-1, 2, self.u.shape)
         self.u = np.where(side == 0, self.u, side * self.bound)
 
@@ -50,12 +56,19 @@ class Knots(Case):
         return np.concatenate([eye + h * np.eye(half, n + self.sizes.m, half), part], axis=1)
 
     def controls(self, R, g, k):
-        """The minimum of ½ κᵀRκ + gᵀκ within the bounds that controls are at, by trying every set of active ones."""
+        """The minimum of ½ κᵀRκ + gᵀκ within the bounds that controls are at, by trying every set
+        of active ones.
+        """
         m, u = len(g), self.u[k]
         if not self.sizes.bounded:
             return -np.linalg.solve(R, g), np.ones(m, bool)
         low, high = np.where(u <= -self.bound, 0.0, -np.inf), np.where(u >= self.bound, 0.0, np.inf)
-        for held in itertools.product(*((True, False) if np.isfinite([a, b]).any() else (False,) for a, b in zip(low, high, strict=True))):
+        for held in itertools.product(
+            *(
+                (True, False) if np.isfinite([a, b]).any() else (False,)
+                for a, b in zip(low, high, strict=True)
+            )
+        ):
             free, x = ~np.array(held), np.zeros(m)
             if free.any():
                 x[free] = np.linalg.solve(R[np.ix_(free, free)], -g[free])
@@ -66,7 +79,11 @@ class Knots(Case):
         raise AssertionError("a convex problem has a minimum")
 
     def inputs(self, rho: float) -> dict[str, np.ndarray]:
-        arrays = {"F": self.part, "l": self.l, "L": np.diagonal(self.L, axis1=1, axis2=2) if self.sizes.diagonal else self.L}
+        arrays = {
+            "F": self.part,
+            "l": self.l,
+            "L": np.diagonal(self.L, axis1=1, axis2=2) if self.sizes.diagonal else self.L,
+        }
         arrays |= {
             "h": self.h,
             "d": self.defects,
@@ -74,7 +91,11 @@ class Knots(Case):
             "lower": np.full(self.u.shape, -self.bound),
             "upper": np.full(self.u.shape, self.bound),
         }
-        arrays |= {"rho": np.array([rho]), "end": np.vstack([self.V, self.v]), "held": np.zeros(self.u.shape)}
+        arrays |= {
+            "rho": np.array([rho]),
+            "end": np.vstack([self.V, self.v]),
+            "held": np.zeros(self.u.shape),
+        }
         return {name: np.ravel(a) for name, a in arrays.items()}
 
 
@@ -88,9 +109,17 @@ def check(found: dict[str, np.ndarray], cases, rhos, tolerance):
         n, m = case.sizes.n, case.sizes.m
         K, kappa, V, v, slope, curve = case.expected(rho)
         gains, start = found["gains"][i].reshape(-1, m, n + 1), found["start"][i].reshape(n + 1, n)
-        pairs = [(gains[..., :n], K), (gains[..., n], kappa), (start[:n], V), (start[n], v), (found["results"][i], [slope, curve, 1.0])]
+        pairs = [
+            (gains[..., :n], K),
+            (gains[..., n], kappa),
+            (start[:n], V),
+            (start[n], v),
+            (found["results"][i], [slope, curve, 1.0]),
+        ]
         for x, y in pairs:
-            np.testing.assert_allclose(x.reshape(np.shape(y)), y, rtol=0, atol=tolerance * max(1.0, np.abs(y).max()))
+            np.testing.assert_allclose(
+                x.reshape(np.shape(y)), y, rtol=0, atol=tolerance * max(1.0, np.abs(y).max())
+            )
         assert found["failed"][i] == 0.0
 
 
@@ -100,7 +129,11 @@ CASES = [
     for n, m in ((2, 1), (6, 3))
     for f in FEATURES
 ]
-LARGE = [Sizes(14, 7, "implicit", diagonal=True), Sizes(10, 14, "dense"), Sizes(16, 13, "explicit", bounded=False, gaps=True)]
+LARGE = [
+    Sizes(14, 7, "implicit", diagonal=True),
+    Sizes(10, 14, "dense"),
+    Sizes(16, 13, "explicit", bounded=False, gaps=True),
+]
 
 
 @pytest.mark.parametrize("sizes", [*CASES, *LARGE], ids=str)
@@ -126,7 +159,11 @@ def test_some_controls_are_held_and_others_let_go():
     assert np.array_equal(interpret(kernel, again)["holds"].reshape(12, 3), holds)
 
 
-FEW = [Sizes(6, 3, "implicit", bounded=True, gaps=True), Sizes(4, 2, "explicit", diagonal=True), Sizes(5, 13)]
+FEW = [
+    Sizes(6, 3, "implicit", bounded=True, gaps=True),
+    Sizes(4, 2, "explicit", diagonal=True),
+    Sizes(5, 13),
+]
 
 
 @needs_compiler
@@ -137,15 +174,24 @@ def test_lanes_and_c_have_the_same_bits(sizes, dtype, tmp_path):
     cases = [Knots(sizes, STEPS, seed) for seed in range(11)]
     rhos = np.resize(RHOS, 11)
     inputs = together(cases, rhos, kernel.inputs)
-    found = {width: run(kernel, inputs, f"riccati {sizes}", dtype=dtype, width=width) for width in (1, 8)}
-    check(dict(zip(kernel.outputs, found[8], strict=True)), cases, rhos, 1e-12 if dtype == "float64" else 2e-4)
+    found = {
+        width: run(kernel, inputs, f"riccati {sizes}", dtype=dtype, width=width) for width in (1, 8)
+    }
+    check(
+        dict(zip(kernel.outputs, found[8], strict=True)),
+        cases,
+        rhos,
+        1e-12 if dtype == "float64" else 2e-4,
+    )
     for x, y in zip(*found.values(), strict=True):
         assert np.array_equal(x, y)
     write(tmp_path, c.render({"backward": kernel}, "pass"))
     library = CLibrary(tmp_path, "pass", {"backward": kernel})
     given = [inputs[name].astype(dtype) for name in kernel.inputs]
     for batch in (False, True):
-        for x, y in zip(library.call("backward", given, np.dtype(dtype).type, batch), found[8], strict=True):
+        for x, y in zip(
+            library.call("backward", given, np.dtype(dtype).type, batch), found[8], strict=True
+        ):
             assert np.array_equal(x, y.reshape(x.shape))
 
 
@@ -156,7 +202,12 @@ def test_opencl(dtype):
     cases = [Knots(sizes, STEPS, seed) for seed in range(4)]
     inputs = together(cases, RHOS, kernel.inputs)
     found = on_opencl(kernel, [inputs[name].astype(dtype) for name in kernel.inputs], dtype)
-    check(dict(zip(kernel.outputs, found, strict=True)), cases, RHOS, 1e-12 if dtype == "float64" else 2e-4)
+    check(
+        dict(zip(kernel.outputs, found, strict=True)),
+        cases,
+        RHOS,
+        1e-12 if dtype == "float64" else 2e-4,
+    )
 
 
 @pytest.mark.parametrize("bad", [-50.0, np.nan])
@@ -167,7 +218,10 @@ def test_it_ends_where_the_hessian_of_the_controls_is_not_positive_definite(bad)
     alone = run(kernel, together(cases[:1], RHOS[:1], kernel.inputs), "riccati fails", width=4)
     cases[1].L[2, 5, 5] = bad
     inputs = together(cases, RHOS[:3], kernel.inputs)
-    for found in (interpret(kernel, inputs), dict(zip(kernel.outputs, run(kernel, inputs, "riccati fails", width=4), strict=True))):
+    for found in (
+        interpret(kernel, inputs),
+        dict(zip(kernel.outputs, run(kernel, inputs, "riccati fails", width=4), strict=True)),
+    ):
         assert found["failed"].ravel().tolist() == [0.0, 3.0, 0.0]
         assert found["results"].reshape(3, 3)[:, 2].tolist() == [1.0, 0.0, 1.0]
     for x, y in zip(alone, found.values(), strict=True):  # neighbours do not feel it
@@ -177,7 +231,7 @@ def test_it_ends_where_the_hessian_of_the_controls_is_not_positive_definite(bad)
     assert not first[0].reshape(STEPS, -1)[:2].any()
 
 
-# --- a problem in each lane, knot by knot ------------------------------------------------------------------------------------------------
+# --- a problem in each lane, knot by knot ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), [("float64", 2), ("float64", 8), ("float32", 16)])
@@ -186,9 +240,15 @@ def test_problems_side_by_side(sizes, dtype, lanes):
     cases, rhos = [Knots(sizes, STEPS, seed) for seed in range(lanes)], np.resize(RHOS, lanes)
     kernel = backward_pass(sizes, STEPS)
     inputs = together(cases, rhos, kernel.inputs)
-    expected = dict(zip(kernel.outputs, run(kernel, inputs, f"riccati {sizes}", dtype=dtype), strict=True))
+    expected = dict(
+        zip(kernel.outputs, run(kernel, inputs, f"riccati {sizes}", dtype=dtype), strict=True)
+    )
     arrays = {}
-    for name, shape in {**sizes.of_knot(), "gains": (sizes.m, sizes.n + 1), "held": (sizes.m,)}.items():
+    for name, shape in {
+        **sizes.of_knot(),
+        "gains": (sizes.m, sizes.n + 1),
+        "held": (sizes.m,),
+    }.items():
         own = dtype if name in ("F", "l", "L", "d") else "float64"
         arrays[name] = aligned_zeros((1, STEPS, math.prod(shape), lanes), own)
         if name in inputs:
@@ -203,18 +263,34 @@ def test_problems_side_by_side(sizes, dtype, lanes):
     bind_side_by_side(sizes, arrays, dtype).run()
     found = {"gains": arrays["gains"], "results": arrays["results"], "start": arrays["V"]}
     for name, x in found.items():
-        x, y = np.moveaxis(x, -1, 0).reshape(lanes, -1), np.asarray(expected[name]).reshape(lanes, -1)
+        x, y = (
+            np.moveaxis(x, -1, 0).reshape(lanes, -1),
+            np.asarray(expected[name]).reshape(lanes, -1),
+        )
         # the same operations; but for float32, whose sums over knots are kept in float64
-        assert np.array_equal(x, y) if dtype == "float64" else np.allclose(x, y, rtol=1e-5, atol=1e-6 * np.abs(y).max()), name
+        assert (
+            np.array_equal(x, y)
+            if dtype == "float64"
+            else np.allclose(x, y, rtol=1e-5, atol=1e-6 * np.abs(y).max())
+        ), name
 
 
-@pytest.mark.parametrize("sizes", [Sizes(8, 3, "implicit", bounded=True), Sizes(8, 3, "implicit")], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [Sizes(8, 3, "implicit", bounded=True), Sizes(8, 3, "implicit")], ids=str
+)
 def test_a_problem_does_not_feel_its_neighbours(sizes):
     kernel = backward_pass(sizes, STEPS)
     cases = [Knots(sizes, STEPS, seed) for seed in range(8)]
     cases[1].L[3, 9, 9] = -50.0  # fails
-    quiet = run(kernel, together([cases[0]] * 8, [0.0] * 8, kernel.inputs), f"neighbours {sizes}", width=8)
-    found = run(kernel, together(cases, [0.0, *(0.1 * k for k in range(1, 8))], kernel.inputs), f"neighbours {sizes}", width=8)
+    quiet = run(
+        kernel, together([cases[0]] * 8, [0.0] * 8, kernel.inputs), f"neighbours {sizes}", width=8
+    )
+    found = run(
+        kernel,
+        together(cases, [0.0, *(0.1 * k for k in range(1, 8))], kernel.inputs),
+        f"neighbours {sizes}",
+        width=8,
+    )
     assert found[list(kernel.outputs).index("failed")].ravel().tolist() == [0.0, 4.0] + [0.0] * 6
     for alone, among in zip(quiet, found, strict=True):
         assert np.array_equal(alone[0], among[0])
@@ -226,10 +302,13 @@ def test_buffers_of_kernels_are_checked():
     k.product(y.matrix(1, 2), x.matrix(1, 1), x.matrix(1, 2), accumulate=True)
     sweep = Sweep(SweepJob("checked", "test", "", lambda: k, width=2))
     with pytest.raises(InputError, match="aligned"):
-        sweep.bind({"x": np.zeros((1, 3, 5, 2))[:, :, 1:3].view()}, {"y": np.zeros(200)[1:].view()[:12].reshape(1, 3, 2, 2)})
+        sweep.bind(
+            {"x": np.zeros((1, 3, 5, 2))[:, :, 1:3].view()},
+            {"y": np.zeros(200)[1:].view()[:12].reshape(1, 3, 2, 2)},
+        )
 
 
-# --- factors -----------------------------------------------------------------------------------------------------------------------------
+# --- factors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "columns"), [(1, 1), (3, 7), (12, 2), (13, 5), (30, 4)])
@@ -245,9 +324,20 @@ def test_factors_solve(n, columns):
     a = a @ np.swapaxes(a, 1, 2) + n * np.eye(n)
     a[3, n // 2, n // 2] = -1.0
     known = np.delete(-np.linalg.solve(a, b), 3, axis=0)
-    inputs = {"A": np.tril(a).reshape(6, -1), "B": b.reshape(6, -1)}  # what is above the diagonal is not read
-    for found in (list(interpret(k, inputs).values()), run(k, inputs, f"factor {n} {columns}", width=4)):
+    # what is above the diagonal is not read
+    inputs = {"A": np.tril(a).reshape(6, -1), "B": b.reshape(6, -1)}
+    for found in (
+        list(interpret(k, inputs).values()),
+        run(k, inputs, f"factor {n} {columns}", width=4),
+    ):
         assert found[1].ravel().tolist() == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0]
-        np.testing.assert_allclose(np.delete(found[0].reshape(6, n, columns), 3, axis=0), known, atol=1e-13 * np.abs(known).max())
-    largest = max((step.program for step, _ in statements(k.body) if hasattr(step, "program")), key=lambda p: len(p.nodes))
+        np.testing.assert_allclose(
+            np.delete(found[0].reshape(6, n, columns), 3, axis=0),
+            known,
+            atol=1e-13 * np.abs(known).max(),
+        )
+    largest = max(
+        (step.program for step, _ in statements(k.body) if hasattr(step, "program")),
+        key=lambda p: len(p.nodes),
+    )
     assert len(largest.nodes) < 700  # of large matrices, too

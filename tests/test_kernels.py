@@ -1,4 +1,6 @@
-"""Kernels: loops, choices and products of matrices mean the same to the interpreter and to lanes, whatever the width, and gradients made of them are those of others."""
+"""Kernels: loops, choices and products of matrices mean the same to the interpreter and to lanes,
+whatever the width, and gradients made of them are those of others.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,24 @@ from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording
 from rigidgrad.runtime.shared import Shared
 
-TOLERANCE = {"float64": 1e-13, "float32": 1e-5}  # relative to the largest number: sums of up to 20 products
+# relative to the largest number: sums of up to 20 products
+TOLERANCE = {"float64": 1e-13, "float32": 1e-5}
 
 
 def run(
-    kernel: Kernel, inputs: dict[str, np.ndarray], name: str, *, dtype: str = "float64", width: int = 0, packed: bool = False
+    kernel: Kernel,
+    inputs: dict[str, np.ndarray],
+    name: str,
+    *,
+    dtype: str = "float64",
+    width: int = 0,
+    packed: bool = False,
 ) -> list[np.ndarray]:
     """By lanes."""
     job = Recording(f"test_{name}", "test", name, lambda: kernel, packed=packed, width=width)
-    found = Compiled(job, dtype=dtype, threads=1)(*(inputs[a].astype(dtype).reshape(-1, *shape) for a, shape in kernel.inputs.items()))
+    found = Compiled(job, dtype=dtype, threads=1)(
+        *(inputs[a].astype(dtype).reshape(-1, *shape) for a, shape in kernel.inputs.items())
+    )
     return [found] if isinstance(found, np.ndarray) else list(found)
 
 
@@ -38,19 +49,37 @@ def everything(rows: int, columns: int, terms: int) -> Kernel:
     A, B = k.input("A", rows, terms), k.input("B", terms, columns)
     S = k.scratch("S", rows, terms)
     factors = k.constant("factors", [0.5 + r for r in range(rows)])
-    sort, order = Table("sort", tuple(r % 3 for r in range(rows))), Table("order", tuple(reversed(range(rows))))
+    sort, order = (
+        Table("sort", tuple(r % 3 for r in range(rows))),
+        Table("order", tuple(reversed(range(rows)))),
+    )
     programs = [
-        record({"x": (terms,), "f": (1,)}, {"y": (terms,)}, lambda v, s=s: (tuple(x * v["f"][0] + s for x in v["x"]),)) for s in (0.0, 1.0)
+        record(
+            {"x": (terms,), "f": (1,)},
+            {"y": (terms,)},
+            lambda v, s=s: (tuple(x * v["f"][0] + s for x in v["x"]),),
+        )
+        for s in (0.0, 1.0)
     ]
     with k.along(rows, reverse=True) as i, k.choose(sort[i]) as choice:
         for program in programs:
             with choice.case():
-                k.call(program, {"x": A.at(terms * order[i], terms), "f": factors.at(i, 1)}, {"y": S.at(terms * order[i], terms)})
+                k.call(
+                    program,
+                    {"x": A.at(terms * order[i], terms), "f": factors.at(i, 1)},
+                    {"y": S.at(terms * order[i], terms)},
+                )
         with choice.case():
             nothing = record({"x": (terms,)}, {"y": (terms,)}, lambda v: ((0.0, *v["x"][1:]),))
-            k.call(nothing, {"x": A.at(terms * order[i], terms)}, {"y": S.at(terms * order[i], terms)})
+            k.call(
+                nothing, {"x": A.at(terms * order[i], terms)}, {"y": S.at(terms * order[i], terms)}
+            )
     left, right = S.matrix(rows, terms), B.matrix(terms, columns)
-    plain, scaled, square = k.output("plain", rows, columns), k.output("scaled", rows, columns), k.output("square", rows, rows)
+    plain, scaled, square = (
+        k.output("plain", rows, columns),
+        k.output("scaled", rows, columns),
+        k.output("square", rows, rows),
+    )
     k.product(plain.matrix(rows, columns), left, right)
     k.product(scaled.matrix(rows, columns), left, right, 2.5)
     k.product(scaled.matrix(rows, columns), left, right, -1.0, accumulate=True)
@@ -68,7 +97,9 @@ def everything(rows: int, columns: int, terms: int) -> Kernel:
     return k
 
 
-@pytest.mark.parametrize(("rows", "columns", "terms"), [(1, 1, 1), (2, 9, 3), (5, 4, 14), (7, 13, 2), (13, 7, 20)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms"), [(1, 1, 1), (2, 9, 3), (5, 4, 14), (7, 13, 2), (13, 7, 20)]
+)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 def test_lanes_give_what_the_interpreter_gives(rows, columns, terms, dtype, width):
@@ -78,7 +109,9 @@ def test_lanes_give_what_the_interpreter_gives(rows, columns, terms, dtype, widt
     expected = interpret(k, {name: x.astype(float) for name, x in inputs.items()})
     found = run(k, inputs, f"everything_{rows}_{columns}_{terms}", dtype=dtype, width=width)
     for (name, x), y in zip(expected.items(), found, strict=True):
-        assert np.abs(x - y.reshape(x.shape)).max() <= TOLERANCE[dtype] * max(1.0, np.abs(x).max()), name
+        assert np.abs(x - y.reshape(x.shape)).max() <= TOLERANCE[dtype] * max(
+            1.0, np.abs(x).max()
+        ), name
     square = found[2]
     assert np.array_equal(square, np.swapaxes(square, 1, 2))
 
@@ -88,7 +121,9 @@ def test_bits_do_not_depend_on_the_width(width):
     k = everything(7, 13, 5)
     rng = np.random.default_rng(0)
     inputs = {a.name: rng.normal(size=(19, a.size)) for a in k.of("input")}
-    for x, y in zip(run(k, inputs, "bits", width=2), run(k, inputs, "bits", width=width), strict=True):
+    for x, y in zip(
+        run(k, inputs, "bits", width=2), run(k, inputs, "bits", width=width), strict=True
+    ):
         assert np.array_equal(x, y)
 
 
@@ -100,19 +135,29 @@ def test_the_interpreter_multiplies_as_numpy_does():
     S = np.empty_like(A)
     for i in range(4):
         row = 3 - i
-        S[:, row] = A[:, row] * (0.5 + i) + (i % 3) if i % 3 < 2 else np.c_[np.zeros(6), A[:, row, 1:]]
+        S[:, row] = (
+            A[:, row] * (0.5 + i) + (i % 3) if i % 3 < 2 else np.c_[np.zeros(6), A[:, row, 1:]]
+        )
     np.testing.assert_allclose(found["plain"].reshape(6, 4, 5), S @ B, atol=1e-14)
     np.testing.assert_allclose(found["scaled"].reshape(6, 4, 5), 1.75 * S @ B, atol=1e-13)
-    np.testing.assert_allclose(found["square"].reshape(6, 4, 4), S @ np.swapaxes(S, 1, 2), atol=1e-14)
-    np.testing.assert_allclose(found["turned"].reshape(6, 5, 4), np.swapaxes(S @ B, 1, 2), atol=1e-14)
-    np.testing.assert_allclose(found["sum"].reshape(6, 4, 5), (A - S) @ B - A[:, :, :1] @ B[:, :1], atol=1e-14)
+    np.testing.assert_allclose(
+        found["square"].reshape(6, 4, 4), S @ np.swapaxes(S, 1, 2), atol=1e-14
+    )
+    np.testing.assert_allclose(
+        found["turned"].reshape(6, 5, 4), np.swapaxes(S @ B, 1, 2), atol=1e-14
+    )
+    np.testing.assert_allclose(
+        found["sum"].reshape(6, 4, 5), (A - S) @ B - A[:, :, :1] @ B[:, :1], atol=1e-14
+    )
 
 
 def test_structural_zeros_and_counts():
     k = Kernel()
     x, y, z = k.input("x", 2, 2), k.scratch("y", 2, 2), k.output("z", 2, 2)
     k.call(
-        record({"x": (2, 2)}, {"y": (2, 2)}, lambda v: (((v["x"][0][0], 0.0), (0.0, v["x"][1][1])),)),
+        record(
+            {"x": (2, 2)}, {"y": (2, 2)}, lambda v: (((v["x"][0][0], 0.0), (0.0, v["x"][1][1])),)
+        ),
         {"x": x.matrix(2, 2)},
         {"y": y.matrix(2, 2)},
     )
@@ -122,7 +167,9 @@ def test_structural_zeros_and_counts():
     assert counts(k)["fma"] == 4
     packed = run(k, {"x": np.array([[2.0, 9.0, 9.0, 3.0]] * 5)}, "packed", packed=True)[0]
     assert packed.tolist() == [[4.0, 9.0]] * 5
-    assert run(k, {"x": np.array([[2.0, 9.0, 9.0, 3.0]])}, "packed", packed=True)[0].tolist() == [[4.0, 9.0]]
+    assert run(k, {"x": np.array([[2.0, 9.0, 9.0, 3.0]])}, "packed", packed=True)[0].tolist() == [
+        [4.0, 9.0]
+    ]
 
 
 def test_what_does_not_fit_is_refused():
@@ -138,12 +185,14 @@ def test_what_does_not_fit_is_refused():
         interpret(k, {"a": np.zeros((1, 6))})
 
 
-# --- gradients -----------------------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def apart(monkeypatch):
-    """No kernel of another test is found, and none is left behind: sizes from which on code is another are no part of its key."""
+    """No kernel of another test is found, and none is left behind: sizes from which on code is
+    another are no part of its key.
+    """
     monkeypatch.setenv("RIGIDGRAD_CACHE", "off")
     monkeypatch.setattr(lanes, "_kernels", Shared())
 
@@ -172,13 +221,17 @@ def test_tiled_gradients_are_those_of_the_textbook(tiled, floating, mimic, seed)
     without = robot.aba_derivatives(q, v, tau, external=external, dtau=False)
     factors = robot.aba_derivatives(q, v, tau, external=external, factored=True)
     for name in ("dq", "dv", "dtau"):
-        assert relative(getattr(found, name), getattr(expected, name)) < 1e-10, name  # random inertias: conditions of up to 1e4
+        # random inertias: conditions of up to 1e4
+        assert relative(getattr(found, name), getattr(expected, name)) < 1e-10, name
     assert np.array_equal(without.dq, found.dq)
     assert np.array_equal(without.dv, found.dv)
     assert without.dtau is None
     assert relative(factors.W @ factors.Z_dq, expected.dq) < 1e-10
     assert relative(factors.W @ factors.Z_dv, expected.dv) < 1e-10
-    one = [robot.aba_derivatives(q[i], v[i], tau[i], external={link: external[link][i]}) for i in range(9)]
+    one = [
+        robot.aba_derivatives(q[i], v[i], tau[i], external={link: external[link][i]})
+        for i in range(9)
+    ]
     for k in range(3):
         assert np.array_equal(np.stack([d[k] for d in one]), found[k])
 
@@ -186,19 +239,27 @@ def test_tiled_gradients_are_those_of_the_textbook(tiled, floating, mimic, seed)
 @pytest.mark.parametrize(("seed", "bodies"), [(38, 6), (35, 12), (40, 12)])
 def test_mimic_joints_may_couple_limbs(tiled, seed, bodies):
     """Then L⁻¹ has numbers where L has none."""
-    model = random_tree(seed, bodies, mimic=True).builder().build(floating_base=random_tree(seed, bodies, mimic=True).floating).model
+    model = (
+        random_tree(seed, bodies, mimic=True)
+        .builder()
+        .build(floating_base=random_tree(seed, bodies, mimic=True).floating)
+        .model
+    )
     assert of_inverse(supports(model)) != supports(model)
     state = Robot(model).random(batch=(2,), seed=seed)
     kernel = formulation.source_of(model, "aba_derivatives")
     assert isinstance(kernel, Kernel)
     found = interpret(kernel, dict(zip(("q", "v", "tau"), state, strict=True)))
-    for name, x in zip(("dq", "dv", "dtau"), Robot(model, "numpy").aba_derivatives(*state), strict=True):
+    for name, x in zip(
+        ("dq", "dv", "dtau"), Robot(model, "numpy").aba_derivatives(*state), strict=True
+    ):
         assert relative(found[name].reshape(x.shape), x) < 1e-10, name
 
 
 def test_tiled_gradients_can_be_packed_streamed_and_in_single_precision(tiled):
     robot = rg.load("hyq", floating_base=True)
-    q, v, tau = robot.random(batch=(3000,), seed=0)  # enough for results to be streamed past the caches
+    # enough for results to be streamed past the caches
+    q, v, tau = robot.random(batch=(3000,), seed=0)
     dense, packed, places = (
         robot.aba_derivatives(q, v, tau),
         robot.aba_derivatives(q, v, tau, packed=True),
@@ -242,7 +303,7 @@ def test_factors_multiply_to_the_gradient(floating):
         robot.compile("rnea", dtau=False)
 
 
-# --- large robots --------------------------------------------------------------------------------------------------------------------
+# --- large robots ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("floating", [False, True])
@@ -285,9 +346,19 @@ def chain(joints: int) -> Robot:
     rng = np.random.default_rng(0)
     builder = rg.Builder("chain").link("l0", mass=1.0, com=(0, 0, 0), inertia=0.1 * np.eye(3))
     for i in range(joints):
-        builder = builder.link(f"l{i + 1}", mass=1.0, com=(0.1, 0.02, 0.0), inertia=np.diag([0.02, 0.03, 0.04]))
+        builder = builder.link(
+            f"l{i + 1}", mass=1.0, com=(0.1, 0.02, 0.0), inertia=np.diag([0.02, 0.03, 0.04])
+        )
         turn = tuple(rng.uniform(-1, 1, 3))
-        builder = builder.joint(f"j{i:03d}", "revolute", f"l{i}", f"l{i + 1}", xyz=(0.2, 0, 0.01), rpy=turn, axis=(0, 0, 1))
+        builder = builder.joint(
+            f"j{i:03d}",
+            "revolute",
+            f"l{i}",
+            f"l{i + 1}",
+            xyz=(0.2, 0, 0.01),
+            rpy=turn,
+            axis=(0, 0, 1),
+        )
     return builder.build()
 
 
@@ -297,7 +368,11 @@ def test_a_chain_of_a_hundred_joints_is_pinocchios():
     model = pin.buildModelFromXML(robot.to_urdf())
     data = model.createData()
     q, v, x = robot.random(batch=(2,), seed=0)
-    gradient, forward, M = robot.rnea_derivatives(q, v, x), robot.aba_derivatives(q, v, x), robot.crba(q)
+    gradient, forward, M = (
+        robot.rnea_derivatives(q, v, x),
+        robot.aba_derivatives(q, v, x),
+        robot.crba(q),
+    )
     for i in range(2):
         pin.computeRNEADerivatives(model, data, q[i], v[i], x[i])
         assert relative(gradient.dq[i], data.dtau_dq) < 1e-12
@@ -313,15 +388,23 @@ def test_a_chain_of_a_hundred_joints_is_pinocchios():
 
 
 def test_a_regressor_of_170_links_is_pinocchios():
-    """In the frames of the links, whatever frames the loops work in; straight-line code of it would take 20 minutes to compile."""
+    """In the frames of the links, whatever frames the loops work in; straight-line code of it would
+    take 20 minutes to compile.
+    """
     pin = pytest.importorskip("pinocchio")
     robot = chain(170)
     model = pin.buildModelFromXML(robot.to_urdf())
     data = model.createData()
     q, v, a = robot.random(batch=(3,), seed=0)
-    found, inertias = robot.torque_regressor(q, v, a), np.concatenate([i.toDynamicParameters() for i in list(model.inertias)[1:]])
+    found, inertias = (
+        robot.torque_regressor(q, v, a),
+        np.concatenate([i.toDynamicParameters() for i in list(model.inertias)[1:]]),
+    )
     for i in range(3):
-        assert relative(found[i], pin.computeJointTorqueRegressor(model, data, q[i], v[i], a[i])) < 1e-11
+        assert (
+            relative(found[i], pin.computeJointTorqueRegressor(model, data, q[i], v[i], a[i]))
+            < 1e-11
+        )
         assert relative(found[i] @ inertias, pin.rnea(model, data, q[i], v[i], a[i])) < 1e-11
     one = robot.torque_regressor(q[1], v[1], a[1])
     assert np.array_equal(one, found[1])
@@ -331,7 +414,10 @@ def test_code_that_would_take_minutes_to_compile_is_refused_at_once(monkeypatch,
     """Of a chain of 170 joints 400,000 operations are recorded in seconds, and no more."""
     robot = chain(170)
     q, v, a = robot.random(seed=0)
-    with pytest.raises(InputError, match=r"coriolis_matrix: 'chain' is too large for straight-line code .* engine=\"numpy\""):
+    with pytest.raises(
+        InputError,
+        match=r"coriolis_matrix: 'chain' is too large for straight-line code .* engine=\"numpy\"",
+    ):
         robot.coriolis_matrix(q, v)
     monkeypatch.setattr(formulation, "_MOST_NODES", 300)
     small, foot = rg.load("hyq"), [rg.Contact("lf_lowerleg")]

@@ -51,7 +51,9 @@ def kinds(job: Any) -> str:
 @pytest.mark.parametrize("job", JOBS, ids=kinds)
 def test_a_field_that_is_added_to_a_job_is_in_its_key(job):
     cls = type(job)
-    wider = dataclasses.make_dataclass(cls.__name__, [("added", int, dataclasses.field(default=0))], bases=(cls,), frozen=True)
+    wider = dataclasses.make_dataclass(
+        cls.__name__, [("added", int, dataclasses.field(default=0))], bases=(cls,), frozen=True
+    )
     wider.__qualname__ = cls.__qualname__
     values = {f.name: getattr(job, f.name) for f in dataclasses.fields(job)}
     keys = {key(job), key(wider(**values)), key(wider(**values, added=1))}
@@ -64,7 +66,13 @@ def test_every_field_of_a_job_is_in_its_key(job):
     compared = [f.name for f in dataclasses.fields(job) if f.name != "build"]
     for name in compared:
         now = getattr(job, name)
-        other = model("hyq") if name == "model" else "float32" if name == "dtype" else OTHERS[type(now).__name__]
+        other = (
+            model("hyq")
+            if name == "model"
+            else "float32"
+            if name == "dtype"
+            else OTHERS[type(now).__name__]
+        )
         keys.add(key(dataclasses.replace(job, **{name: other})))
     assert len(keys) == len(compared) + 1
 
@@ -86,13 +94,18 @@ def test_every_number_of_a_model_is_in_its_digest_and_its_name_is_not():
         "gravity": (0.0, 0.0, -1.62),
         "frames": dict(list(arm.frames.items())[1:]),
     }
-    digests = {digest(arm), *(digest(dataclasses.replace(arm, **{name: value})) for name, value in changed.items())}
+    digests = {
+        digest(arm),
+        *(digest(dataclasses.replace(arm, **{name: value})) for name, value in changed.items()),
+    }
     assert len(digests) == len(changed) + 1
 
 
 def test_a_field_that_is_added_to_a_model_is_in_its_digest():
     arm = model("iiwa14")
-    wider = dataclasses.make_dataclass("Model", [("added", int, dataclasses.field(default=0))], bases=(type(arm),), frozen=True)
+    wider = dataclasses.make_dataclass(
+        "Model", [("added", int, dataclasses.field(default=0))], bases=(type(arm),), frozen=True
+    )
     values = {f.name: getattr(arm, f.name) for f in dataclasses.fields(arm)}
     assert len({digest(arm), digest(wider(**values)), digest(wider(**values, added=1))}) == 3
 
@@ -103,7 +116,11 @@ from rigidgrad.runtime.sweep import SweepJob
 print(SweepJob("step", "arm", "one", print, frozenset("abcdefgh")).key())
 """
     runs = [
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+        )
         for seed in ("1", "2", "3")
     ]
     assert len({run.stdout for run in runs}) == 1 and len(runs[0].stdout) == 65, runs[0].stderr

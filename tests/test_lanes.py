@@ -1,4 +1,6 @@
-"""Compiled kernels: equal to the NumPy reference, the same bits whatever the width, batch or thread, and never outside their arrays."""
+"""Compiled kernels: equal to the NumPy reference, the same bits whatever the width, batch or
+thread, and never outside their arrays.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import llvm_stream
 
 EPS = np.finfo(float).eps
-FORWARD = {"aba", "minv", "aba_derivatives", "aba_state_derivatives", "aba_derivatives_factored", "fused_gradient"}
+FORWARD = {
+    "aba",
+    "minv",
+    "aba_derivatives",
+    "aba_state_derivatives",
+    "aba_derivatives_factored",
+    "fused_gradient",
+}
 WIDTHS = (1, 2, 4, 8, 16)
 
 
@@ -31,7 +40,15 @@ def arguments(robot, name, batch, seed=0):
     rng = np.random.default_rng(seed)
     s = robot.random(batch, seed=seed)
     tau = rng.normal(size=s.v.shape)
-    values = {"q": s.q, "q0": s.q, "v": s.v, "a": tau, "tau": tau, "w": tau[..., ::-1], "dv": 0.3 * rng.normal(size=s.v.shape)}
+    values = {
+        "q": s.q,
+        "q0": s.q,
+        "v": s.v,
+        "a": tau,
+        "tau": tau,
+        "w": tau[..., ::-1],
+        "dv": 0.3 * rng.normal(size=s.v.shape),
+    }
     values["q1"] = robot.random(batch, seed=seed + 1).q
     if "minv" in FUNCTIONS[name].inputs:
         values["minv"] = np.linalg.inv(reference(robot).crba(s.q))
@@ -52,7 +69,13 @@ def as_tuple(x):
 
 
 def call(robot, name, *args, **more):
-    function = robot._function(name, more.pop("external", ()), more.pop("frame", None), more.pop("expressed_in", "world"), False)
+    function = robot._function(
+        name,
+        more.pop("external", ()),
+        more.pop("frame", None),
+        more.pop("expressed_in", "world"),
+        False,
+    )
     return tuple(x for x in as_tuple(function(*args, **more)) if x is not None)
 
 
@@ -74,7 +97,17 @@ def every_joint(mimic=False, floating=False):
         B = A @ A.T + np.eye(3)
         b.link(f"l{i}", 1.0 + i / 3, rng.normal(size=3) * 0.2, np.trace(B) * np.eye(3) - B)
         axis = None if kind == "planar" else rng.normal(size=3)
-        b.joint(f"j{i}", kind, parent, f"l{i}", rng.normal(size=3) * 0.3, rng.uniform(-3, 3, 3), axis, pitch=0.2, armature=0.1)
+        b.joint(
+            f"j{i}",
+            kind,
+            parent,
+            f"l{i}",
+            rng.normal(size=3) * 0.3,
+            rng.uniform(-3, 3, 3),
+            axis,
+            pitch=0.2,
+            armature=0.1,
+        )
     if mimic:
         b.link("m", 0.7, (0, 0.1, 0.1), (1, 1, 1)).joint(
             "copy", "revolute", "l3", "m", (0.1, 0, 0), axis=(0, 1, 1), mimic=("j0", -0.5, 0.2)
@@ -82,21 +115,25 @@ def every_joint(mimic=False, floating=False):
     return b.build(floating_base=floating, gravity=(1.0, 2.0, -9.0))
 
 
-@pytest.mark.parametrize(("label", "make"), list(robots()), ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    ("label", "make"), list(robots()), ids=lambda x: x if isinstance(x, str) else ""
+)
 def test_every_function_equals_the_reference_to_rounding(label, make):
     robot = make()
     slow = reference(robot)
     for name in (name for name, function in FUNCTIONS.items() if not function.contacts):
-        if (
-            name == "rnea_second_derivatives" and robot.nv > 7
-        ):  # long to compile: tests/test_second_derivatives.py has small ones of every kind
+        # long to compile: tests/test_second_derivatives.py has small ones of every kind
+        if name == "rnea_second_derivatives" and robot.nv > 7:
             continue
         args = arguments(robot, name, (9,), seed=3)
         expected = call(slow, name, *args, **options(robot, name))
         for x, y in zip(call(robot, name, *args, **options(robot, name)), expected, strict=True):
-            # inverse-type results differ by the order of sums along a path; forward-type ones by that times cond(M)
+            # inverse-type results differ by the order of sums along a path; forward-type ones by
+            # that times cond(M)
             loss = np.linalg.cond(slow.crba(args[0])).max() if name in FORWARD else 10.0
-            assert abs(x - y).max(initial=0.0) <= 50 * EPS * loss * max(1.0, abs(y).max(initial=0.0)), name
+            assert abs(x - y).max(initial=0.0) <= 50 * EPS * loss * max(
+                1.0, abs(y).max(initial=0.0)
+            ), name
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -110,8 +147,12 @@ def test_gradients_on_random_trees(seed):
         cond = np.linalg.cond(slow.crba(args[0])).max() if name in FORWARD else 20.0
         for external in (None, wrenches):
             fast = as_tuple(getattr(robot, name)(*args, external=external))
-            for x, y in zip(fast, as_tuple(getattr(slow, name)(*args, external=external)), strict=True):
-                assert abs(x - y).max(initial=0.0) <= 200 * EPS * cond * max(1.0, abs(y).max(initial=0.0)), (name, str(tree))
+            for x, y in zip(
+                fast, as_tuple(getattr(slow, name)(*args, external=external)), strict=True
+            ):
+                assert abs(x - y).max(initial=0.0) <= 200 * EPS * cond * max(
+                    1.0, abs(y).max(initial=0.0)
+                ), (name, str(tree))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -124,7 +165,9 @@ def test_bits_do_not_depend_on_width_batch_or_lane(dtype):
             fast = robot.compile(name, dtype=dtype, width=width, threads=1)
             for count in sorted({0, 1, width - 1, width, width + 1, 37}):
                 for x, y in zip(as_tuple(fast(*(a[:count] for a in args))), expected, strict=True):
-                    np.testing.assert_array_equal(x, y[:count], err_msg=f"{name}, width {width}, {count} rows")
+                    np.testing.assert_array_equal(
+                        x, y[:count], err_msg=f"{name}, width {width}, {count} rows"
+                    )
             for row in range(5):  # one state alone
                 for x, y in zip(as_tuple(fast(*(a[row] for a in args))), expected, strict=True):
                     np.testing.assert_array_equal(x, y[row])
@@ -167,7 +210,7 @@ def test_nan_in_one_row_leaves_its_neighbours_alone():
     assert (spoiled.dv[4][structural] == 0).all() and structural.any()
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 class Guarded:
@@ -192,7 +235,9 @@ class Guarded:
         return array
 
 
-@pytest.mark.skipif(not hasattr(mmap, "PAGESIZE") or sys.platform == "win32", reason="needs mprotect")
+@pytest.mark.skipif(
+    not hasattr(mmap, "PAGESIZE") or sys.platform == "win32", reason="needs mprotect"
+)
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "begin"])
 @pytest.mark.parametrize("streaming", [False, True], ids=["", "streaming"])
 def test_no_kernel_touches_memory_outside_its_arrays(at_end, streaming):
@@ -239,14 +284,16 @@ def test_strided_and_broadcast_inputs_are_read_in_place():
     robot = rg.load("iiwa14")
     wide = np.random.default_rng(0).normal(size=(20, 3, 7))
     q, v, a = wide[:, 0], wide[:, 1], wide[0, 2]
-    np.testing.assert_array_equal(robot.rnea(q, v, a), robot.rnea(q.copy(), v.copy(), np.tile(a, (20, 1))))
+    np.testing.assert_array_equal(
+        robot.rnea(q, v, a), robot.rnea(q.copy(), v.copy(), np.tile(a, (20, 1)))
+    )
     out = np.zeros((20, 14))
     robot.rnea(q, v, a, out=out[:, :7])
     np.testing.assert_array_equal(out[:, :7], robot.rnea(q, v, a))
     assert not out[:, 7:].any()
 
 
-# --- results larger than the caches ------------------------------------------------------------------------------------------------
+# --- results larger than the caches ---------------------------------------------------------------
 
 
 def stream_everything(set_attribute):
@@ -260,15 +307,22 @@ def stream_everything(set_attribute):
 
 
 def inside(shape, dtype, skew):
-    """An array that begins `skew` bytes after the begin of a cache line, and the memory around it."""
+    """An array that begins `skew` bytes after the begin of a cache line, and the memory around
+    it.
+    """
     memory = np.full(math.prod(shape) * np.dtype(dtype).itemsize + 256, 7, np.uint8)
     first = 64 - memory.ctypes.data % 64 + skew
     size = memory.size - 256
-    return memory[first : first + size].view(dtype).reshape(shape), (memory[:first], memory[first + size :])
+    return memory[first : first + size].view(dtype).reshape(shape), (
+        memory[:first],
+        memory[first + size :],
+    )
 
 
 def streams(fast):
-    """Kernels for large results that a function has compiled: where outputs begin in their cache lines."""
+    """Kernels for large results that a function has compiled: where outputs begin in their cache
+    lines.
+    """
     return {kind for _, kind in fast._entries if isinstance(kind, tuple)}
 
 
@@ -286,28 +340,45 @@ def streams(fast):
     ],
 )
 def test_streamed_results_are_the_same(monkeypatch, tmp_path, name, widths, looped, dtype):
-    """Every bit is there, also at the seams of rows and blocks, wherever in a cache line they begin, and nothing around them changes."""
+    """Every bit is there, also at the seams of rows and blocks, wherever in a cache line they
+    begin, and nothing around them changes.
+    """
     robot = dict(robots()).get(name, lambda: rg.load(name))()
     args = [x.astype(dtype) for x in arguments(robot, "rnea_derivatives", (83,))]
     plain = robot.compile("rnea_derivatives", dtype=dtype, threads=1)
     expected = {count: plain(*(a[:count] for a in args)) for count in range(84)}
     stream_everything(monkeypatch.setattr)
     monkeypatch.setattr(llvm_stream, "LOOPS_FROM", 0 if looped else math.inf)
-    monkeypatch.setenv("RIGIDGRAD_CACHE", str(tmp_path))  # the limit is part of our sources, not of a kernel's key
+    # the limit is part of our sources, not of a kernel's key
+    monkeypatch.setenv("RIGIDGRAD_CACHE", str(tmp_path))
     skews = [(0, 0, 0), (16, 16, 16), (48, 0, 32)]
     for width in widths:
         for packed in (False, True) if width == 4 else (False,):
-            fast = robot.compile("rnea_derivatives", dtype=dtype, width=width, packed=packed, threads=1)
+            fast = robot.compile(
+                "rnea_derivatives", dtype=dtype, width=width, packed=packed, threads=1
+            )
             for count in (2, width - 1, width, width + 1, 2 * width, 3 * width, 5 * width + 3):
                 for skew in [*skews, (np.dtype(dtype).itemsize, 16, 0), (8, 8, 8)]:
-                    placed = [inside((count, *shape), dtype, s) for s, shape in zip(skew, fast.outputs.values(), strict=True)]
+                    placed = [
+                        inside((count, *shape), dtype, s)
+                        for s, shape in zip(skew, fast.outputs.values(), strict=True)
+                    ]
                     out = tuple(array for array, _ in placed)
                     fast(*(a[:count] for a in args), out=out)
-                    for x, y, mask, (_, around) in zip(out, expected[count], fast.masks.values(), placed, strict=True):
-                        np.testing.assert_array_equal(x, y[:, mask] if packed else y, err_msg=f"width {width}, {count} rows, skew {skew}")
+                    for x, y, mask, (_, around) in zip(
+                        out, expected[count], fast.masks.values(), placed, strict=True
+                    ):
+                        np.testing.assert_array_equal(
+                            x,
+                            y[:, mask] if packed else y,
+                            err_msg=f"width {width}, {count} rows, skew {skew}",
+                        )
                         assert all((memory == 7).all() for memory in around)
             sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape in fast.outputs.values()]
-            able = all(size % 16 == 0 and size >= 128 for size in sizes) and width * np.dtype(dtype).itemsize >= 16
+            able = (
+                all(size % 16 == 0 and size >= 128 for size in sizes)
+                and width * np.dtype(dtype).itemsize >= 16
+            )
             assert streams(fast) == (set(skews) if able else set())
             assert able or packed or width == 2 or name == "iiwa14"
 
@@ -315,18 +386,42 @@ def test_streamed_results_are_the_same(monkeypatch, tmp_path, name, widths, loop
 @pytest.mark.parametrize(("dtype", "width"), [("float64", 4), ("float32", 8), ("float64", 8)])
 @pytest.mark.parametrize("skews", [(0, 0, 0), (16, 48, 32)])
 def test_streamed_lines_are_written_once_and_whole(dtype, width, skews):
-    """Every byte of W rows by one store past the caches, and a whole line by two that follow each other."""
-    job = lanes.Job(rg.load("hyq", floating_base=True).model, "rnea_derivatives", dtype=dtype, width=width, streaming=skews)
+    """Every byte of W rows by one store past the caches, and a whole line by two that follow each
+    other.
+    """
+    job = lanes.Job(
+        rg.load("hyq", floating_base=True).model,
+        "rnea_derivatives",
+        dtype=dtype,
+        width=width,
+        streaming=skews,
+    )
     size = np.dtype(dtype).itemsize
     text = job.ir()
-    starts = {name: (int(k), int(place)) for name, k, place in re.findall(r"(%t\d+) = getelementptr \w+, ptr %p(\d), i64 (\d+)", text)}
+    starts = {
+        name: (int(k), int(place))
+        for name, k, place in re.findall(
+            r"(%t\d+) = getelementptr \w+, ptr %p(\d), i64 (\d+)", text
+        )
+    }
     stores = re.findall(r"store <(\d+) x \w+> \S+, ptr (%t\d+), align (\d+), !nontemporal", text)
-    written = [(starts[name][0], skews[starts[name][0]] + starts[name][1] * size, int(n) * size) for n, name, _ in stores]
+    written = [
+        (starts[name][0], skews[starts[name][0]] + starts[name][1] * size, int(n) * size)
+        for n, name, _ in stores
+    ]
     rows = 18 * 18 * size * width
     for output in range(3):
-        bytes_of = sorted(byte for k, begin, length in written if k == output for byte in range(begin, begin + length))
+        bytes_of = sorted(
+            byte
+            for k, begin, length in written
+            if k == output
+            for byte in range(begin, begin + length)
+        )
         assert bytes_of == list(range(skews[output], skews[output] + rows))
-    assert all(int(align) == length and begin % length == 0 for (_, begin, length), (_, _, align) in zip(written, stores, strict=True))
+    assert all(
+        int(align) == length and begin % length == 0
+        for (_, begin, length), (_, _, align) in zip(written, stores, strict=True)
+    )
     lines = [(k, begin // 64) for k, begin, _ in written]
     visits = [line for line, before in zip(lines, [None, *lines], strict=False) if line != before]
     assert len(visits) == len(set(lines))
@@ -339,7 +434,9 @@ def test_arrays_that_begin_anywhere_do_not_have_kernels_compiled_for_ever(monkey
     stream_everything(monkeypatch.setattr)
     fast = robot.compile("rnea_derivatives", threads=1)
     for k in range(12):
-        out = tuple(inside(x.shape, x.dtype, 16 * (k // 4**n % 4))[0] for n, x in enumerate(expected))
+        out = tuple(
+            inside(x.shape, x.dtype, 16 * (k // 4**n % 4))[0] for n, x in enumerate(expected)
+        )
         for x, y in zip(fast(*args, out=out), expected, strict=True):
             np.testing.assert_array_equal(x, y)
     assert len(streams(fast)) == 7
@@ -361,22 +458,31 @@ def test_large_batches_are_streamed_with_any_number_of_threads(monkeypatch, thre
         for x, y in zip(fast(*args), expected, strict=True):
             np.testing.assert_array_equal(x, y)
     assert streams(fast) == {(16, 16, 16)}
-    # by the general way: an input for all rows, an output whose numbers do not follow each other, and one that no number is aligned in
+    # by the general way: an input for all rows, an output whose numbers do not follow each other,
+    # and one that no number is aligned in
     wide = np.zeros((count, 12, 24))
     odd = np.zeros(count * 1152 + 3, np.uint8)[3:].view(np.float64).reshape(count, 12, 12)
     out = (wide[..., :12], odd, np.empty((count, 12, 12)))
     fast(args[0], args[1], args[2][0], out=out)
-    for x, y in zip(out, robot.rnea_derivatives(args[0], args[1], np.tile(args[2][0], (count, 1))), strict=True):
+    for x, y in zip(
+        out, robot.rnea_derivatives(args[0], args[1], np.tile(args[2][0], (count, 1))), strict=True
+    ):
         np.testing.assert_array_equal(x, y)
     assert not wide[..., 12:].any()
 
 
-# --- sine and cosine ---------------------------------------------------------------------------------------------------------------
+# --- sine and cosine ------------------------------------------------------------------------------
 
 
 def sincos_of(x, dtype):
     """Through a joint's placement: [cos, -sin] in the first row."""
-    robot = rg.Builder("turn").link("a").link("b", 1, (0, 0, 0), (1, 1, 1)).joint("j", "continuous", "a", "b", axis=(0, 0, 1)).build()
+    robot = (
+        rg.Builder("turn")
+        .link("a")
+        .link("b", 1, (0, 0, 0), (1, 1, 1))
+        .joint("j", "continuous", "a", "b", axis=(0, 0, 1))
+        .build()
+    )
     T = robot.compile("frame_placement", frame="b", dtype=dtype)(np.asarray(x, dtype)[:, None])
     return T[:, 1, 0], T[:, 0, 0]
 
@@ -389,7 +495,18 @@ def test_sine_and_cosine_are_accurate_for_every_finite_angle(dtype, allowed):
     x = np.concatenate([rng.uniform(-s, s, 400) for s in scales])
     k = rng.integers(-(10**8), 10**8, 400)
     near = (k * (np.pi / 2)).astype(dtype)  # next to multiples of π/2, where reduction is hard
-    extreme = np.array([0.0, -0.0, 2.0**30, np.nextafter(2.0**30, np.inf), 1e15, 1e22, 1e38, 1.7e308 if dtype == "float64" else 3e38])
+    extreme = np.array(
+        [
+            0.0,
+            -0.0,
+            2.0**30,
+            np.nextafter(2.0**30, np.inf),
+            1e15,
+            1e22,
+            1e38,
+            1.7e308 if dtype == "float64" else 3e38,
+        ]
+    )
     x = np.concatenate([x, near, extreme, -extreme]).astype(dtype)
     s, c = sincos_of(x, dtype)
     mpmath.mp.prec = 1200
@@ -404,7 +521,9 @@ def test_sine_and_cosine_are_accurate_for_every_finite_angle(dtype, allowed):
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 def test_angles_taken_by_twos_do_not_disturb_each_other(width):
-    """Angles beyond the limit take the C library's sine, in one place of a pair, in the other, in both; seven joints leave one without a neighbour."""
+    """Angles beyond the limit take the C library's sine, in one place of a pair, in the other, in
+    both; seven joints leave one without a neighbour.
+    """
     robot = rg.load("iiwa14", engine="numpy")
     q = np.random.default_rng(1).uniform(-3, 3, (23, 7))
     far = np.random.default_rng(2).random(q.shape) < 0.2
@@ -415,7 +534,10 @@ def test_angles_taken_by_twos_do_not_disturb_each_other(width):
     tau = np.empty_like(q)
     fast.run([q, zero, zero, tau], [7] * 4, len(q), None)
     np.testing.assert_allclose(tau, robot.rnea(q, zero, zero), rtol=1e-12, atol=1e-12)
-    assert np.isnan(tau[[5, 11]]).any(axis=1).all() and np.isfinite(np.delete(tau, [5, 11], axis=0)).all()
+    assert (
+        np.isnan(tau[[5, 11]]).any(axis=1).all()
+        and np.isfinite(np.delete(tau, [5, 11], axis=0)).all()
+    )
 
 
 def test_angles_without_a_sine_give_nan():
@@ -424,7 +546,7 @@ def test_angles_without_a_sine_give_nan():
         assert np.isnan(s[:3]).all() and np.isnan(c[:3]).all() and np.isfinite(s[3])
 
 
-# --- compile -----------------------------------------------------------------------------------------------------------------------
+# --- compile --------------------------------------------------------------------------------------
 
 
 def test_a_compiled_function_tells_what_it_is():
@@ -459,10 +581,30 @@ def test_the_assembly_is_that_of_the_code_that_runs(monkeypatch):
 def test_the_work_of_a_state_stays_small():
     """Operations of one state; a change that needs more has to say why."""
     limits = {
-        ("iiwa14", False): {"rnea": 426, "aba": 830, "rnea_derivatives": 1941, "aba_derivatives": 3807},
-        ("hyq", False): {"rnea": 776, "aba": 1036, "rnea_derivatives": 1392, "aba_derivatives": 2572},
-        ("hyq", True): {"rnea": 1483, "aba": 3403, "rnea_derivatives": 5609, "aba_derivatives": 17120},
-        ("atlas", False): {"rnea": 2278, "aba": 5652, "rnea_derivatives": 14290, "aba_derivatives": 29207},
+        ("iiwa14", False): {
+            "rnea": 426,
+            "aba": 830,
+            "rnea_derivatives": 1941,
+            "aba_derivatives": 3807,
+        },
+        ("hyq", False): {
+            "rnea": 776,
+            "aba": 1036,
+            "rnea_derivatives": 1392,
+            "aba_derivatives": 2572,
+        },
+        ("hyq", True): {
+            "rnea": 1483,
+            "aba": 3403,
+            "rnea_derivatives": 5609,
+            "aba_derivatives": 17120,
+        },
+        ("atlas", False): {
+            "rnea": 2278,
+            "aba": 5652,
+            "rnea_derivatives": 14290,
+            "aba_derivatives": 29207,
+        },
     }
     from rigidgrad.runtime.formulation import program_of
 
@@ -484,12 +626,16 @@ def test_wrong_functions_are_named(arguments, error):
         rg.load("pendulum").compile(*arguments)
 
 
-@pytest.mark.parametrize("options", [{"dtype": "float16"}, {"width": 3}, {"threads": 0}, {"threads": "many"}])
+@pytest.mark.parametrize(
+    "options", [{"dtype": "float16"}, {"width": 3}, {"threads": 0}, {"threads": "many"}]
+)
 def test_wrong_options_are_refused(options):
     with pytest.raises(InputError):
         rg.load("pendulum").compile("rnea", **options)
     with pytest.raises(UnknownNameError):
-        rg.load("pendulum").compile("rnea", parameters=("mass",))(np.zeros(1), np.zeros(1), np.zeros(1))
+        rg.load("pendulum").compile("rnea", parameters=("mass",))(
+            np.zeros(1), np.zeros(1), np.zeros(1)
+        )
 
 
 def test_a_compiled_function_converts_what_it_must():
@@ -507,7 +653,9 @@ def parameters_of(robot):
     return np.array([[m, *h, *i] for m, h, i in robot.model.inertias])
 
 
-@pytest.mark.parametrize("name", ["rnea", "aba", "crba", "rnea_derivatives", "aba_derivatives", "center_of_mass"])
+@pytest.mark.parametrize(
+    "name", ["rnea", "aba", "crba", "rnea_derivatives", "aba_derivatives", "center_of_mass"]
+)
 def test_parameters_become_inputs(name):
     robot = every_joint()
     names = ("inertia", "gravity", "armature")
@@ -530,10 +678,12 @@ def test_one_set_of_parameters_a_row():
     for k in range(4):
         np.testing.assert_array_equal(result[k], fast(*(x[k] for x in args), payloads[k]))
     Y = robot.torque_regressor(*args)
-    np.testing.assert_allclose(result, np.einsum("nij,nj->ni", Y, payloads.reshape(4, -1)), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        result, np.einsum("nij,nj->ni", Y, payloads.reshape(4, -1)), rtol=1e-10, atol=1e-10
+    )
 
 
-# --- the cache ---------------------------------------------------------------------------------------------------------------------
+# --- the cache ------------------------------------------------------------------------------------
 
 
 def test_a_second_process_records_nothing(tmp_path):
@@ -549,7 +699,9 @@ print(robot.aba(*robot.random((3,), seed=0)).tobytes().hex())
     outputs = []
     for word in ("first", "second"):
         environment = os.environ | {"RIGIDGRAD_CACHE": str(tmp_path / "cache")}
-        result = subprocess.run([sys.executable, "-c", code, word], env=environment, capture_output=True, text=True)
+        result = subprocess.run(
+            [sys.executable, "-c", code, word], env=environment, capture_output=True, text=True
+        )
         assert result.returncode == 0, result.stderr[-1500:]
         outputs.append(result.stdout)
     assert outputs[0] == outputs[1]
@@ -560,7 +712,11 @@ def test_a_changed_model_is_another_entry():
 
     keys = {
         Job(robot.model, name, dtype=dtype, packed=packed).key()
-        for robot in (rg.load("iiwa14"), rg.load("iiwa14", gravity=(0, 0, 0)), rg.load("iiwa14").reduced(lock={"iiwa_joint_3": 0.1}))
+        for robot in (
+            rg.load("iiwa14"),
+            rg.load("iiwa14", gravity=(0, 0, 0)),
+            rg.load("iiwa14").reduced(lock={"iiwa_joint_3": 0.1}),
+        )
         for name in ("rnea", "aba")
         for dtype in ("float64", "float32")
         for packed in (False, True)
@@ -585,4 +741,6 @@ sys.late.kept, sys.late.itself = fast, sys.late
 """
     # freed memory is overwritten, so that reading it shows
     environment = os.environ | {"PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "2"}
-    assert subprocess.run([sys.executable, "-c", code], env=environment, timeout=120).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=environment, timeout=120).returncode == 0
+    )

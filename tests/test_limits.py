@@ -1,4 +1,6 @@
-"""Limits: what users write becomes the right bounds, distances and Jacobians are exact, contradictions and bad starts are told."""
+"""Limits: what users write becomes the right bounds, distances and Jacobians are exact,
+contradictions and bad starts are told.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,13 @@ SYSTEMS = {
     "quadrotor": lambda: RobotSystem(rg.load("quadrotor"), "all"),
     "floating hyq": lambda: RobotSystem(rg.load("hyq", floating_base=True), "all"),
     "all joint types": lambda: RobotSystem(
-        random_tree(5, 9, floating=True, mimic=True, types=("revolute", "planar", "spherical", "helical", "floating", "prismatic")).robot()
+        random_tree(
+            5,
+            9,
+            floating=True,
+            mimic=True,
+            types=("revolute", "planar", "spherical", "helical", "floating", "prismatic"),
+        ).robot()
     ),
     "custom": lambda: CustomSystem(lambda x, u: (x[1], u[0]), 2, 1),
 }
@@ -60,10 +68,17 @@ def spheres_on(system):
 
 
 def constraints(system):
-    obstacles = [Obstacle((0.3, 0.4, 0.5), 0.2), Obstacle(np.random.default_rng(1).normal(size=(KNOTS, 3)), np.linspace(0.1, 0.3, KNOTS))]
+    obstacles = [
+        Obstacle((0.3, 0.4, 0.5), 0.2),
+        Obstacle(np.random.default_rng(1).normal(size=(KNOTS, 3)), np.linspace(0.1, 0.3, KNOTS)),
+    ]
     position = 2.0 if any(j.nq == 1 for j in system.model.joints) else True
-    yield from Limits(position=position, velocity=1.0, obstacles=obstacles, spheres=spheres_on(system)).constraints(system)
-    yield Inequality(lambda x, u, p: (x[0] * u[0], rm.sin(x[1]) + p[0]), lower=-1.0, parameters=[0.5])
+    yield from Limits(
+        position=position, velocity=1.0, obstacles=obstacles, spheres=spheres_on(system)
+    ).constraints(system)
+    yield Inequality(
+        lambda x, u, p: (x[0] * u[0], rm.sin(x[1]) + p[0]), lower=-1.0, parameters=[0.5]
+    )
     yield Equality(Reach(system.robot.frames[-1], np.eye(4)), at="final")
 
 
@@ -84,14 +99,20 @@ def test_jacobians_are_exact(name):
             columns = []
             for k in range(n):
                 e = tuple(1j * h if i == k else 0.0 for i in range(n))
-                state, control = (system.plus(x, e), u) if by_state else (x, tuple(a + b for a, b in zip(u, e, strict=True)))
+                state, control = (
+                    (system.plus(x, e), u)
+                    if by_state
+                    else (x, tuple(a + b for a, b in zip(u, e, strict=True)))
+                )
                 columns.append([np.imag(v) / h for v in c.residual(system, state, control, target)])
             expected = np.array(columns, float).T.reshape(size, n)
             found = np.zeros((size, n)) if J is None else np.array(J, float).reshape(size, n)
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(1.0, abs(expected).max()))
+            np.testing.assert_allclose(
+                found, expected, rtol=0, atol=1e-12 * max(1.0, abs(expected).max())
+            )
 
 
-# --- torque, position, velocity ------------------------------------------------------------------------------------------------------
+# --- torque, position, velocity -------------------------------------------------------------------
 
 
 def test_a_robots_own_limits_are_all_of_its_limits():
@@ -113,7 +134,11 @@ def test_a_robots_own_limits_are_all_of_its_limits():
 
 def test_there_are_none_unless_asked_for():
     system = arm()
-    for limits in (as_limits(None, system), Limits(), Limits(torque=False, position=False, velocity=False)):
+    for limits in (
+        as_limits(None, system),
+        Limits(),
+        Limits(torque=False, position=False, velocity=False),
+    ):
         assert limits.control_bounds(system, STEPS) is None
         assert limits.constraints(system) == ()
 
@@ -169,7 +194,10 @@ def test_a_robot_without_joints_of_one_freedom_has_no_position_limits():
 def test_limits_come_in_several_notations(value, lower, upper):
     system = arm()
     limits = Limits(torque=value, position=value, velocity=value)
-    found = [limits.control_bounds(system, STEPS), *([b[1:] for b in c.bounds(system, KNOTS)] for c in limits.constraints(system))]
+    found = [
+        limits.control_bounds(system, STEPS),
+        *([b[1:] for b in c.bounds(system, KNOTS)] for c in limits.constraints(system)),
+    ]
     for low, high in found:
         assert low.shape == high.shape == (STEPS, 7)
         assert (low == lower).all() and (high == upper).all()
@@ -221,7 +249,7 @@ def test_a_custom_system_has_limits_of_its_controls_and_of_functions():
     assert c.size(system) == 1
 
 
-# --- obstacles -----------------------------------------------------------------------------------------------------------------------
+# --- obstacles ------------------------------------------------------------------------------------
 
 
 def clearance(system, obstacles, spheres, **options):
@@ -239,7 +267,10 @@ def test_clearance_is_the_distance_between_surfaces():
     expected = []
     for s in spheres:
         p = (T[s.frame] @ [*s.offset, 1])[:3]
-        expected += [np.linalg.norm(p - centers[0]) - 0.05 - s.radius, np.linalg.norm(p - centers[1]) - 0.4 - s.radius]
+        expected += [
+            np.linalg.norm(p - centers[0]) - 0.05 - s.radius,
+            np.linalg.norm(p - centers[1]) - 0.4 - s.radius,
+        ]
     # smoothing changes a distance by less than (ε R)²/d
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert isinstance(c, Clearance)
@@ -263,7 +294,9 @@ def test_at_contact_the_distance_is_exactly_zero_and_its_slope_one():
         # slope 1 up to ε² = 1e-6 of the gap
         assert abs(c.residual(system, x, u, target)[0] - gap) < 1e-9
         J = np.array(c.jacobian(system, x, u, target)[0], float)[0, :7]
-        np.testing.assert_allclose(J, -system.robot.jacobian(np.array(x[:7]), "iiwa_link_7")[2], rtol=2e-6, atol=1e-12)
+        np.testing.assert_allclose(
+            J, -system.robot.jacobian(np.array(x[:7]), "iiwa_link_7")[2], rtol=2e-6, atol=1e-12
+        )
 
 
 def test_the_centre_of_an_obstacle_gives_finite_numbers():
@@ -280,9 +313,17 @@ def test_moving_obstacles_are_inputs_and_what_is_structure_is_in_the_key():
     system = arm()
     path, radii = np.random.default_rng(1).normal(size=(KNOTS, 3)), np.linspace(0.1, 0.2, KNOTS)
     sphere = LinkSphere("iiwa_link_7", 0.1)
-    still, moving = (clearance(system, [o], [sphere]) for o in (Obstacle((1, 2, 3), 0.1), Obstacle(path, radii)))
-    np.testing.assert_array_equal(moving.targets(system, KNOTS), np.c_[path, radii, np.full(KNOTS, 0.1)])
-    assert still.key() == moving.key() == clearance(system, [Obstacle((1, 2, 3), 0.1)], [LinkSphere("iiwa_link_7", 0.5)]).key()
+    still, moving = (
+        clearance(system, [o], [sphere]) for o in (Obstacle((1, 2, 3), 0.1), Obstacle(path, radii))
+    )
+    np.testing.assert_array_equal(
+        moving.targets(system, KNOTS), np.c_[path, radii, np.full(KNOTS, 0.1)]
+    )
+    assert (
+        still.key()
+        == moving.key()
+        == clearance(system, [Obstacle((1, 2, 3), 0.1)], [LinkSphere("iiwa_link_7", 0.5)]).key()
+    )
     others = [
         clearance(system, [Obstacle((1, 2, 3), 0.1)] * 2, [sphere]),
         clearance(system, [Obstacle((1, 2, 3), 0.1)], [LinkSphere("iiwa_link_6", 0.1)]),
@@ -293,18 +334,36 @@ def test_moving_obstacles_are_inputs_and_what_is_structure_is_in_the_key():
 
 def test_a_compiled_clearance_is_what_plain_floats_give():
     system = SYSTEMS["floating hyq"]()
-    c = clearance(system, [Obstacle((0.3, 0.4, 0.5), 0.2), Obstacle((0, 0, 0), 0.1)], spheres_on(system))
+    c = clearance(
+        system, [Obstacle((0.3, 0.4, 0.5), 0.2), Obstacle((0, 0, 0), 0.1)], spheres_on(system)
+    )
     shapes = {"x": (system.nx,), "p": (c.target_size(system),)}
     outputs = {"c": (4,), "J": (4, system.ndx)}
-    program = record(shapes, outputs, lambda v: (c.residual(system, v["x"], (), v["p"]), c.jacobian(system, v["x"], (), v["p"])[0]))
+    program = record(
+        shapes,
+        outputs,
+        lambda v: (
+            c.residual(system, v["x"], (), v["p"]),
+            c.jacobian(system, v["x"], (), v["p"])[0],
+        ),
+    )
     X, p = np.array([knot(system, s)[0] for s in range(9)]), c.targets(system, KNOTS)[0]
-    found, J = Compiled(Recording("clearance", "test", str(program), lambda: program), dtype="float64", threads=1)(X, p)
+    found, J = Compiled(
+        Recording("clearance", "test", str(program), lambda: program), dtype="float64", threads=1
+    )(X, p)
     for k, x in enumerate(X.tolist()):
-        np.testing.assert_allclose(found[k], c.residual(system, tuple(x), (), tuple(p.tolist())), rtol=0, atol=1e-13)
-        np.testing.assert_allclose(J[k], np.array(c.jacobian(system, tuple(x), (), tuple(p.tolist()))[0], float), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            found[k], c.residual(system, tuple(x), (), tuple(p.tolist())), rtol=0, atol=1e-13
+        )
+        np.testing.assert_allclose(
+            J[k],
+            np.array(c.jacobian(system, tuple(x), (), tuple(p.tolist()))[0], float),
+            rtol=0,
+            atol=1e-13,
+        )
 
 
-# --- constraints that users write ------------------------------------------------------------------------------------------------
+# --- constraints that users write -----------------------------------------------------------------
 
 
 def test_equalities_and_inequalities_hold_where_they_are_asked_to():
@@ -378,7 +437,7 @@ def test_parameters_may_change():
     np.testing.assert_array_equal(c.targets(system, KNOTS)[:, 0], np.arange(KNOTS))
 
 
-# --- the start -----------------------------------------------------------------------------------------------------------------------
+# --- the start ------------------------------------------------------------------------------------
 
 
 def test_a_start_outside_of_position_limits_is_an_error_with_advice():
@@ -415,7 +474,9 @@ def test_recovering_bounds_go_evenly_from_the_start_to_their_place():
     assert (lower[1:] == -1.5).all()
     x, _ = knot(system)
     obstacle, sphere = touching(system, x, "iiwa_link_7", -0.05)
-    lower, _ = clearance(system, [obstacle], [sphere], recover=True).bounds(system, KNOTS, np.array(x))
+    lower, _ = clearance(system, [obstacle], [sphere], recover=True).bounds(
+        system, KNOTS, np.array(x)
+    )
     np.testing.assert_allclose(lower[1:, 0], np.linspace(-0.05, 0, KNOTS)[1:], atol=1e-6)
 
 
@@ -423,11 +484,13 @@ def test_a_start_that_is_too_fast_is_left_to_the_solver():
     system = arm()
     start = np.r_[np.zeros(7), np.full(7, 50.0)]
     (velocity,) = Limits(velocity=True).constraints(system)
-    for found, expected in zip(velocity.bounds(system, KNOTS, start), velocity.bounds(system, KNOTS), strict=True):
+    for found, expected in zip(
+        velocity.bounds(system, KNOTS, start), velocity.bounds(system, KNOTS), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
 
 
-# --- errors --------------------------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def read(limits, system):
@@ -466,10 +529,21 @@ SPHERE = LinkSphere("iiwa_link_7", 0.1)
         (lambda: Limits(obstacles=Obstacle((0, 0, 0), -1.0), spheres=SPHERE), "positive"),
         (lambda: Limits(obstacles=Obstacle((0, 0, NAN), 1.0), spheres=SPHERE), "NaN"),
         (lambda: Limits(obstacles=Obstacle((0, 0), 1.0), spheres=SPHERE), "shape"),
-        (lambda: Limits(obstacles=Obstacle((0, 0, 0), 1.0), spheres=LinkSphere("iiwa_link_7", 0.1, (0, 0))), "shape"),
-        (lambda: Limits(obstacles=Obstacle((9, 9, 9), 1.0), spheres=SPHERE, clearance=-0.1), "clearance"),
+        (
+            lambda: Limits(
+                obstacles=Obstacle((0, 0, 0), 1.0), spheres=LinkSphere("iiwa_link_7", 0.1, (0, 0))
+            ),
+            "shape",
+        ),
+        (
+            lambda: Limits(obstacles=Obstacle((9, 9, 9), 1.0), spheres=SPHERE, clearance=-0.1),
+            "clearance",
+        ),
         (lambda: Limits(constraints=[Inequality(lambda x, u: x[0])]), "no finite bound"),
-        (lambda: Limits(constraints=[Inequality(lambda x, u: x[0], 2.0, 1.0)]), "nothing lies between"),
+        (
+            lambda: Limits(constraints=[Inequality(lambda x, u: x[0], 2.0, 1.0)]),
+            "nothing lies between",
+        ),
         (lambda: Limits(constraints=[Inequality(lambda x, u: x[0], NAN)]), "NaN"),
         (lambda: Limits(constraints=[Inequality(lambda x, u: x[0], (1.0, 2.0))]), "shape"),
         (lambda: Limits(constraints=[Equality(lambda x, u: x[0], INF)]), "nothing lies between"),
@@ -479,7 +553,10 @@ SPHERE = LinkSphere("iiwa_link_7", 0.1)
         (lambda: Limits(constraints=[Equality(lambda x, u: x[0], at=99)]), "knots 1 to 5"),
         (lambda: Limits(constraints=[Equality(lambda x, u: x[0], at=[])]), "knots 1 to 5"),
         (lambda: Limits(constraints=[Equality(lambda x, u: x[0], at=[1.5])]), "whole numbers"),
-        (lambda: Limits(constraints=[Equality(State(np.zeros(14)), parameters=[1.0])]), "own targets"),
+        (
+            lambda: Limits(constraints=[Equality(State(np.zeros(14)), parameters=[1.0])]),
+            "own targets",
+        ),
         (lambda: 5.0, "robot.limits or rg.Limits"),
         (lambda: rg.load("hyq").limits, "another robot"),
     ],
@@ -490,7 +567,13 @@ def test_mistakes_are_told_when_a_problem_is_made(limits, words):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"torque": True}, {"position": 1.0}, {"velocity": 1.0}, {"obstacles": [Obstacle((0, 0, 0), 1)], "spheres": [SPHERE]}]
+    "limits",
+    [
+        {"torque": True},
+        {"position": 1.0},
+        {"velocity": 1.0},
+        {"obstacles": [Obstacle((0, 0, 0), 1)], "spheres": [SPHERE]},
+    ],
 )
 def test_limits_of_joints_and_links_need_a_robot(limits):
     with pytest.raises(InputError, match="robot"):
@@ -499,7 +582,10 @@ def test_limits_of_joints_and_links_need_a_robot(limits):
 
 def test_an_unknown_frame_lists_near_ones():
     with pytest.raises(UnknownNameError, match="iiwa_link_7"):
-        read(Limits(obstacles=[Obstacle((9, 9, 9), 1.0)], spheres=[LinkSphere("iiwa_link_8", 0.1)]), arm())
+        read(
+            Limits(obstacles=[Obstacle((9, 9, 9), 1.0)], spheres=[LinkSphere("iiwa_link_8", 0.1)]),
+            arm(),
+        )
 
 
 def test_problems_of_a_batch_have_limits_of_their_own():
@@ -522,6 +608,10 @@ def test_problems_of_a_batch_have_limits_of_their_own():
     first.update()
     second.update()
     problem.update()
-    assert np.array_equal(second.p, before[0]) and np.array_equal(second.bounds[1], before[1]) and np.array_equal(problem.p, before[2])
+    assert (
+        np.array_equal(second.p, before[0])
+        and np.array_equal(second.bounds[1], before[1])
+        and np.array_equal(problem.p, before[2])
+    )
     assert np.all(first.bounds[1] == 1.0) and not np.array_equal(first.p, before[0])
     assert first.programs is second.programs

@@ -1,7 +1,10 @@
-"""The LQ problem's solvers agree with a dense factorisation; preconditioners have the spectra that theory promises; what fails says so."""
+"""The LQ problem's solvers agree with a dense factorisation; preconditioners have the spectra that
+theory promises; what fails says so.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -14,7 +17,19 @@ from rigidgrad.control.linear.reduction import Reduction
 from rigidgrad.control.linear.solvers import SOLVERS, Options, kkt_matrix, linear_solver
 from rigidgrad.errors import InputError, UnknownNameError
 
-SIZES = [(1, 1, 1), (1, 3, 2), (2, 4, 1), (3, 2, 2), (4, 3, 0), (7, 4, 2), (8, 6, 3), (15, 5, 3), (16, 2, 1), (31, 3, 2), (32, 3, 4)]
+SIZES = [
+    (1, 1, 1),
+    (1, 3, 2),
+    (2, 4, 1),
+    (3, 2, 2),
+    (4, 3, 0),
+    (7, 4, 2),
+    (8, 6, 3),
+    (15, 5, 3),
+    (16, 2, 1),
+    (31, 3, 2),
+    (32, 3, 4),
+]
 ITERATIVE = ("pcg", "red_black")
 DIRECT = tuple(s for s in SOLVERS if s not in ITERATIVE)
 
@@ -32,7 +47,9 @@ def random_lq(N, n, m, seed=0, cross=True):
 
 
 def oracle(lq):
-    """dx, du, λ by numpy from the optimality conditions, built here entry by entry as sums over the horizon."""
+    """dx, du, λ by numpy from the optimality conditions, built here entry by entry as sums over the
+    horizon.
+    """
     N, n, m = lq.sizes
     x, u = np.arange((N + 1) * n).reshape(N + 1, n), (N + 1) * n + np.arange(N * m).reshape(N, m)
     size = (N + 1) * n + N * m
@@ -42,7 +59,11 @@ def oracle(lq):
         g[x[k]] = lq.q[k]
         C[np.ix_(x[k], x[k])] = np.eye(n)
         if k < N:
-            G[np.ix_(u[k], u[k])], G[np.ix_(u[k], x[k])], G[np.ix_(x[k], u[k])] = lq.R[k], lq.S[k], lq.S[k].T
+            G[np.ix_(u[k], u[k])], G[np.ix_(u[k], x[k])], G[np.ix_(x[k], u[k])] = (
+                lq.R[k],
+                lq.S[k],
+                lq.S[k].T,
+            )
             g[u[k]] = lq.r[k]
             C[np.ix_(x[k + 1], x[k])], C[np.ix_(x[k + 1], u[k])] = -lq.A[k], -lq.B[k]
     z = np.linalg.solve(np.block([[G, -C.T], [C, np.zeros((len(C), len(C)))]]), np.r_[-g, d])
@@ -51,7 +72,9 @@ def oracle(lq):
 
 def assert_same(step, expected, tolerance):
     for got, want in zip((step.dx, step.du, step.lam), expected, strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(1.0, abs(want).max(initial=0.0)))
+        np.testing.assert_allclose(
+            got, want, rtol=0, atol=tolerance * max(1.0, abs(want).max(initial=0.0))
+        )
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -73,7 +96,8 @@ def test_conjugate_gradients_equal_a_dense_factorisation(name, preconditioner, p
         options = Options(preconditioner=preconditioner, polynomial=polynomial, tolerance=1e-22)
         step = linear_solver(name, *sizes, options).solve(lq)
         assert step.solved, sizes
-        assert_same(step, oracle(lq), 1e-7)  # η is squared: 1e-22 leaves 1e-11 times the root of the condition
+        # η is squared: 1e-22 leaves 1e-11 times the root of the condition
+        assert_same(step, oracle(lq), 1e-7)
 
 
 def test_a_solver_is_used_again_without_traces_of_the_last_problem():
@@ -110,7 +134,9 @@ def test_multipliers_are_gradients_of_the_optimal_cost():
             s = linear_solver("riccati", *sizes).solve(moved)
             values.append(moved.value(s.dx, s.du))
         # central differences are exact for a quadratic, up to rounding over eps
-        assert abs((values[0] - values[1]) / (2 * eps) - step.lam[k, i]) < 1e-7 * max(1, abs(step.lam).max())
+        assert abs((values[0] - values[1]) / (2 * eps) - step.lam[k, i]) < 1e-7 * max(
+            1, abs(step.lam).max()
+        )
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -129,7 +155,7 @@ def test_controls_can_be_held(name):
     np.testing.assert_array_equal(du[which], values[which])
 
 
-# --- bounds on the controls ------------------------------------------------------------------------------------------------------------
+# --- bounds on the controls -----------------------------------------------------------------------
 
 
 def random_bounds(rng, lq, tight):
@@ -144,10 +170,14 @@ def random_bounds(rng, lq, tight):
 
 
 @pytest.mark.parametrize("tight", [0.01, 0.3, 3.0, 100.0])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 2, 2), (12, 4, 2), (30, 3, 3), (40, 6, 1)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (3, 2, 2), (12, 4, 2), (30, 3, 3), (40, 6, 1)], ids=str
+)
 @pytest.mark.parametrize("name", ["riccati", "cyclic_reduction", "pcg"])
 def test_bounded_problems_fulfil_the_conditions_of_a_minimum(name, sizes, tight):
-    """Of a convex problem these are sufficient: dynamics, bounds, and a gradient that is zero inside and points outward at bounds."""
+    """Of a convex problem these are sufficient: dynamics, bounds, and a gradient that is zero
+    inside and points outward at bounds.
+    """
     rng = np.random.default_rng(7)
     lq = random_lq(*sizes)
     lower, upper = random_bounds(rng, lq, tight)
@@ -178,11 +208,26 @@ def test_bounds_that_send_active_sets_in_circles_are_met_by_the_interior_point_m
     Q[-1] = 1000 * np.eye(n)
     d = np.zeros((N + 1, n))
     d[0] = 0.3, 0.0
-    lq = LQ(A, B, Q, np.zeros((N, m, n)), np.full((N, m, m), 1e-4), np.zeros((N + 1, n)), np.zeros((N, m)), d)
+    lq = LQ(
+        A,
+        B,
+        Q,
+        np.zeros((N, m, n)),
+        np.full((N, m, m), 1e-4),
+        np.zeros((N + 1, n)),
+        np.zeros((N, m)),
+        d,
+    )
     bound = np.full((N, m), 0.5)
     solver = linear_solver("riccati", N, n, m)
     weighted = []
-    step, held = box.solve(lq, -bound, bound, np.zeros((N, m)), lambda q: weighted.append((q.R > lq.R).all()) or solver.solve(q))
+    step, held = box.solve(
+        lq,
+        -bound,
+        bound,
+        np.zeros((N, m)),
+        lambda q: weighted.append((q.R > lq.R).all()) or solver.solve(q),
+    )
     assert sum(weighted) > 5 and not weighted[0]  # only that method adds to all of R
     assert step.solved and held.any() and not held.all()
     gx, gu, gap = lq.residuals(step.dx, step.du, step.lam)
@@ -191,11 +236,13 @@ def test_bounds_that_send_active_sets_in_circles_are_met_by_the_interior_point_m
     assert (gu * held <= 1e-9 * scale).all()
 
 
-# --- singular weights ------------------------------------------------------------------------------------------------------------------
+# --- singular weights -----------------------------------------------------------------------------
 
 
 def singular_lq(N=12, n=4, m=2, no_state_cost=False):
-    """Only the final state and the controls cost something, or one state and one control of each knot cost nothing."""
+    """Only the final state and the controls cost something, or one state and one control of each
+    knot cost nothing.
+    """
     lq = random_lq(N, n, m, cross=False)
     Q, R = lq.Q.copy(), lq.R.copy()
     if no_state_cost:
@@ -223,17 +270,57 @@ def test_a_problem_without_a_minimum_is_reported():
     assert linear_solver("riccati", 5, 3, 2).solve(down).status == "indefinite"
 
 
+@pytest.mark.parametrize("m", [2, 14])  # 14: factored in blocks
+def test_a_pivot_that_is_rounding_counts_as_singular(m):
+    """The last two controls do nearly the same, as far as costs and dynamics tell."""
+    lq = random_lq(3, 2, m, cross=False)
+    B, R = lq.B.copy(), np.tile(np.eye(m), (3, 1, 1))
+    B[:, :, -1] = B[:, :, -2] = 0.0
+    R[:, -1, -2] = R[:, -2, -1] = 1.0
+    for apart, status in ((1e-14, "indefinite"), (1e-11, "solved")):
+        R[1, -1, -1] = 1.0 + apart
+        R[0] = R[2] = np.eye(m)
+        near = dataclasses.replace(lq, B=B, R=R)
+        assert linear_solver("riccati", 3, 2, m).solve(near).status == status
+
+
+@pytest.mark.parametrize("sizes", [(7, 4, 2), (4, 3, 0), (5, 3, 14)], ids=str)
+def test_riccati_closes_defects_with_the_factors_of_the_problem_before(sizes):
+    lq, d = random_lq(*sizes), random_lq(*sizes, seed=9).d
+    solver, dense = linear_solver("riccati", *sizes), linear_solver("kkt", *sizes)
+    assert solver.solve(lq).solved and dense.solve(lq).solved
+    for got, want in zip(solver.close(d), dense.close(d), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * max(1.0, abs(d).max()))
+    # and the problem's own vectors again
+    solver.substitute(lq, lq.q, lq.r, lq.d)
+    assert_same(solver, oracle(lq), 1e-9)
+
+
+def test_gains_are_the_feedback_of_the_optimal_controls():
+    """From another start the optimal first control differs by K_0 times the difference."""
+    sizes = 6, 3, 2
+    lq, solver = random_lq(*sizes), linear_solver("riccati", *sizes)
+    before = solver.solve(lq)
+    K, d = solver.gains[0].copy(), lq.d.copy()
+    change = np.array([0.3, -0.2, 0.1])
+    d[0] += change
+    after = solver.solve(dataclasses.replace(lq, d=d))
+    np.testing.assert_allclose(after.du[0] - before.du[0], K @ change, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", SOLVERS)
 def test_numbers_that_are_none_are_reported(name):
     lq = random_lq(5, 3, 2)
     for field in ("A", "B", "Q", "R", "q", "r", "d"):
         broken = getattr(lq, field).copy()
         broken.flat[0] = np.nan
-        arrays = {f: getattr(lq, f) for f in ("A", "B", "Q", "S", "R", "q", "r", "d")} | {field: broken}
+        arrays = {f: getattr(lq, f) for f in ("A", "B", "Q", "S", "R", "q", "r", "d")} | {
+            field: broken
+        }
         assert not linear_solver(name, 5, 3, 2).solve(LQ(**arrays)).solved, field
 
 
-# --- Schur complement and reduction -----------------------------------------------------------------------------------------------------
+# --- Schur complement and reduction ---------------------------------------------------------------
 
 
 def schur(sizes, seed=0, cross=True):
@@ -254,7 +341,12 @@ def test_the_schur_complement_is_that_of_the_kkt_matrix(cross):
     S = C @ np.linalg.solve(G, C.T)
     np.testing.assert_allclose(blocks.dense(D, E), S, rtol=0, atol=1e-11 * abs(S).max())
     g = np.r_[np.concatenate([lq.q[:-1], lq.r], axis=1).ravel(), lq.q[-1]]
-    np.testing.assert_allclose(gamma.ravel(), lq.d.ravel() + C @ np.linalg.solve(G, g), rtol=0, atol=1e-11 * abs(gamma).max())
+    np.testing.assert_allclose(
+        gamma.ravel(),
+        lq.d.ravel() + C @ np.linalg.solve(G, g),
+        rtol=0,
+        atol=1e-11 * abs(gamma).max(),
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 2, 6, 7, 8, 15, 30])
@@ -265,15 +357,21 @@ def test_every_level_of_cyclic_reduction_has_the_same_unknowns(steps):
     assert reduction.factor(D, E) and reduction.sizes[-1] == 1
     reduction.reduce(gamma)
     for level in range(len(reduction.sizes)):
-        there = np.linalg.solve(blocks.dense(reduction.D[level], reduction.E[level]), reduction.gamma[level].ravel())
-        np.testing.assert_allclose(there.reshape(-1, 3), exact[:: 2**level], rtol=0, atol=1e-9 * abs(exact).max())
+        there = np.linalg.solve(
+            blocks.dense(reduction.D[level], reduction.E[level]), reduction.gamma[level].ravel()
+        )
+        np.testing.assert_allclose(
+            there.reshape(-1, 3), exact[:: 2**level], rtol=0, atol=1e-9 * abs(exact).max()
+        )
 
 
-# --- preconditioners -----------------------------------------------------------------------------------------------------------------------
+# --- preconditioners ------------------------------------------------------------------------------
 
 
 def spectrum(name, D, E, polynomial=0):
-    """Eigenvalues of Φ⁻¹S, by the symmetric Lᵀ Φ⁻¹ L with S = L Lᵀ; fails where Φ⁻¹ is not symmetric."""
+    """Eigenvalues of Φ⁻¹S, by the symmetric Lᵀ Φ⁻¹ L with S = L Lᵀ; fails where Φ⁻¹ is not
+    symmetric.
+    """
     S = blocks.dense(D, E)
     base = preconditioners.build(name, D, E, polynomial).dense()
     inverse, power = base.copy(), base.copy()
@@ -299,7 +397,9 @@ def test_preconditioners_are_positive_definite(name, polynomial):
 
 @pytest.mark.parametrize("sizes", [(9, 4, 2), (16, 3, 1), (31, 2, 2)], ids=str)
 def test_the_symmetric_stair_squares_the_coupling_that_block_jacobi_leaves(sizes):
-    """Block Jacobi's eigenvalues are 1 ± f, the symmetric stair's 1 - f²: up to four times better conditioned."""
+    """Block Jacobi's eigenvalues are 1 ± f, the symmetric stair's 1 - f²: up to four times better
+    conditioned.
+    """
     D, E, _ = schur(sizes)
     jacobi, stair = spectrum("block_jacobi", D, E), spectrum("symmetric_stair", D, E)
     np.testing.assert_allclose(np.sort(jacobi - 1), -np.sort(1 - jacobi)[::-1], rtol=0, atol=1e-10)
@@ -313,7 +413,9 @@ def test_the_symmetric_stair_is_block_jacobi_with_a_polynomial_of_order_one():
     D, E, _ = schur((12, 3, 2))
     base, S = preconditioners.build("block_jacobi", D, E, 1).dense(), blocks.dense(D, E)
     stair = preconditioners.build("symmetric_stair", D, E).dense()
-    np.testing.assert_allclose((2 * np.eye(len(S)) - base @ S) @ base, stair, rtol=0, atol=1e-12 * abs(stair).max())
+    np.testing.assert_allclose(
+        (2 * np.eye(len(S)) - base @ S) @ base, stair, rtol=0, atol=1e-12 * abs(stair).max()
+    )
 
 
 @pytest.mark.parametrize("polynomial", [1, 2, 3])
@@ -321,7 +423,12 @@ def test_polynomials_turn_eigenvalues_as_they_should(polynomial):
     D, E, _ = schur((12, 3, 2))
     for name in ("block_jacobi", "symmetric_stair", "alternating"):
         mu = spectrum(name, D, E)
-        np.testing.assert_allclose(spectrum(name, D, E, polynomial), np.sort(1 - (1 - mu) ** (polynomial + 1)), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            spectrum(name, D, E, polynomial),
+            np.sort(1 - (1 - mu) ** (polynomial + 1)),
+            rtol=0,
+            atol=1e-9,
+        )
 
 
 def test_what_is_applied_is_what_is_written_out():
@@ -331,7 +438,13 @@ def test_what_is_applied_is_what_is_written_out():
         p = preconditioners.build(name, D, E)
         r, z = rng.normal(size=gamma.shape), np.empty_like(gamma)
         preconditioners.apply(p.shape, p.P, p.O, p.scale, r, z)
-        np.testing.assert_allclose(z.ravel(), p.dense() @ r.ravel(), rtol=0, atol=1e-12 * abs(p.dense()).max() * len(r), err_msg=name)
+        np.testing.assert_allclose(
+            z.ravel(),
+            p.dense() @ r.ravel(),
+            rtol=0,
+            atol=1e-12 * abs(p.dense()).max() * len(r),
+            err_msg=name,
+        )
 
 
 def test_the_stair_is_the_inverse_of_the_matrix_without_its_even_rows_couplings():
@@ -342,7 +455,9 @@ def test_the_stair_is_the_inverse_of_the_matrix_without_its_even_rows_couplings(
         row = slice(3 * k, 3 * k + 3)
         psi[row] = 0
         psi[row, row] = D[k]
-    np.testing.assert_allclose(preconditioners.build("stair", D, E).dense() @ psi, np.eye(21), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        preconditioners.build("stair", D, E).dense() @ psi, np.eye(21), rtol=0, atol=1e-10
+    )
 
 
 def iterate(D, E, gamma, name, start=None, polynomial=0, absolute=1e-16, limit=10_000):
@@ -350,23 +465,43 @@ def iterate(D, E, gamma, name, start=None, polynomial=0, absolute=1e-16, limit=1
     p = preconditioners.build(name, D, E, polynomial) if isinstance(name, str) else name
     lam = np.zeros_like(gamma) if start is None else start.copy()
     work, history = pcg.workspace(*gamma.shape), np.empty(0)
-    count, _, end = pcg.pcg(D, E, gamma, lam, p.shape, p.P, p.O, p.scale, polynomial, absolute, 0.0, limit, work, history)
+    count, _, end = pcg.pcg(
+        D,
+        E,
+        gamma,
+        lam,
+        p.shape,
+        p.P,
+        p.O,
+        p.scale,
+        polynomial,
+        absolute,
+        0.0,
+        limit,
+        work,
+        history,
+    )
     assert end == pcg.CONVERGED
     return lam, count
 
 
 def test_the_stair_is_block_jacobi_on_the_even_rows_and_halves_its_iterations():
     D, E, gamma = schur((40, 3, 1), seed=4)
-    jacobi, stair, symmetric = (iterate(D, E, gamma, name)[1] for name in ("block_jacobi", "stair", "symmetric_stair"))
+    jacobi, stair, symmetric = (
+        iterate(D, E, gamma, name)[1] for name in ("block_jacobi", "stair", "symmetric_stair")
+    )
     reduction = Reduction(41, 3, 1)
     assert reduction.factor(D, E)
     reduction.reduce(gamma)
     reduced = reduction.D[1], reduction.E[1], reduction.gamma[1]
-    even = Preconditioner(preconditioners.DIAGONAL, np.linalg.inv(D[::2]), np.zeros_like(reduction.E[1]))
+    even = Preconditioner(
+        preconditioners.DIAGONAL, np.linalg.inv(D[::2]), np.zeros_like(reduction.E[1])
+    )
     assert abs(stair - iterate(*reduced, even)[1]) <= 1
     assert abs(stair - symmetric) <= 0.1 * stair
     assert 0.4 * jacobi < symmetric < 0.6 * jacobi
-    assert iterate(*reduced, "block_jacobi")[1] < stair  # with the reduced blocks themselves it is better still
+    # with the reduced blocks themselves it is better still
+    assert iterate(*reduced, "block_jacobi")[1] < stair
 
 
 def test_eta_is_recorded_before_each_iteration():
@@ -374,7 +509,20 @@ def test_eta_is_recorded_before_each_iteration():
     p = preconditioners.build("symmetric_stair", D, E)
     history = np.full(1000, np.nan)
     count, eta, _ = pcg.pcg(
-        D, E, gamma, np.zeros_like(gamma), p.shape, p.P, p.O, p.scale, 0, 1e-16, 0.0, 999, pcg.workspace(13, 3), history
+        D,
+        E,
+        gamma,
+        np.zeros_like(gamma),
+        p.shape,
+        p.P,
+        p.O,
+        p.scale,
+        0,
+        1e-16,
+        0.0,
+        999,
+        pcg.workspace(13, 3),
+        history,
     )
     assert np.isfinite(history[: count + 1]).all() and np.isnan(history[count + 1 :]).all()
     assert history[count] == eta <= 1e-16 < history[count - 1]
@@ -385,7 +533,9 @@ def test_a_good_start_saves_iterations():
     D, E, gamma = schur((30, 4, 2))
     exact = np.linalg.solve(blocks.dense(D, E), gamma.ravel()).reshape(gamma.shape)
     for name in PRECONDITIONERS:
-        cold, near, there = (iterate(D, E, gamma, name, start)[1] for start in (None, exact * (1 + 1e-6), exact))
+        cold, near, there = (
+            iterate(D, E, gamma, name, start)[1] for start in (None, exact * (1 + 1e-6), exact)
+        )
         assert there == 0 < near < cold
 
 
@@ -409,7 +559,22 @@ def test_a_matrix_that_is_not_positive_definite_breaks_down_and_says_so():
     D = D.copy()
     D[4] -= 3 * abs(D[4]).max() * np.eye(3)
     p = preconditioners.build("none", D, E)
-    end = pcg.pcg(D, E, gamma, np.zeros_like(gamma), p.shape, p.P, p.O, p.scale, 0, 1e-20, 0.0, 1000, pcg.workspace(11, 3), np.empty(0))[2]
+    end = pcg.pcg(
+        D,
+        E,
+        gamma,
+        np.zeros_like(gamma),
+        p.shape,
+        p.P,
+        p.O,
+        p.scale,
+        0,
+        1e-20,
+        0.0,
+        1000,
+        pcg.workspace(11, 3),
+        np.empty(0),
+    )[2]
     assert end == pcg.BREAKDOWN
     assert preconditioners.build("jacobi", D, E) is None
     assert preconditioners.build("symmetric_stair", D, E) is None
@@ -417,7 +582,7 @@ def test_a_matrix_that_is_not_positive_definite_breaks_down_and_says_so():
     assert not Reduction(11, 3).factor(D, E)
 
 
-# --- errors ------------------------------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def test_wrong_names_and_options_say_what_there_is():

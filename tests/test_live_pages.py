@@ -1,4 +1,6 @@
-"""Live pages keep to themselves: names are text, requests from other pages are refused, values from a browser are checked."""
+"""Live pages keep to themselves: names are text, requests from other pages are refused, values from
+a browser are checked.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,22 @@ from rigidgrad.viewer.guard import refusal, well_formed
 from rigidgrad.viewer.inputs import as_text, point_within, within
 
 EVIL = "x<img src=q onerror='window.broken = 1'> ![f](/etc/hostname) **b** `c`\n# h"
-with_viser = pytest.mark.skipif(importlib.util.find_spec("viser") is None, reason="needs viser (pip install)")
+with_viser = pytest.mark.skipif(
+    importlib.util.find_spec("viser") is None, reason="needs viser (pip install)"
+)
 with_page = pytest.mark.skipif(bool(missing("viser")), reason=missing("viser"))
 
 
 def two_links(name: str, link: str = "tip"):
     """A small robot whose names are hostile."""
     made = rg.Builder(name).link("base").link("arm", 1.0, (0, 0, 0.3), (0.1, 0.1, 0.01)).link(link)
-    made = made.joint(f"j {name}", "revolute", "base", "arm", axis=(0, 1, 0), limit=(-2.0, 2.0, 10.0, 50.0))
+    made = made.joint(
+        f"j {name}", "revolute", "base", "arm", axis=(0, 1, 0), limit=(-2.0, 2.0, 10.0, 50.0)
+    )
     return made.joint("end", "fixed", "arm", link, xyz=(0, 0, 0.5)).build()
 
 
-# --- text ------------------------------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def test_text_has_no_structure_of_markdown_or_html():
@@ -47,7 +53,9 @@ def test_names_and_errors_on_the_playing_page_are_text():
     page = play(two_links(EVIL, EVIL), port=0, block=False, announce=False)
     try:
         hostile = [
-            h._content for h in page.stage.server.gui._container_handle_from_uuid["root"]._children.values() if hasattr(h, "_content")
+            h._content
+            for h in page.stage.server.gui._container_handle_from_uuid["root"]._children.values()
+            if hasattr(h, "_content")
         ]
         assert "follows" in hostile[0] and "<" not in hostile[0] and "onerror" in hostile[0]
         page.session._trouble = EVIL
@@ -65,10 +73,15 @@ def test_the_playing_page_draws_obstacles_of_its_scene():
     from rigidgrad.play.page import Page
     from rigidgrad.play.scenes import scene
 
-    limits = rg.Limits(obstacles=[rg.Obstacle((1.0, 0.0, 0.5), 0.1)], spheres=[rg.LinkSphere("tip", 0.05)])
+    limits = rg.Limits(
+        obstacles=[rg.Obstacle((1.0, 0.0, 0.5), 0.1)], spheres=[rg.LinkSphere("tip", 0.05)]
+    )
     page = Page(replace(scene(two_links("arm")), limits=limits), port=0)
     try:
-        nodes = [page.stage.server.scene.get_handle_by_name(name) for name in ("/around/ball_0", "/robot/body_0/ball_1")]
+        nodes = [
+            page.stage.server.scene.get_handle_by_name(name)
+            for name in ("/around/ball_0", "/robot/body_0/ball_1")
+        ]
         np.testing.assert_allclose([n.position for n in nodes], [(1.0, 0.0, 0.5), (0, 0, 0.5)])
         assert [n.scale for n in nodes] == [0.1, 0.05]
     finally:
@@ -82,7 +95,9 @@ def test_a_browser_shows_names_and_runs_nothing():
     robot = two_links(EVIL, EVIL)
     names = {"paths": {EVIL: np.eye(3)}, "points": {EVIL: np.ones(3)}, "title": EVIL}
     page = play(robot, port=0, block=False, announce=False)
-    moving = view(robot, np.linspace(0, 1, 20)[:, None], dt=0.1, port=0, block=False, announce=False, **names)
+    moving = view(
+        robot, np.linspace(0, 1, 20)[:, None], dt=0.1, port=0, block=False, announce=False, **names
+    )
     still = view(robot, port=0, block=False, announce=False)
     try:
         with launched() as browser:
@@ -90,7 +105,12 @@ def test_a_browser_shows_names_and_runs_nothing():
                 window = browser.new_page(viewport={"width": 640, "height": 400})
                 window.goto(stage.url)
                 eventually(lambda: stage.watched, "connected", 60)  # noqa: B023
-                eventually(lambda: "onerror='window.broken = 1'" in window.locator("body").inner_text(), "names are shown as they are")  # noqa: B023
+                eventually(
+                    lambda: (
+                        "onerror='window.broken = 1'" in window.locator("body").inner_text()  # noqa: B023
+                    ),
+                    "names are shown as they are",
+                )
                 assert window.evaluate("window.broken") is None
                 assert window.locator("img[src='q']").count() == 0
                 window.close()
@@ -99,7 +119,7 @@ def test_a_browser_shows_names_and_runs_nothing():
             served.stop()
 
 
-# --- who is served -----------------------------------------------------------------------------------------------------------------------
+# --- who is served --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -115,7 +135,11 @@ def test_a_browser_shows_names_and_runs_nothing():
         (["localhost:8080"], ["http://localhost:8081"], False),
         (["localhost:8080"], ["null"], False),
         (["localhost:8080"], ["http://localhost:8080.evil.example"], False),
-        (["evil.example:8080"], ["http://evil.example:8080"], False),  # a name that was made to point here
+        (
+            ["evil.example:8080"],
+            ["http://evil.example:8080"],
+            False,
+        ),  # a name that was made to point here
         (["127.0.0.1.evil.example"], [], False),
         (["localhost", "evil.example"], [], False),
         (["localhost"], ["http://localhost", "http://evil.example"], False),
@@ -149,7 +173,10 @@ def test_pages_from_elsewhere_are_refused(stage):
     assert status(stage.port) == 200
     assert status(stage.port, Host="evil.example") == 403
     assert status(stage.port, Origin="http://evil.example") == 403
-    for headers in ({"origin": "http://evil.example"}, {"origin": f"http://127.0.0.1:{stage.port + 1}"}):
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"origin": f"http://127.0.0.1:{stage.port + 1}"},
+    ):
         with pytest.raises(InvalidStatus, match="403"), connected(stage, **headers):
             pass
     assert not stage.watched
@@ -166,12 +193,20 @@ def test_a_viser_that_cannot_be_guarded_is_not_served(monkeypatch):
         view(two_links("arm"), port=0, block=False)
 
 
-# --- what a browser says -------------------------------------------------------------------------------------------------------------------
+# --- what a browser says --------------------------------------------------------------------------
 
 
 def test_values_are_clamped_and_what_is_no_number_is_refused():
     check = within(-1.0, 2.0)
-    assert [check(x) for x in (0.5, 1e9, -1e9, math.nan, math.inf, "7", None)] == [0.5, 2.0, -1.0, None, None, None, None]
+    assert [check(x) for x in (0.5, 1e9, -1e9, math.nan, math.inf, "7", None)] == [
+        0.5,
+        2.0,
+        -1.0,
+        None,
+        None,
+        None,
+        None,
+    ]
     assert type(within(0, 50)(10**9)) is int
     check = point_within(np.zeros(3), np.ones(3))
     np.testing.assert_array_equal(check((0.5, 1e9, -1)), (0.5, 1, 0))
@@ -182,23 +217,48 @@ def test_messages_out_of_shape_are_passed_over():
     msgspec = pytest.importorskip("msgspec")
     good = {"type": "TransformControlsUpdateMessage", "wxyz": (1, 0, 0, 0), "position": (1.5, 0, 0)}
     assert well_formed(msgspec.msgpack.encode(good))
-    for bad in ({"position": (0, 0)}, {"wxyz": (math.nan, 0, 0, 0)}, {"updates": {"update_cb": []}}, {"updates": 3}, {"position": 7}):
+    for bad in (
+        {"position": (0, 0)},
+        {"wxyz": (math.nan, 0, 0, 0)},
+        {"updates": {"update_cb": []}},
+        {"updates": 3},
+        {"position": 7},
+    ):
         assert not well_formed(msgspec.msgpack.encode(good | bad))
-    assert not well_formed("text") and not well_formed(b"\xc1") and not well_formed(msgspec.msgpack.encode([1]))
+    assert (
+        not well_formed("text")
+        and not well_formed(b"\xc1")
+        and not well_formed(msgspec.msgpack.encode([1]))
+    )
 
 
 @with_viser
 def test_sliders_of_a_robot_keep_to_their_range_whatever_a_browser_sends():
     stage = view(two_links("arm"), port=0, block=False, announce=False)
     try:
-        [slider] = [h for h in stage.server.gui._gui_input_handle_from_uuid.values() if "j arm" in str(getattr(h, "label", ""))]
+        [slider] = [
+            h
+            for h in stage.server.gui._gui_input_handle_from_uuid.values()
+            if "j arm" in str(getattr(h, "label", ""))
+        ]
         arm = stage.server.scene.get_handle_by_name("/robot/body_0")
         with connected(stage) as send:
             set_value(send, slider, 1e9)
-            eventually(lambda: slider.value == 2.0 and np.allclose(arm.wxyz, (math.cos(1), 0, math.sin(1), 0)), "clamped")
+            eventually(
+                lambda: (
+                    slider.value == 2.0 and np.allclose(arm.wxyz, (math.cos(1), 0, math.sin(1), 0))
+                ),
+                "clamped",
+            )
             set_value(send, slider, math.nan)
             set_value(send, slider, 0.5)
-            eventually(lambda: slider.value == 0.5 and np.allclose(arm.wxyz, (math.cos(0.25), 0, math.sin(0.25), 0)), "and goes on")
+            eventually(
+                lambda: (
+                    slider.value == 0.5
+                    and np.allclose(arm.wxyz, (math.cos(0.25), 0, math.sin(0.25), 0))
+                ),
+                "and goes on",
+            )
     finally:
         stage.stop()
 
@@ -212,7 +272,10 @@ def test_nothing_beyond_the_sliders_reaches_the_controller():
     try:
         with connected(page.stage) as send:
             set_value(send, page.latency, 1e9)
-            eventually(lambda: settings().latency == pytest.approx(0.05) and page.latency.value == 50, "latency")
+            eventually(
+                lambda: settings().latency == pytest.approx(0.05) and page.latency.value == 50,
+                "latency",
+            )
             set_value(send, page.iterations, 10**9)
             eventually(lambda: settings().iterations == 10, "iterations")
             set_value(send, page.period, -3)
@@ -229,10 +292,21 @@ def test_nothing_beyond_the_sliders_reaches_the_controller():
             eventually(lambda: settings().weights.effort == pytest.approx(1.0), "weights")
             assert settings().solver == page.solver.value == "PDDP" and settings().blocks == 1
             for at in ((math.nan, 0, 0), (1e300, 0, 0), (0, 0)):
-                send("TransformControlsUpdateMessage", name="/target", wxyz=(0, 1, 0, 0), position=at, owner="")
+                send(
+                    "TransformControlsUpdateMessage",
+                    name="/target",
+                    wxyz=(0, 1, 0, 0),
+                    position=at,
+                    owner="",
+                )
             send("GuiUpdateMessage", uuid=page.latency._impl.uuid, updates={"update_cb": []})
-            eventually(lambda: page.session.now.target[0] == page._reachable((1e300, 0, 0))[0], "the target is clamped")
-            assert np.all(np.isfinite(page.target.position)) and np.array_equal(page.target.wxyz, (1, 0, 0, 0))
+            eventually(
+                lambda: page.session.now.target[0] == page._reachable((1e300, 0, 0))[0],
+                "the target is clamped",
+            )
+            assert np.all(np.isfinite(page.target.position)) and np.array_equal(
+                page.target.wxyz, (1, 0, 0, 0)
+            )
             assert page.latency._impl.update_cb
             began = page.session.now.t
             eventually(lambda: page.session.now.t > began + 0.1, "time goes on")

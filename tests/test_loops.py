@@ -1,4 +1,6 @@
-"""Loops of a robot's own: read from MJCF, kept by what is made of the robot, and the same equations as MuJoCo's rows."""
+"""Loops of a robot's own: read from MJCF, kept by what is made of the robot, and the same equations
+as MuJoCo's rows.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ mujoco = pytest.importorskip("mujoco")
 
 EPS = np.finfo(float).eps
 PIN = '<connect name="pin" body1="rod" body2="ram" anchor="0.5 0.1 0"/>'
-GRIP = '<weld name="grip" body1="box" body2="ram" relpose="0.1 0.2 0.3 0.9 0.1 0.2 0.3" anchor="0.01 0.02 0.03"/>'
+GRIP = (
+    '<weld name="grip" body1="box" body2="ram" relpose="0.1 0.2 0.3 0.9 0.1 0.2 0.3" anchor="0.01'
+    ' 0.02 0.03"/>'
+)
 NAIL = '<connect body1="box" anchor="0.1 0.2 0.3"/>'
 EYES = '<weld name="eyes" site1="eye" site2="lid"/>'
 HINGE = '<connect name="hinge" site1="lid" site2="eye"/>'
 LOOSE = '<weld name="loose" body1="rod" body2="box" torquescale="0"/>'
 OFF = '<weld name="off" body1="box" body2="rod" active="false"/>'
 COUPLED = '<joint joint1="a" joint2="b" polycoef="0 1 0 0 0"/>'
+CURVED = '<joint joint1="a" joint2="b" polycoef="0 1 1 0 0"/>'
 STIFF = '<weld name="stiff" body1="box" body2="lug"/>'
 
 
@@ -48,7 +54,9 @@ def quietly(text, **options):
 
 
 def rows_of_mujoco(model, data):
-    """J and J̇ v of equality constraints of bodies and sites in world axes, rotations included, by its functions for points."""
+    """J and J̇ v of equality constraints of bodies and sites in world axes, rotations included, by
+    its functions for points.
+    """
     J, drift = [], []
     for k in range(model.neq):
         parts = []
@@ -56,7 +64,8 @@ def rows_of_mujoco(model, data):
             if model.eq_objtype[k] == mujoco.mjtObj.mjOBJ_SITE:
                 body, point = model.site_bodyid[obj], data.site_xpos[obj]
             else:
-                swapped = model.eq_type[k] == mujoco.mjtEq.mjEQ_WELD  # its second anchor comes first
+                # its second anchor comes first
+                swapped = model.eq_type[k] == mujoco.mjtEq.mjEQ_WELD
                 anchor = model.eq_data[k, 3 * (end ^ swapped) :][:3]
                 body, point = obj, data.xpos[obj] + data.xmat[obj].reshape(3, 3) @ anchor
             whole, rate = np.zeros((6, model.nv)), np.zeros((6, model.nv))
@@ -69,9 +78,13 @@ def rows_of_mujoco(model, data):
     return J, np.concatenate(drift)
 
 
-@pytest.mark.parametrize("equalities", [(PIN,), (GRIP,), (NAIL,), (EYES, PIN), (HINGE,), (LOOSE,), (GRIP, NAIL)], ids=str)
+@pytest.mark.parametrize(
+    "equalities", [(PIN,), (GRIP,), (NAIL,), (EYES, PIN), (HINGE,), (LOOSE,), (GRIP, NAIL)], ids=str
+)
 def test_equality_constraints_are_those_of_mujoco(equalities):
-    """M, c and the rows by MuJoCo, solved densely: the same accelerations and forces. Its own efc_J and efc_pos say what is held where."""
+    """M, c and the rows by MuJoCo, solved densely: the same accelerations and forces. Its own efc_J
+    and efc_pos say what is held where.
+    """
     text = press(*equalities)
     robot = quietly(text, engine="numpy")
     model = mujoco.MjModel.from_xml_string(text)
@@ -91,15 +104,26 @@ def test_equality_constraints_are_those_of_mujoco(equalities):
         for k, (loop, rows) in enumerate(zip(robot.loops, J, strict=True)):
             np.testing.assert_allclose(own[at : at + 3], rows[:3], atol=1e-12)
             a = poses[loop.frame_a if isinstance(loop, rg.Loop) else loop.frame]
-            b = poses[loop.frame_b] if isinstance(loop, rg.Loop) else np.vstack([np.c_[np.eye(3), loop.place], [0, 0, 0, 1]])
+            b = (
+                poses[loop.frame_b]
+                if isinstance(loop, rg.Loop)
+                else np.vstack([np.c_[np.eye(3), loop.place], [0, 0, 0, 1]])
+            )
             np.testing.assert_allclose(data.efc_pos[at : at + 3], a[:3, 3] - b[:3, 3], atol=1e-12)
-            if loop.rows == 6:  # ½ n sin ½θ twice: the imaginary part of the quaternion between the two
+            # ½ n sin ½θ twice: the imaginary part of the quaternion between the two
+            if loop.rows == 6:
                 half = np.sqrt((3 - np.trace(a[:3, :3].T @ b[:3, :3])) / 4)
-                np.testing.assert_allclose(np.linalg.norm(data.efc_pos[at + 3 : at + 6]), half, atol=1e-9)
+                np.testing.assert_allclose(
+                    np.linalg.norm(data.efc_pos[at + 3 : at + 6]), half, atol=1e-9
+                )
             at += 6 if model.eq_type[k] == mujoco.mjtEq.mjEQ_WELD else 3
         J = np.concatenate(J)
         M, n, m = np.zeros((model.nv, model.nv)), model.nv, len(J)
-        mujoco.mj_fullM(model, data, M) if mujoco.__version__ >= "4" else mujoco.mj_fullM(model, M, data.qM)
+        (
+            mujoco.mj_fullM(model, data, M)
+            if mujoco.__version__ >= "4"
+            else mujoco.mj_fullM(model, M, data.qM)
+        )
         K = np.block([[M, -J.T], [J, np.zeros((m, m))]])
         x = np.linalg.solve(K, np.concatenate([theirs.tau - data.qfrc_bias, -drift]))
         slack = 50 * EPS * np.linalg.cond(K)
@@ -110,12 +134,19 @@ def test_equality_constraints_are_those_of_mujoco(equalities):
 
 def test_what_is_read_and_what_is_left_out_are_named():
     with pytest.warns(ModelWarning) as caught:
-        robot = rg.load(press(PIN, NAIL, OFF, COUPLED, STIFF))
+        robot = rg.load(press(PIN, NAIL, OFF, CURVED, STIFF))
     assert {w.filename for w in caught} == {__file__}
     left_out, closed = (str(w.message) for w in caught)
-    for said in ("inactive equality constraint 'off'", "equality constraint of joints", "'stiff' between bodies that do not move"):
+    for said in (
+        "inactive equality constraint 'off'",
+        "equality constraint of joints, which is not linear",
+        "'stiff' between bodies that do not move",
+    ):
         assert said in left_out
-    assert closed.startswith("2 loops of 'press' ('pin', 'connect1'): open in aba") and "contacts=robot.loops" in closed
+    assert (
+        closed.startswith("2 loops of 'press' ('pin', 'connect1'): open in aba")
+        and "contacts=robot.loops" in closed
+    )
     pin, nail = robot.loops
     assert (pin.frame_a, pin.frame_b, pin.kind) == ("pin:rod", "ram", "point")
     assert isinstance(nail, rg.Contact) and np.allclose(nail.place, (0.1, 1.2, 1.3))
@@ -145,9 +176,12 @@ def test_loops_survive_what_is_made_of_the_robot():
     same(pickle.loads(pickle.dumps(robot)).loops, robot.loops)
     same(robot.add_frame("tip", "rod").loops, robot.loops)
     same(robot.reduced({"a": 0.3}).loops, robot.loops)
-    # what can no longer move against anything is no loop any more, and what hangs on the world is a contact
+    # what can no longer move against anything is no loop any more, and what hangs on the world is a
+    # contact
     held = robot.reduced({"a": 0.0, "b": 0.0})
-    assert [type(x) for x in held.loops] == [rg.Contact, rg.Loop, rg.Contact] and held.loops[0].frame == "ram"
+    assert [type(x) for x in held.loops] == [rg.Contact, rg.Loop, rg.Contact] and held.loops[
+        0
+    ].frame == "ram"
     assert len(held.reduced({"c": 0.0, "d": (0, 0, 0, 1)}).loops) == 2
     arm = rg.load("iiwa14").attach(robot, "iiwa_link_7", prefix="tool_")
     assert [x.frame_a for x in arm.loops] == ["tool_pin:rod", "tool_grip:box", "tool_connect2:box"]
@@ -178,6 +212,9 @@ def test_a_loop_beside_a_urdf_has_offsets_on_both_frames():
     beside = rg.Loop("lf_lowerleg", "rh_lowerleg", "full", offset_a=a, offset_b=b)
     framed = robot.add_frame("a", "lf_lowerleg", a).add_frame("b", "rh_lowerleg", b)
     state = robot.random(seed=3)
-    x, y = robot.contact_dynamics(*state, beside), framed.contact_dynamics(*state, rg.Loop("a", "b", "full"))
+    x, y = (
+        robot.contact_dynamics(*state, beside),
+        framed.contact_dynamics(*state, rg.Loop("a", "b", "full")),
+    )
     np.testing.assert_allclose(x.a, y.a, rtol=1e-12, atol=1e-12 * abs(x.a).max())
     np.testing.assert_allclose(x.force, y.force, rtol=1e-12, atol=1e-12 * abs(x.force).max())

@@ -1,4 +1,6 @@
-"""Motions that must succeed, checked by simulating them with others' dynamics; limits that bind, against exact optima; problems that cannot be solved, and what they say."""
+"""Motions that must succeed, checked by simulating them with others' dynamics; limits that bind,
+against exact optima; problems that cannot be solved, and what they say.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,16 @@ def solved(name):
 
 
 def assert_simulated(problem, solution):
-    """Every step is the integrator's with the accelerations of Pinocchio or MuJoCo, up to rounding."""
+    """Every step is the integrator's with the accelerations of Pinocchio or MuJoCo, up to
+    rounding.
+    """
     pytest.importorskip("pinocchio")
     pytest.importorskip("mujoco")
     scale = max(1.0, np.abs(solution.x).max())
     assert deviation(problem, solution) < 1e-12 * scale
 
 
-# --- motions ----------------------------------------------------------------------------------------------------------------------
+# --- motions --------------------------------------------------------------------------------------
 
 
 def test_the_pendulum_swings_up():
@@ -47,7 +51,8 @@ def test_the_pendulum_swings_up():
     angle, rate = end_error(problem, solution)
     assert abs(angle) < 0.15 and abs(rate) < 0.05
     assert_simulated(problem, solution)
-    # it must have been given the energy of the upright pendulum, 2 · 9.81 J, and a hanging one that is pushed straight up by 1 N m never gets there
+    # it must have been given the energy of the upright pendulum, 2 · 9.81 J, and a hanging one that
+    # is pushed straight up by 1 N m never gets there
     robot = problem.system.robot
     energy = [sum(robot.energy(x[:1], x[1:])) for x in solution.x]
     assert energy[-1] - energy[0] > 0.98 * 2 * 9.81
@@ -60,7 +65,8 @@ def test_the_cart_pole_swings_up_and_its_feedback_holds_in_fine_simulation():
     place, angle, *rates = end_error(problem, solution)
     assert abs(angle) < 0.03 and abs(place) < 0.3 and max(map(abs, rates)) < 0.05
     assert_simulated(problem, solution)
-    # MuJoCo at a hundredth of the step, with the solution's feedback: it ends near where 39 steps of Euler's method said
+    # MuJoCo at a hundredth of the step, with the solution's feedback: it ends near where 39 steps
+    # of Euler's method said
     from motion_cases import _urdf
 
     model = mujoco.MjModel.from_xml_path(_urdf(problem.system))
@@ -79,7 +85,8 @@ def test_the_quadrotor_flies_to_a_hover(coordinates):
     problem, solution = solved(f"quadrotor, flight ({coordinates})")
     error = np.abs(end_error(problem, solution))
     assert error[:3].max() < 0.25 and error[3:6].max() < 0.2 and error[6:].max() < 0.15
-    assert abs(solution.cost / 3558.5 - 1) < 1e-3  # the two charge angles and rates a little differently
+    # the two charge angles and rates a little differently
+    assert abs(solution.cost / 3558.5 - 1) < 1e-3
     if coordinates == "body":
         assert_simulated(problem, solution)
 
@@ -115,13 +122,19 @@ def test_the_arm_moves_between_random_configurations_within_its_limits(weights):
         if k < 3:
             assert_simulated(problem, solution)
     assert Counter(s.status for s in solutions)["converged"] >= 29
-    assert max(np.abs(s.x[-1, :7] - g[:7]).max() for s, g in zip(solutions, moves.drawn()[1], strict=True)) < 0.15
+    assert (
+        max(
+            np.abs(s.x[-1, :7] - g[:7]).max()
+            for s, g in zip(solutions, moves.drawn()[1], strict=True)
+        )
+        < 0.15
+    )
     together = rg.solve(moves.problems()[:7])
     for alone, one in zip(solutions, together, strict=False):
         assert one.status == alone.status and abs(one.cost / alone.cost - 1) < 1e-6
 
 
-# --- limits that bind, against exact optima ---------------------------------------------------------------------------------------
+# --- limits that bind, against exact optima -------------------------------------------------------
 
 DOUBLE_INTEGRATOR = rg.CustomSystem(lambda x, u: (x[1], u[0]), 2, 1, name="double_integrator")
 
@@ -134,7 +147,9 @@ def move(limits, steps=40, **changes):
 
 
 def exact_optimum(steps, most_speed=np.inf, most_push=np.inf):
-    """The same as a quadratic program in the controls, by Hildreth's method on its dual: min ½ uᵀHu + gᵀu + c with Gu ≤ b."""
+    """The same as a quadratic program in the controls, by Hildreth's method on its dual: min ½ uᵀHu
+    + gᵀu + c with Gu ≤ b.
+    """
     h = 1 / steps
     A, B = np.array([[1.0, h], [0.0, 1.0]]), np.array([0.0, h])
     states = np.zeros((steps + 1, 2, steps))  # x_k = states[k] u
@@ -167,7 +182,9 @@ def test_a_velocity_limit_that_binds_gives_the_exact_optimum():
     assert np.abs(solution.u[:, 0] - u).max() < 1e-2 * np.abs(u).max()
 
 
-@pytest.mark.parametrize("solver", [None, rg.PDDP(blocks=4), rg.Direct()], ids=["iLQR", "blocks", "direct"])
+@pytest.mark.parametrize(
+    "solver", [None, rg.PDDP(blocks=4), rg.Direct()], ids=["iLQR", "blocks", "direct"]
+)
 def test_a_push_limit_that_binds_gives_the_exact_optimum(solver):
     cost, u = exact_optimum(40, most_push=4.5)
     solution = rg.solve(move(rg.Limits(torque=4.5)), solver)
@@ -177,19 +194,37 @@ def test_a_push_limit_that_binds_gives_the_exact_optimum(solver):
 
 
 def test_torque_limits_that_do_not_bind_change_nothing():
-    """The first steps would be far beyond the limits, the optimum is not: no iteration more is needed."""
+    """The first steps would be far beyond the limits, the optimum is not: no iteration more is
+    needed.
+    """
     moves = Moves(1, "code", seed=3)
     base, found = moves.problem(), []
     for limits in (None, rg.Limits(torque=True)):
-        problem = rg.Problem(base.system, start=base.start, steps=base.steps, dt=base.dt, costs=list(base.costs), limits=limits)
+        problem = rg.Problem(
+            base.system,
+            start=base.start,
+            steps=base.steps,
+            dt=base.dt,
+            costs=list(base.costs),
+            limits=limits,
+        )
         found.append(rg.solve(problem))
-    assert found[0].iterations == found[1].iterations and abs(found[0].cost / found[1].cost - 1) < 1e-9
+    assert (
+        found[0].iterations == found[1].iterations and abs(found[0].cost / found[1].cost - 1) < 1e-9
+    )
     assert np.abs(found[0].u).max() < base.system.robot.limits.effort.max()
 
 
 @pytest.mark.parametrize("width", [0.0, 0.01, 0.3])
 def test_rounded_penalties_have_exact_derivatives(width):
-    problem = move(rg.Limits(constraints=[rg.Inequality(lambda x, u: x[1] * x[1], 0.0, 1.0), rg.Equality(lambda x, u: x[0] * u[0], 0.2)]))
+    problem = move(
+        rg.Limits(
+            constraints=[
+                rg.Inequality(lambda x, u: x[1] * x[1], 0.0, 1.0),
+                rg.Equality(lambda x, u: x[0] * u[0], 0.2),
+            ]
+        )
+    )
     rng = np.random.default_rng(5)
     x, u = rng.normal(size=(41, 2)), rng.normal(size=(40, 1))
     columns = problem.programs.columns
@@ -199,19 +234,35 @@ def test_rounded_penalties_have_exact_derivatives(width):
     for i in range(2):
         step = eps * np.eye(2)[i]
         plus, minus = (
-            [problem.programs.evaluation(x[:-1] + s * step, u, np.full(40, problem.dt), problem.p[:-1])[1].sum(1)] for s in (1, -1)
+            [
+                problem.programs.evaluation(
+                    x[:-1] + s * step, u, np.full(40, problem.dt), problem.p[:-1]
+                )[1].sum(1)
+            ]
+            for s in (1, -1)
         )
-        # central differences: eps² times third derivatives, which rounded corners of width w have of order 1/w, plus rounding over eps
-        np.testing.assert_allclose(found.lx[:-1, i], (plus[0] - minus[0]) / (2 * eps), rtol=1e-5, atol=1e-6 * np.abs(found.lx).max())
+        # central differences: eps² times third derivatives, which rounded corners of width w have
+        # of order 1/w, plus rounding over eps
+        np.testing.assert_allclose(
+            found.lx[:-1, i],
+            (plus[0] - minus[0]) / (2 * eps),
+            rtol=1e-5,
+            atol=1e-6 * np.abs(found.lx).max(),
+        )
 
 
-# --- problems that cannot be solved -----------------------------------------------------------------------------------------------
+# --- problems that cannot be solved ---------------------------------------------------------------
 
 START = np.r_[0.1, 0.4, 0.1, -1.2, 0.1, 0.6, 0.0, np.zeros(7)]
 
 
 def arm(**changes):
-    arguments = {"start": START, "steps": 20, "dt": 0.03, "costs": [C.State(START + 0.1, weight=0.1, final=100.0), C.Effort(1e-4)]}
+    arguments = {
+        "start": START,
+        "steps": 20,
+        "dt": 0.03,
+        "costs": [C.State(START + 0.1, weight=0.1, final=100.0), C.Effort(1e-4)],
+    }
     return rg.Problem(rg.load("iiwa14"), **arguments | changes)
 
 
@@ -229,11 +280,26 @@ ERRORS = {
     "NaN start": (lambda: arm(start=START * np.nan), "start holds NaN"),
     "zero horizon": (lambda: arm(steps=0), "at least 1"),
     "zero time step": (lambda: arm(dt=0.0), "positive"),
-    "zero weights": (lambda: arm(costs=[C.State(START), C.Effort(0.0)]), "all weights are zero.*give the costs a weight"),
-    "crossed limits": (lambda: arm(limits=rg.Limits(velocity=(1.0, -1.0))), "nothing lies between: exchange or widen"),
-    "start outside": (lambda: arm(limits=rg.Limits(position=0.2)), "outside of its position limits; start inside, widen"),
+    "zero weights": (
+        lambda: arm(costs=[C.State(START), C.Effort(0.0)]),
+        "all weights are zero.*give the costs a weight",
+    ),
+    "crossed limits": (
+        lambda: arm(limits=rg.Limits(velocity=(1.0, -1.0))),
+        "nothing lies between: exchange or widen",
+    ),
+    "start outside": (
+        lambda: arm(limits=rg.Limits(position=0.2)),
+        "outside of its position limits; start inside, widen",
+    ),
     "start off its manifold": (
-        lambda: rg.Problem(rg.load("quadrotor"), start=np.r_[np.zeros(6), 2.0, np.zeros(6)], steps=5, dt=0.1, costs=[C.Effort(1.0)]),
+        lambda: rg.Problem(
+            rg.load("quadrotor"),
+            start=np.r_[np.zeros(6), 2.0, np.zeros(6)],
+            steps=5,
+            dt=0.1,
+            costs=[C.Effort(1.0)],
+        ),
         "length is not 1; pass its q through robot.normalize",
     ),
 }
@@ -249,13 +315,25 @@ def test_a_wrong_problem_is_an_error_that_says_what_to_change(name):
 # what is wrong: the problem, the statuses that may be, and words of the advice
 TROUBLES = {
     "target out of reach": (
-        lambda: arm(costs=[C.Reach("iiwa_link_7", (2.0, 0.0, 1.0), final=1000.0), C.State(START, weight=0.1), C.Effort(1e-3)]),
+        lambda: arm(
+            costs=[
+                C.Reach("iiwa_link_7", (2.0, 0.0, 1.0), final=1000.0),
+                C.State(START, weight=0.1),
+                C.Effort(1e-3),
+            ]
+        ),
         ("converged", "iterations"),
-        "Reach 'iiwa_link_7' ends 1.* from its target; if that is too far, check that it can be reached",
+        (
+            "Reach 'iiwa_link_7' ends 1.* from its target; if that is too far, check that it can be"
+            " reached"
+        ),
     ),
     "goal outside of the limits": (
         lambda: arm(
-            costs=[C.State(np.r_[0.1, 0.4, 0.1, -2.6, np.zeros(10)], weight=1.0, final=100.0), C.Effort(1e-3)],
+            costs=[
+                C.State(np.r_[0.1, 0.4, 0.1, -2.6, np.zeros(10)], weight=1.0, final=100.0),
+                C.Effort(1e-3),
+            ],
             limits=rg.Limits(position=2.0),
         ),
         ("converged",),
@@ -276,14 +354,21 @@ TROUBLES = {
         ("diverged",),
         "give guess=, a smaller dt, or a better integrator",
     ),
-    "dynamics that are undefined": (lambda: custom(lambda x, u: (rg.math.sqrt(x[0] - 2.0) + u[0],)), ("diverged",), "not numbers"),
+    "dynamics that are undefined": (
+        lambda: custom(lambda x, u: (rg.math.sqrt(x[0] - 2.0) + u[0],)),
+        ("diverged",),
+        "not numbers",
+    ),
     "a control that does nothing": (
         lambda: custom(lambda x, u: (0.0 * x[0],), costs=[C.State([0.0], 1.0, 1.0)]),
         ("singular",),
         "give rg.costs.Effort a positive weight",
     ),
     "a derivative that is infinite": (
-        lambda: custom(lambda x, u: (u[0],), costs=[C.Custom(lambda x, u: rg.math.sqrt(x[0] - 1.0), 1.0), C.Effort(1.0)]),
+        lambda: custom(
+            lambda x, u: (u[0],),
+            costs=[C.Custom(lambda x, u: rg.math.sqrt(x[0] - 1.0), 1.0), C.Effort(1.0)],
+        ),
         ("undefined",),
         "a root or a norm of 0",
     ),
@@ -296,13 +381,17 @@ def test_a_problem_that_cannot_be_solved_ends_with_advice(name, way):
     make, statuses, words = TROUBLES[name]
     problem = make()
     solver = rg.PDDP(iterations=100)
-    solution = rg.solve(problem, solver) if way == "alone" else rg.solve([problem, problem], solver)[1]
+    solution = (
+        rg.solve(problem, solver) if way == "alone" else rg.solve([problem, problem], solver)[1]
+    )
     assert solution.status in statuses, solution
     assert re.search(words, solution.message), solution.message
 
 
 def test_very_unstable_dynamics_are_solved_by_all_ways():
-    """The guess runs away to 1e59: the cost of the first step is not the difference of two such numbers."""
+    """The guess runs away to 1e59: the cost of the first step is not the difference of two such
+    numbers.
+    """
     problem = custom(lambda x, u: (30.0 * x[0] + u[0],), steps=100)
     found = [rg.solve(problem), rg.solve([problem, problem])[1], rg.solve(problem, rg.Direct())]
     problem.update(guess=(np.zeros((101, 1)), np.zeros((100, 1))))
@@ -317,7 +406,11 @@ def test_no_effort_at_all_is_fine_where_every_control_moves_something_that_costs
 
 
 def test_an_optimum_of_zero_is_found_and_recognised():
-    for costs in ([C.State([1.0, 0.0], final=1.0)], [C.Effort(1.0)], [C.State([0.0, 0.0], 1.0, 1.0), C.Effort(1.0)]):
+    for costs in (
+        [C.State([1.0, 0.0], final=1.0)],
+        [C.Effort(1.0)],
+        [C.State([0.0, 0.0], 1.0, 1.0), C.Effort(1.0)],
+    ):
         for problem in (move(None, costs=costs), [move(None, costs=costs)] * 2):
             solution = rg.solve(problem)
             solution = solution[1] if isinstance(solution, list) else solution
@@ -337,19 +430,27 @@ def test_remaining_is_measured_where_there_is_a_weight():
     reached = robot.forward_kinematics(solution.x[-1, :7])["iiwa_link_7"][:3, 3]
     left = {name: each.by_name() for name, each in solution.remaining.items()}
     assert left == {
-        "State": {"angle": pytest.approx(np.linalg.norm(solution.x[-1, :7] - START[:7] - 0.1), rel=1e-9)},
-        "Reach 'iiwa_link_7'": {"position": pytest.approx(np.linalg.norm(reached - [0.5, 0.2, 0.6]), rel=1e-9)},
+        "State": {
+            "angle": pytest.approx(np.linalg.norm(solution.x[-1, :7] - START[:7] - 0.1), rel=1e-9)
+        },
+        "Reach 'iiwa_link_7'": {
+            "position": pytest.approx(np.linalg.norm(reached - [0.5, 0.2, 0.6]), rel=1e-9)
+        },
     }
 
 
 def test_a_missed_pose_is_told_in_metres_and_radians():
-    """148 mm are less than a tenth of a way that is mostly rotation; as one norm they went without a word."""
+    """148 mm are less than a tenth of a way that is mostly rotation; as one norm they went without
+    a word.
+    """
     robot = rg.load("iiwa14")
     T = robot.forward_kinematics(START[:7])["iiwa_link_7"]
     x = np.tile(START, (3, 1))
     x[0, 1] += 2.0  # it came from far
     problem = arm(costs=[C.Reach("iiwa_link_7", T, final=1.0), C.Effort(1e-3)])
-    solution = dataclasses.replace(rg.solve(problem, rg.PDDP(iterations=0)), status="converged", x=x)
+    solution = dataclasses.replace(
+        rg.solve(problem, rg.PDDP(iterations=0)), status="converged", x=x
+    )
 
     def ended(target):
         problem.costs[0].target = target
@@ -360,27 +461,47 @@ def test_a_missed_pose_is_told_in_metres_and_radians():
     off[:3, 3] += (0.0, 0.148, 0.0)
     missed = ended(off)
     (left,) = missed.remaining.values()
-    assert left.position == pytest.approx(0.148) and left.angle == pytest.approx(0.0, abs=1e-9) and left.speed is None
+    assert (
+        left.position == pytest.approx(0.148)
+        and left.angle == pytest.approx(0.0, abs=1e-9)
+        and left.speed is None
+    )
     assert "Reach 'iiwa_link_7' ends 0.148 m from its target" in missed.message
     turned = T.copy()
-    turned[:3, :3] = T[:3, :3] @ [[np.cos(0.01), -np.sin(0.01), 0], [np.sin(0.01), np.cos(0.01), 0], [0, 0, 1]]
-    assert "ends 0.01 rad from its target" in ended(turned).message  # below 1% of the way, yet above a milliradian
+    turned[:3, :3] = T[:3, :3] @ [
+        [np.cos(0.01), -np.sin(0.01), 0],
+        [np.sin(0.01), np.cos(0.01), 0],
+        [0, 0, 1],
+    ]
+    # below 1% of the way, yet above a milliradian
+    assert "ends 0.01 rad from its target" in ended(turned).message
     assert "Note" not in ended(T).message
 
 
 @pytest.mark.parametrize("kind", ["floating", "planar"])
 @pytest.mark.parametrize("angle", [0.0, 1.0, 3.0])
 def test_what_remains_of_a_base_is_a_straight_distance_and_the_angle_of_one_turn(kind, angle):
-    builder = rg.Builder("base").link("ground").link("body", 1.0, (0, 0, 0), (1, 1, 1)).joint("base", kind, "ground", "body")
+    builder = (
+        rg.Builder("base")
+        .link("ground")
+        .link("body", 1.0, (0, 0, 0), (1, 1, 1))
+        .joint("base", kind, "ground", "body")
+    )
     system = RobotSystem(builder.build(engine="numpy"), "all")
-    turned = (0, 0, np.sin(angle / 2), np.cos(angle / 2)) if kind == "floating" else (np.cos(angle), np.sin(angle))
+    turned = (
+        (0, 0, np.sin(angle / 2), np.cos(angle / 2))
+        if kind == "floating"
+        else (np.cos(angle), np.sin(angle))
+    )
     goal = np.r_[0.6, 0.8, (0.0,) * (kind == "floating"), turned, np.zeros(system.nv)]
     start = np.zeros(system.nx)
     start[system.nq - 1 if kind == "floating" else 2] = 1.0
     aims = rg.Problem(system, start, 2, 0.1, costs=[C.State(goal, final=1.0), C.Effort(1.0)]).aims()
     for x, position, turn in ((start, 1.0, angle), (goal, 0.0, 0.0)):
         left = aims[0].remaining(system, x)
-        assert left.position == pytest.approx(position, abs=1e-12) and left.angle == pytest.approx(turn, abs=1e-12)
+        assert left.position == pytest.approx(position, abs=1e-12) and left.angle == pytest.approx(
+            turn, abs=1e-12
+        )
 
 
 def test_a_miss_that_is_next_to_nothing_is_not_measured_by_a_way_of_nothing():

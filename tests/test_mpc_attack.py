@@ -1,4 +1,6 @@
-"""The attack of tools/attack_mpc.py, for some seconds of simulated time; and that it would notice."""
+"""The attack of tools/attack_mpc.py, for some seconds of simulated time; and that it would
+notice.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ attack_mpc = pytest.importorskip("attack_mpc")
 @pytest.mark.parametrize("name", ["pendulum", "cartpole", "iiwa14", "quadrotor", "hyq"])
 def test_every_control_is_finite_and_within_bounds(name, capsys):
     if name == "hyq":
-        pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install 'rigidgrad[plants]'")
+        pytest.importorskip(
+            "mujoco", reason="MuJoCo is not installed: pip install 'rigidgrad[plants]'"
+        )
     assert attack_mpc.main(["--minutes", "0.15", "--scenes", name, "--seed", "3"]) == 0
     assert "every control finite and within bounds" in capsys.readouterr().out
 

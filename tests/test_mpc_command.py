@@ -1,4 +1,6 @@
-"""`rigidgrad mpc` and simulated time: what would have been late, and what was outside of limits, is said."""
+"""`rigidgrad mpc` and simulated time: what would have been late, and what was outside of limits, is
+said.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,12 @@ def test_the_command_says_that_time_is_simulated(file, capsys):  # noqa: F811
     Path(file).write_text(TASK.replace("period = 0.01", "period = 0.000001\nlatency = 0.0"))
     assert main(["mpc", file, "--duration", "0.02"]) == 0
     said = capsys.readouterr().out
-    assert "simulated: 20 of 20 plans took longer than the period on this machine; on a robot they would come late" in said
-    assert "late " not in said.split("fallbacks")[1].splitlines()[0]  # it is no fallback of simulated time
+    assert (
+        "simulated: 20 of 20 plans took longer than the period on this machine; on a robot they"
+        " would come late" in said
+    )
+    # it is no fallback of simulated time
+    assert "late " not in said.split("fallbacks")[1].splitlines()[0]
     assert main(["mpc", file, "--duration", "0.02", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["simulated"] is True and data["counts"]["late"] == 20
@@ -57,9 +63,9 @@ def test_the_command_says_that_time_is_simulated(file, capsys):  # noqa: F811
 def test_the_command_fails_where_limits_were_left(file, capsys):  # noqa: F811
     assert main(["mpc", file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["violation"] < 0.01
-    left = TASK.replace("duration = 0.5", 'duration = 0.1\non_violation = "report"\nviolation = 1e-3').replace(
-        "velocity = [8.0, 8.0]", "velocity = [0.2, 0.2]"
-    )
+    left = TASK.replace(
+        "duration = 0.5", 'duration = 0.1\non_violation = "report"\nviolation = 1e-3'
+    ).replace("velocity = [8.0, 8.0]", "velocity = [0.2, 0.2]")
     Path(file).write_text(left + "\n[mpc.plant]\nstart = [0.3, -0.2, 1.5, 0.0]\n")
     assert main(["mpc", file]) == 1
     assert "outside of them by 1." in capsys.readouterr().out

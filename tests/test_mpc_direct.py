@@ -1,4 +1,6 @@
-"""MPC by solvers that take whole problems: on the swing-ups of Plancher 2022, section 6.3.2, they do what iLQR does."""
+"""MPC by solvers that take whole problems: on the swing-ups of Plancher 2022, section 6.3.2, they
+do what iLQR does.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,16 @@ SYSTEMS = {
 def problem(name):
     system, goal, weight, effort, final, steps, dt = SYSTEMS[name]
     costs = [rg.costs.State(goal, weight=weight, final=final), rg.costs.Effort(effort)]
-    return rg.Problem(system, start=np.zeros(len(goal)), steps=steps, dt=dt, integrator="euler", costs=costs)
+    return rg.Problem(
+        system, start=np.zeros(len(goal)), steps=steps, dt=dt, integrator="euler", costs=costs
+    )
 
 
 @cache
 def swung(name, solver, steps):
-    """States and controls of the closed loop, a plan a step; the system moves by the model itself."""
+    """States and controls of the closed loop, a plan a step; the system moves by the model
+    itself.
+    """
     p = problem(name)
     mpc = rg.MPC(p, SOLVERS[solver], period=p.dt)
     x, states, controls = p.start, [], []
@@ -59,7 +65,8 @@ def test_three_solvers_swing_up_alike(name, steps):
     for k, what in enumerate(("states", "controls")):
         exact, iterative, ilqr = (found[solver][k] for solver in ("KKT", "Schur-PCG", "iLQR"))
         size = np.abs(exact).max()
-        # the same steps but for the tolerance of conjugate gradients; iLQR stops elsewhere within 1e-8 of the same optimum, where controls are flat
+        # the same steps but for the tolerance of conjugate gradients; iLQR stops elsewhere within
+        # 1e-8 of the same optimum, where controls are flat
         np.testing.assert_allclose(iterative, exact, atol=1e-7 * size, err_msg=what)
         np.testing.assert_allclose(ilqr, exact, atol=1e-3 * size, err_msg=what)
 
@@ -69,7 +76,10 @@ def test_a_cold_start_gets_more_iterations():
     mpc = rg.MPC(p, rg.Direct(linear_solver="kkt", iterations=1), period=p.dt)
     for k in range(3):
         mpc.step(p.start, k * p.dt)
-    assert mpc.log.solve_iterations.tolist()[0] > 1 and mpc.log.solve_iterations.tolist()[1:] == [1, 1]
+    assert mpc.log.solve_iterations.tolist()[0] > 1 and mpc.log.solve_iterations.tolist()[1:] == [
+        1,
+        1,
+    ]
     assert all(seconds > 0 for seconds in mpc.seconds.values())
 
 

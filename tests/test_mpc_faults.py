@@ -1,4 +1,6 @@
-"""Whatever is measured, whatever the clock says and whoever calls: MPC's controls are finite and within their bounds, and what was wrong is counted."""
+"""Whatever is measured, whatever the clock says and whoever calls: MPC's controls are finite and
+within their bounds, and what was wrong is counted.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ def spoilt(x, velocity):
 
 
 @pytest.mark.parametrize("observer", [False, True])
-@pytest.mark.parametrize(("velocity", "age"), [(100.0, 0.05), (1e4, 0.0), (1e155, 0.0), (1e155, 0.05), (1e11, 0.1), (-1e308, 0.0)])
+@pytest.mark.parametrize(
+    ("velocity", "age"),
+    [(100.0, 0.05), (1e4, 0.0), (1e155, 0.0), (1e155, 0.05), (1e11, 0.1), (-1e308, 0.0)],
+)
 def test_one_wild_sample_is_neither_followed_nor_remembered(velocity, age, observer):
     mpc, plant = tracking(observer=observer)
     usual = np.abs(mpc.log.u).max()
     plant.advance(mpc.step(spoilt(plant.x, velocity), plant.time, plant.time - age))
     states = drive(mpc, plant, 0.2)
     assert sane(mpc.log.u) and np.abs(mpc.log.u).max() < 1.5 * usual  # no saturation
-    assert errors(states, plant, eight).max() < 0.3 and np.abs(states[:, 7:]).max() < 3.0  # it is still on its way to the target
+    # it is still on its way to the target
+    assert errors(states, plant, eight).max() < 0.3 and np.abs(states[:, 7:]).max() < 3.0
     assert mpc.counts["outlier"] + mpc.counts["missing"] == 1
 
 
@@ -48,15 +54,23 @@ def test_a_wild_first_sample(velocity, observer):
     x = spoilt(READY, velocity)
     for k in range(20):
         assert sane(mpc.step(x, 0.0, -0.05) if k == 0 else mpc.step(READY, 0.004 * k))
-    assert mpc.log.solve_cost[-1] < 1e4 and np.abs(mpc.plan.x).max() < 100.0  # it plans from where the robot is
+    # it plans from where the robot is
+    assert mpc.log.solve_cost[-1] < 1e4 and np.abs(mpc.plan.x).max() < 100.0
 
 
 @pytest.mark.parametrize("gap", [0, 125])
 @pytest.mark.parametrize(
-    "wild", [np.r_[np.full(7, 3.0), np.zeros(7)], np.r_[np.full(7, 1e4), np.zeros(7)], np.r_[np.zeros(7), np.full(7, 1e4)]]
+    "wild",
+    [
+        np.r_[np.full(7, 3.0), np.zeros(7)],
+        np.r_[np.full(7, 1e4), np.zeros(7)],
+        np.r_[np.zeros(7), np.full(7, 1e4)],
+    ],
 )
 def test_a_wild_sample_where_nothing_is_known_throws_no_arm(wild, gap):
-    """At first, or after a quarter of a second without samples: what is far beyond the joints' limits is not believed."""
+    """At first, or after a quarter of a second without samples: what is far beyond the joints'
+    limits is not believed.
+    """
     mpc, plant = tracking(0.1 if gap else 0.0)
     for _ in range(gap):
         plant.advance(mpc.step(None, plant.time))
@@ -86,7 +100,11 @@ def test_wild_samples_alone_never_give_controls_that_are_no_numbers(observer):
         mpc = rg.MPC(problem, period=0.004, target=eight, observer=observer)
         rng = np.random.default_rng(1)
         for k in range(200):
-            x = spoilt(READY, 1e6) if steady else READY + rng.choice([-1, 1], 14) * 10.0 ** rng.uniform(-3, 13, 14)
+            x = (
+                spoilt(READY, 1e6)
+                if steady
+                else READY + rng.choice([-1, 1], 14) * 10.0 ** rng.uniform(-3, 13, 14)
+            )
             assert sane(mpc.step(x, 0.004 * k, 0.004 * k - rng.choice([0.0, 0.05])))
 
 
@@ -133,10 +151,12 @@ def test_an_observer_is_bounded_and_starts_anew():
     assert np.isfinite(DisturbanceObserver(rg.RobotSystem(rg.load("pendulum"))).most).all()
 
 
-# --- the clock, and who calls ----------------------------------------------------------------------------------------------------------
+# --- the clock, and who calls ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("jump", [1e9, -1e9, 5.0, -5.0, 1e300, np.inf, -np.inf, np.nan, "soon", None, 10**400])
+@pytest.mark.parametrize(
+    "jump", [1e9, -1e9, 5.0, -5.0, 1e300, np.inf, -np.inf, np.nan, "soon", None, 10**400]
+)
 @pytest.mark.parametrize("latency", [0.0, 0.004])
 def test_one_wrong_reading_of_the_clock(jump, latency):
     mpc, plant = tracking(1.0, latency=latency, observer=True, integral=True)
@@ -159,7 +179,18 @@ def test_a_clock_that_starts_again():
     assert np.linalg.norm(tip(states[-1]) - mpc.target) < 0.01
 
 
-@pytest.mark.parametrize("x", [np.zeros(3), "state", [None] * 14, np.zeros((14, 1)), [[1.0], 2.0], 1j * np.ones(14), object()])
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros(3),
+        "state",
+        [None] * 14,
+        np.zeros((14, 1)),
+        [[1.0], 2.0],
+        1j * np.ones(14),
+        object(),
+    ],
+)
 @pytest.mark.parametrize("seen", [None, 0.29, np.nan, "then"])
 def test_wrong_kinds_of_measurements_are_missing(x, seen):
     mpc, plant = tracking()

@@ -1,4 +1,6 @@
-"""Limits of the state in closed loop: they hold whatever the weights' scale, move at run time, and what is violated all the same is measured, counted and answered."""
+"""Limits of the state in closed loop: they hold whatever the weights' scale, move at run time, and
+what is violated all the same is measured, counted and answered.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,26 @@ RADII = 0.08 + 0.05
 
 
 def passing(scale=1.0, center=BETWEEN, **limits):
-    """From one side of an obstacle to the other, the straight way through it; all weights times `scale`."""
+    """From one side of an obstacle to the other, the straight way through it; all weights times
+    `scale`.
+    """
     robot = rg.load("iiwa14")
     still = np.r_[np.zeros(7), np.ones(7)]
     costs = [
-        rg.costs.Reach("iiwa_link_7", TARGET, offset=POINT, weight=20.0 * scale, final=1000.0 * scale),
+        rg.costs.Reach(
+            "iiwa_link_7", TARGET, offset=POINT, weight=20.0 * scale, final=1000.0 * scale
+        ),
         rg.costs.State(np.zeros(14), weight=0.1 * scale * still, final=10 * scale * still),
         rg.costs.Effort(1e-3 * scale, reference="gravity"),
     ]
-    given = {"torque": True, "obstacles": [rg.Obstacle(center, 0.08)], "spheres": [rg.LinkSphere("iiwa_link_7", 0.05, POINT)]}
-    return rg.Problem(robot, start=START, steps=40, dt=0.0125, costs=costs, limits=rg.Limits(**given | limits))
+    given = {
+        "torque": True,
+        "obstacles": [rg.Obstacle(center, 0.08)],
+        "spheres": [rg.LinkSphere("iiwa_link_7", 0.05, POINT)],
+    }
+    return rg.Problem(
+        robot, start=START, steps=40, dt=0.0125, costs=costs, limits=rg.Limits(**given | limits)
+    )
 
 
 def controlled(problem, iterations=1, **options):
@@ -38,7 +50,7 @@ def clearance(states, center=BETWEEN):
     return np.linalg.norm(tip(states) - center, axis=-1) - RADII
 
 
-# --- obstacles that stand still ----------------------------------------------------------------------------------------------------------
+# --- obstacles that stand still -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [1e3, 1.0, 1e-1, 1e-2, 1e-3])
@@ -52,10 +64,14 @@ def test_an_obstacle_in_the_way_is_passed_by_whatever_the_weights(scale, iterati
 
 
 def test_where_no_roll_out_stays_finite_the_first_plan_begins_from_held_states(monkeypatch):
-    """As with the light wrist of a humanoid's arm and long steps, which run away from every posture that is held."""
+    """As with the light wrist of a humanoid's arm and long steps, which run away from every posture
+    that is held.
+    """
     mpc, plant = controlled(passing())
     begin = mpc._planner.begin
-    monkeypatch.setattr(mpc._planner, "begin", lambda last, *rest: last is not None and begin(last, *rest))
+    monkeypatch.setattr(
+        mpc._planner, "begin", lambda last, *rest: last is not None and begin(last, *rest)
+    )
     states = drive(mpc, plant, 1.2)
     assert clearance(states).min() > -1e-3 and np.linalg.norm(tip(states[-1]) - TARGET) < 0.02
     assert not any(mpc.counts.values())
@@ -71,7 +87,9 @@ def test_the_straight_way_goes_through_the_obstacle():
 def test_position_and_velocity_limits_hold_whatever_the_weights(scale):
     robot = rg.load("iiwa14")
     upper = np.where(np.arange(7) == 0, -0.2, robot.limits.upper)  # the base would turn farther
-    mpc, plant = controlled(passing(scale, center=(5.0, 5.0, 5.0), position=(robot.limits.lower, upper), velocity=0.8))
+    mpc, plant = controlled(
+        passing(scale, center=(5.0, 5.0, 5.0), position=(robot.limits.lower, upper), velocity=0.8)
+    )
     states = drive(mpc, plant, 1.5)
     assert states[:, 0].max() < -0.2 + 1e-3
     assert np.abs(states[:, 7:]).max() < 0.8 + 0.02
@@ -79,7 +97,7 @@ def test_position_and_velocity_limits_hold_whatever_the_weights(scale):
     assert np.linalg.norm(tip(states[-1]) - TARGET) < 0.08  # by other joints
 
 
-# --- numbers that change ------------------------------------------------------------------------------------------------------------------
+# --- numbers that change --------------------------------------------------------------------------
 
 
 def test_numbers_take_effect_at_the_next_plan_and_multipliers_stay():
@@ -94,12 +112,16 @@ def test_numbers_take_effect_at_the_next_plan_and_multipliers_stay():
     states = drive(mpc, plant, 1.0)
     assert clearance(states, BETWEEN + np.array([0.0, 0.0, 0.001])).min() > -1e-3
     assert mpc.counts["cold"] == mpc.counts["refused"] == 0
-    assert np.allclose(mpc.problem.p[:, mpc.problem.programs.slices[3]["target"]][:, 2], BETWEEN[2] + 0.001)
+    assert np.allclose(
+        mpc.problem.p[:, mpc.problem.programs.slices[3]["target"]][:, 2], BETWEEN[2] + 0.001
+    )
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_an_obstacle_that_comes_is_given_way_to(iterations):
-    """It moves through the tool's place, unforeseen, at 20 cm/s: between two plans it comes 2 mm nearer."""
+    """It moves through the tool's place, unforeseen, at 20 cm/s: between two plans it comes 2 mm
+    nearer.
+    """
     problem = passing()
     mpc, plant = controlled(problem, iterations, target=tip(START))
     plant, least = rg.plants.Simulator(problem.system.robot, START, dt=0.005), np.inf
@@ -179,11 +201,13 @@ def test_a_time_step_that_changes_begins_from_cold():
     assert mpc.counts["refused"] == 1 and mpc.plan.dt == 0.02
 
 
-# --- what is violated all the same -----------------------------------------------------------------------------------------------------
+# --- what is violated all the same ----------------------------------------------------------------
 
 
 def popping_up(policy, distance=0.03):
-    """An obstacle appears in front of a tool that moves at more than 1 m/s; the least clearance, and its controller."""
+    """An obstacle appears in front of a tool that moves at more than 1 m/s; the least clearance,
+    and its controller.
+    """
     problem = passing(center=(5.0, 5.0, 5.0))
     mpc, plant = controlled(problem, on_violation=policy)
     states = drive(mpc, plant, 0.12)
@@ -238,19 +262,33 @@ def test_a_slowed_plan_is_followed_along_its_path():
 
 
 def weak_wrist():
-    """An arm whose last joint has a light link and a motor of 1 Nm: what the others do to it is more than it can resist."""
+    """An arm whose last joint has a light link and a motor of 1 Nm: what the others do to it is
+    more than it can resist.
+    """
     builder = rg.Builder("arm").link("base")
-    for k, (mass, length, effort) in enumerate([(4.0, 0.4, 80.0), (3.0, 0.4, 60.0), (0.6, 0.25, 1.0)]):
+    for k, (mass, length, effort) in enumerate(
+        [(4.0, 0.4, 80.0), (3.0, 0.4, 60.0), (0.6, 0.25, 1.0)]
+    ):
         size = np.diag([mass * length**2 / 12 + 1e-3] * 2 + [2e-3])
         builder.link(f"link{k}", mass, (0, 0, -length / 2), size)
         parent, xyz = ("base", (0, 0, 0)) if k == 0 else (f"link{k - 1}", (0, 0, -0.4))
-        builder.joint(f"j{k}", "revolute", parent, f"link{k}", xyz, axis=(0, 1, 0), limit=(-2.5, 2.5, 4.0, effort))
+        builder.joint(
+            f"j{k}",
+            "revolute",
+            parent,
+            f"link{k}",
+            xyz,
+            axis=(0, 1, 0),
+            limit=(-2.5, 2.5, 4.0, effort),
+        )
     return builder.build().add_frame("tool", "link2", (0, 0, -0.25))
 
 
 @pytest.mark.parametrize("policy", ["slow", "hold"])
 def test_braking_throws_no_weak_joint(policy):
-    """More deceleration than the actuators have: every joint gets the same part of it. Cut one by one at their bounds, torques would whip the wrist."""
+    """More deceleration than the actuators have: every joint gets the same part of it. Cut one by
+    one at their bounds, torques would whip the wrist.
+    """
     robot = weak_wrist()
     x = np.r_[0.2, 0.3, 0.1, 3.0, 3.0, -1.0]
     still = np.r_[np.zeros(3), np.ones(3)]
@@ -259,8 +297,18 @@ def test_braking_throws_no_weak_joint(policy):
         rg.costs.Effort(1e-3),
         rg.costs.State(np.zeros(6), weight=0.1 * still),
     ]
-    problem = rg.Problem(robot, x, 40, 0.0125, costs=costs, limits=rg.Limits(torque=True, position=True, velocity=True))
-    mpc, plant = rg.MPC(problem, period=0.01, on_violation=policy), rg.plants.Simulator(robot, x, dt=0.002)
+    problem = rg.Problem(
+        robot,
+        x,
+        40,
+        0.0125,
+        costs=costs,
+        limits=rg.Limits(torque=True, position=True, velocity=True),
+    )
+    mpc, plant = (
+        rg.MPC(problem, period=0.01, on_violation=policy),
+        rg.plants.Simulator(robot, x, dt=0.002),
+    )
     plant.advance(mpc.step(plant.x, 0.0))
     if policy == "slow":
         mpc._schedule.acting.pace = 0.2
@@ -280,12 +328,28 @@ def test_braking_throws_no_weak_joint(policy):
 def test_what_can_slow_down_or_hold():
     cart = rg.RobotSystem(rg.load("cartpole"), actuation=[[1.0], [0.0]])
     costs = [rg.costs.State(np.zeros(4), 1.0), rg.costs.Effort(0.1)]
-    problem = rg.Problem(cart, start=np.zeros(4), steps=10, dt=0.02, costs=costs, limits=rg.Limits(position=([-1, -np.inf], [1, np.inf])))
-    assert rg.MPC(problem)._guard.policy == "report" and rg.MPC(problem, on_violation="hold")._guard.policy == "hold"
+    problem = rg.Problem(
+        cart,
+        start=np.zeros(4),
+        steps=10,
+        dt=0.02,
+        costs=costs,
+        limits=rg.Limits(position=([-1, -np.inf], [1, np.inf])),
+    )
+    assert (
+        rg.MPC(problem)._guard.policy == "report"
+        and rg.MPC(problem, on_violation="hold")._guard.policy == "hold"
+    )
     with pytest.raises(InputError, match="driven"):
         rg.MPC(problem, on_violation="slow")
     system = rg.CustomSystem(lambda x, u: (x[1], u[0]), 2, 1)
-    custom = rg.Problem(system, start=np.zeros(2), steps=10, dt=0.02, costs=[rg.costs.State([1.0, 0.0], 1.0), rg.costs.Effort(0.1)])
+    custom = rg.Problem(
+        system,
+        start=np.zeros(2),
+        steps=10,
+        dt=0.02,
+        costs=[rg.costs.State([1.0, 0.0], 1.0), rg.costs.Effort(0.1)],
+    )
     with pytest.raises(InputError, match="posture"):
         rg.MPC(custom, on_violation="hold")
 
@@ -304,7 +368,8 @@ def test_margins_grow_where_states_were_outside_and_fade():
     margin = live.margin[0]
     assert 0.003 < margin < 0.005
     lower = live.p[:, live.programs.columns["lower"][0]]
-    np.testing.assert_allclose(lower[2:], margin, rtol=1e-6)  # 0.5 m/s brings it out in less than two knots
+    # 0.5 m/s brings it out in less than two knots
+    np.testing.assert_allclose(lower[2:], margin, rtol=1e-6)
     for _ in range(100):
         live.fit(0.1)
     assert live.margin[0] == 0.02  # the most
@@ -330,8 +395,12 @@ def test_the_log_keeps_violations(tmp_path):
     mpc, plant = controlled(passing())
     drive(mpc, plant, 0.1)
     mpc.log.save(tmp_path / "log.npz")
-    np.testing.assert_array_equal(Log.load(tmp_path / "log.npz").solve_violation, mpc.log.solve_violation)
+    np.testing.assert_array_equal(
+        Log.load(tmp_path / "log.npz").solve_violation, mpc.log.solve_violation
+    )
     with np.load(tmp_path / "log.npz") as file:
-        older = {name: file[name] for name in file.files if name not in ("solve_violation", "simulated")}
+        older = {
+            name: file[name] for name in file.files if name not in ("solve_violation", "simulated")
+        }
     np.savez(tmp_path / "older.npz", **older)
     assert np.isnan(Log.load(tmp_path / "older.npz").solve_violation).all()

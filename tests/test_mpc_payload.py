@@ -1,4 +1,6 @@
-"""A payload that MPC is told of: carried without an offset, set down and taken up without recording again."""
+"""A payload that MPC is told of: carried without an offset, set down and taken up without recording
+again.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_wrong_payloads():
     with pytest.raises(rg.errors.RigidgradError, match="no_such"):
         rg.MPC(problem, payload={"no_such": 1.0})
     system = rg.CustomSystem(lambda x, u: (x[1], u[0]), 2, 1)
-    custom = rg.Problem(system, [0.0, 0.0], 5, 0.1, costs=[rg.costs.State([1.0, 0.0], 1.0), rg.costs.Effort(0.1)])
+    custom = rg.Problem(
+        system, [0.0, 0.0], 5, 0.1, costs=[rg.costs.State([1.0, 0.0], 1.0), rg.costs.Effort(0.1)]
+    )
     with pytest.raises(InputError, match="robot"):
         rg.MPC(custom, payload={"a": 1.0})
     mpc = rg.MPC(problem, payload={"iiwa_link_7": 1.0})

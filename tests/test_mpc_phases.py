@@ -26,10 +26,16 @@ HOPPER = """
 
 
 def there_and_back(robot, last=20, weaker=None):
-    """A cart that is wanted at 0, at 1 and at 0.5, for 0.4 s each; the last control limits are narrower if asked for."""
+    """A cart that is wanted at 0, at 1 and at 0.5, for 0.4 s each; the last control limits are
+    narrower if asked for.
+    """
 
     def phase(steps, goal, final=0.0, limits=None):
-        return rg.Phase(steps, costs=[rg.costs.State((goal, 0.0), weight=(10.0, 0.1), final=final)], limits=limits)
+        return rg.Phase(
+            steps,
+            costs=[rg.costs.State((goal, 0.0), weight=(10.0, 0.1), final=final)],
+            limits=limits,
+        )
 
     phases = [phase(20, 0.0), phase(20, 1.0), phase(last, 0.5, final=(1e3, 1e2), limits=weaker)]
     return rg.Problem(robot, (0.0, 0.0), dt=DT, phases=phases, costs=[rg.costs.Effort(1e-4)])
@@ -51,7 +57,9 @@ def cart():
 
 
 def test_phases_pass_and_the_last_one_goes_on(cart):
-    """The cart anticipates each phase as the optimum of the whole motion does, which is another solve, and stays where the last one wants it."""
+    """The cart anticipates each phase as the optimum of the whole motion does, which is another
+    solve, and stays where the last one wants it.
+    """
     mpc = rg.MPC(there_and_back(cart), rg.PDDP(iterations=2), period=DT)
     states = driven(mpc, 2.0)
     optimum = rg.solve(there_and_back(cart, last=60)).x
@@ -64,7 +72,9 @@ def test_phases_pass_and_the_last_one_goes_on(cart):
 
 
 def test_limits_pass_with_their_phase(cart):
-    mpc = rg.MPC(there_and_back(cart, weaker=rg.Limits(torque=4.0)), rg.PDDP(iterations=2), period=DT)
+    mpc = rg.MPC(
+        there_and_back(cart, weaker=rg.Limits(torque=4.0)), rg.PDDP(iterations=2), period=DT
+    )
     driven(mpc, 1.6)
     forces = np.abs(mpc.log.u[:, 0])
     assert forces[:39].max() > 8.0 and forces[41:].max() <= 4.0 + 1e-9
@@ -79,19 +89,38 @@ def test_an_update_is_of_the_whole_motion(cart):
     mpc.problem.phases[2].costs[0].goal = (0.8, 0.0)
     mpc.update()
     mpc.step(np.array([0.5, 0.0]), 1.0)
-    np.testing.assert_array_equal(mpc.problem.p[:, part["target"]], np.tile((0.8, 0.0), (61, 1)))  # and the phases that are over stay so
+    # and the phases that are over stay so
+    np.testing.assert_array_equal(mpc.problem.p[:, part["target"]], np.tile((0.8, 0.0), (61, 1)))
 
 
 def test_contacts_pass():
-    """A hopper stands, flies and stands: the numbers that say when its foot holds come nearer with each plan."""
-    hopper, foot, stand = rg.load(HOPPER), rg.Contact("foot", gains=(0.0, 0.5 / DT)), np.array([0.5, 0.5, 0.0, 0.0])
+    """A hopper stands, flies and stands: the numbers that say when its foot holds come nearer with
+    each plan.
+    """
+    hopper, foot, stand = (
+        rg.load(HOPPER),
+        rg.Contact("foot", gains=(0.0, 0.5 / DT)),
+        np.array([0.5, 0.5, 0.0, 0.0]),
+    )
     costs = [rg.costs.State(stand, weight=[1.0, 1.0, 0.1, 0.1], final=10.0), rg.costs.Effort(1e-4)]
-    phases = [rg.Phase(8, foot, costs[:1]), rg.Phase(4, (), costs[:1]), rg.Phase(8, foot, costs[:1])]
     phases = [
-        rg.Phase(p.steps, p.contacts, [rg.costs.State(stand, weight=[1.0, 1.0, 0.1, 0.1], final=10.0 * (k == 2))])
+        rg.Phase(8, foot, costs[:1]),
+        rg.Phase(4, (), costs[:1]),
+        rg.Phase(8, foot, costs[:1]),
+    ]
+    phases = [
+        rg.Phase(
+            p.steps,
+            p.contacts,
+            [rg.costs.State(stand, weight=[1.0, 1.0, 0.1, 0.1], final=10.0 * (k == 2))],
+        )
         for k, p in enumerate(phases)
     ]
-    mpc = rg.MPC(rg.Problem(hopper, stand, dt=DT, actuation=["leg"], phases=phases, costs=costs[1:]), rg.PDDP(iterations=1), period=DT)
+    mpc = rg.MPC(
+        rg.Problem(hopper, stand, dt=DT, actuation=["leg"], phases=phases, costs=costs[1:]),
+        rg.PDDP(iterations=1),
+        period=DT,
+    )
     whole = np.array([1.0] * 8 + [0.0] * 4 + [1.0] * 60)
     for k in range(30):
         mpc.step(stand, DT * k)
@@ -101,6 +130,10 @@ def test_contacts_pass():
 
 def test_phases_that_a_controller_cannot_shift_are_refused(cart):
     costs = [rg.costs.State((0.0, 0.0), weight=1.0)]
-    other = rg.Problem(cart, (0.0, 0.0), phases=[rg.Phase(5, costs=costs, dt=0.01), rg.Phase(5, costs=costs, dt=0.02)])
+    other = rg.Problem(
+        cart,
+        (0.0, 0.0),
+        phases=[rg.Phase(5, costs=costs, dt=0.01), rg.Phase(5, costs=costs, dt=0.02)],
+    )
     with pytest.raises(InputError, match=r"all the same dt.*Walker"):
         rg.MPC(other)

@@ -1,4 +1,6 @@
-"""A controller uses its solver by verbs, and its parts by what they offer: no file of control/mpc reaches into another's fields."""
+"""A controller uses its solver by verbs, and its parts by what they offer: no file of control/mpc
+reaches into another's fields.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,20 @@ OFFERED = VERBS | {"problem"}  # whose numbers the controller changes
 
 
 def attributes(path):
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+    return [
+        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)
+    ]
 
 
 def name_of(node):
     """The last name of an expression: `run` of both `run` and `self.run`."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return (
+        node.id
+        if isinstance(node, ast.Name)
+        else node.attr
+        if isinstance(node, ast.Attribute)
+        else ""
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
@@ -62,13 +72,19 @@ class VerbsOnly:
         raise AssertionError(f"run.{name} = {value!r}")
 
 
-@pytest.mark.parametrize("limits", [None, rg.Limits(torque=True, position=True)], ids=["free", "limits"])
+@pytest.mark.parametrize(
+    "limits", [None, rg.Limits(torque=True, position=True)], ids=["free", "limits"]
+)
 def test_verbs_are_all_that_a_controller_needs(monkeypatch, limits):
-    """From cold, warm, prepared, with multipliers renewed: the controls are those of a run that hides nothing."""
+    """From cold, warm, prepared, with multipliers renewed: the controls are those of a run that
+    hides nothing.
+    """
 
     def controls():
         problem = reaching(steps=20, dt=0.025, limits=limits)
-        controller = rg.MPC(problem, rg.PDDP(iterations=2), period=0.004, latency=0.004, target=eight)
+        controller = rg.MPC(
+            problem, rg.PDDP(iterations=2), period=0.004, latency=0.004, target=eight
+        )
         plant = rg.plants.Simulator(problem.system.robot, problem.start, dt=2e-3)
         drive(controller, plant, 0.1, lambda plant: controller.prepare(plant.time))
         assert not any(controller.counts.values()), controller.trouble

@@ -1,4 +1,6 @@
-"""Reordering a Program changes when things are computed, never what, and saves traffic between registers and memory."""
+"""Reordering a Program changes when things are computed, never what, and saves traffic between
+registers and memory.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ def test_an_order_has_every_node_after_its_operands(program, rule):
 def test_every_bit_stays(program, rule):
     rng = np.random.default_rng(0)
     values = {key: tuple(rng.normal(size=shape)) for key, shape in program.inputs.items()}
-    for x, y in zip(program.reordered(rule(program)).interpret(values), program.interpret(values), strict=True):
+    for x, y in zip(
+        program.reordered(rule(program)).interpret(values), program.interpret(values), strict=True
+    ):
         np.testing.assert_array_equal(np.array(x, float), np.array(y, float))
 
 
 def test_the_best_order_is_no_worse_and_limbs_come_one_after_the_other():
     program = program_of(rg.load("hyq").model, "rnea_derivatives")
     for registers in (16, 32):
-        assert memory_traffic(best_order(program, registers), registers) <= memory_traffic(program, registers)
+        assert memory_traffic(best_order(program, registers), registers) <= memory_traffic(
+            program, registers
+        )
     assert memory_traffic(best_order(program, 32), 32) < 0.6 * memory_traffic(program, 32)
 
 
@@ -52,13 +58,19 @@ def test_an_operation_that_frees_a_register_comes_earlier():
     program = record({"x": (2,)}, {"y": (), "z": ()}, function)
     kinds = [program.reordered(freeing(program)).nodes[i][0] for i in range(len(program.nodes))]
     assert [k for k in kinds if k in ("mul", "add")] == ["mul", "add", "mul", "add"]
-    for robot, function in (("iiwa14", "rnea_derivatives"), ("iiwa14", "aba_derivatives"), ("hyq", "rnea_derivatives"), ("atlas", "aba")):
+    for robot, function in (
+        ("iiwa14", "rnea_derivatives"),
+        ("iiwa14", "aba_derivatives"),
+        ("hyq", "rnea_derivatives"),
+        ("atlas", "aba"),
+    ):
         program = program_of(rg.load(robot).model, function)
         assert memory_traffic(program.reordered(freeing(program)), 16) < memory_traffic(program, 16)
 
 
 def test_traffic_of_a_small_program_by_hand():
-    # (a+b) and (a-b) are needed at the end: with two registers one of them has to wait in memory while (a*b) is made
+    # (a+b) and (a-b) are needed at the end: with two registers one of them has to wait in memory
+    # while (a*b) is made
     def function(x):
         a, b = x["x"]
         s, d, p = a + b, a - b, a * b
@@ -81,7 +93,10 @@ def test_a_plan_keeps_to_its_registers_and_fetches_what_was_stored(program, regi
     def kept(value, now):
         """Whether it is needed from now on, and not in memory by then."""
         coming = [i for i in uses.get(value, ()) if i >= now]
-        return bool(coming) and (value not in plan.fetches.get(coming[0], ()) or (value in plan.slots and value not in memory.values()))
+        return bool(coming) and (
+            value not in plan.fetches.get(coming[0], ())
+            or (value in plan.slots and value not in memory.values())
+        )
 
     memory: dict[int, int] = {}  # place -> the value in it
     held: set[int] = set()

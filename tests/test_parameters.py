@@ -1,4 +1,6 @@
-"""Gravity, payloads, wrenches and inertias as inputs of a problem: per knot, per problem of a batch, and without recording anything again."""
+"""Gravity, payloads, wrenches and inertias as inputs of a problem: per knot, per problem of a
+batch, and without recording anything again.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,20 @@ def arm():
 def bodies(robot, **payload) -> np.ndarray:
     """(bodies, 10), the robot's own or with a payload, by the plants' code."""
     load = rg.plants.Payload(**payload) if payload else None
-    return np.array([(m, *h, *I) for m, h, I in inertial_parameters(robot.model, np.ones(len(robot.model.joints)), load)])
+    return np.array(
+        [
+            (m, *h, *I)
+            for m, h, I in inertial_parameters(robot.model, np.ones(len(robot.model.joints)), load)
+        ]
+    )
 
 
 def problem(robot, parameters, **options):
     start = np.r_[robot.neutral(), np.zeros(robot.nv)]
-    options = {"costs": [rg.costs.State(start, weight=0.1, final=10.0), rg.costs.Effort(1e-2)], "start": start} | options
+    options = {
+        "costs": [rg.costs.State(start, weight=0.1, final=10.0), rg.costs.Effort(1e-2)],
+        "start": start,
+    } | options
     return rg.Problem(robot, steps=STEPS, dt=0.02, parameters=parameters, **options)
 
 
@@ -36,14 +46,19 @@ def all_of(robot, rng):
     knots = STEPS + 1
     return {
         "gravity": rng.normal(size=(knots, 3)),
-        "payload": {LINK: {"mass": rng.uniform(0.5, 2.0, knots), "offset": OFFSET}, "upper_rod": 0.3},
+        "payload": {
+            LINK: {"mass": rng.uniform(0.5, 2.0, knots), "offset": OFFSET},
+            "upper_rod": 0.3,
+        },
         "external": {LINK: rng.normal(size=(knots, 6))},
         "inertia": bodies(robot) * rng.uniform(0.9, 1.1, (len(robot.joints), 1)),
     }
 
 
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
-@pytest.mark.parametrize("kinds", [("gravity", "payload", "external"), ("gravity", "payload", "external", "inertia")])
+@pytest.mark.parametrize(
+    "kinds", [("gravity", "payload", "external"), ("gravity", "payload", "external", "inertia")]
+)
 def test_every_knot_moves_by_its_own_numbers(arm, integrator, kinds):
     rng = np.random.default_rng(0)
     given = {kind: value for kind, value in all_of(arm, rng).items() if kind in kinds}
@@ -52,11 +67,17 @@ def test_every_knot_moves_by_its_own_numbers(arm, integrator, kinds):
     after, _ = made.evaluate(x, u)
     dynamics = arm.compile("aba", parameters=("inertia", "gravity"), external=(LINK,))
     for k in range(STEPS):
-        loads = bodies(arm, frame=LINK, mass=given["payload"][LINK]["mass"][k], offset=OFFSET) + bodies(arm, frame="upper_rod", mass=0.3)
+        loads = bodies(
+            arm, frame=LINK, mass=given["payload"][LINK]["mass"][k], offset=OFFSET
+        ) + bodies(arm, frame="upper_rod", mass=0.3)
         inertia = given.get("inertia", bodies(arm)) + loads - 2 * bodies(arm)
 
         def rate(y, k=k, inertia=inertia):
-            wrench = {f"external:{LINK}": given["external"][LINK][k], "inertia": inertia, "gravity": given["gravity"][k]}
+            wrench = {
+                f"external:{LINK}": given["external"][LINK][k],
+                "inertia": inertia,
+                "gravity": given["gravity"][k],
+            }
             inputs = [wrench[name] for name in list(dynamics.inputs)[3:]]
             return np.r_[y[2:], dynamics(y[:2], y[2:], u[k], *inputs)]
 
@@ -80,31 +101,59 @@ def test_a_free_body_and_quaternions():
     robot = rg.load("quadrotor")
     made = problem(
         robot,
-        {"gravity": (0.1, 0.2, -3.0), "payload": {"body": {"mass": 0.2, "offset": (0.05, 0, 0)}}, "external": {"rotor_2": np.ones(6)}},
+        {
+            "gravity": (0.1, 0.2, -3.0),
+            "payload": {"body": {"mass": 0.2, "offset": (0.05, 0, 0)}},
+            "external": {"rotor_2": np.ones(6)},
+        },
     )
     rng = np.random.default_rng(1)
-    x, u = np.concatenate([robot.random(STEPS + 1, seed=1).q, rng.normal(size=(STEPS + 1, 6))], axis=1), rng.uniform(0, 1, (STEPS, 4))
+    x, u = (
+        np.concatenate(
+            [robot.random(STEPS + 1, seed=1).q, rng.normal(size=(STEPS + 1, 6))], axis=1
+        ),
+        rng.uniform(0, 1, (STEPS, 4)),
+    )
     x[:, 3:7] /= np.linalg.norm(x[:, 3:7], axis=1, keepdims=True)
     after, _ = made.evaluate(x, u)
     dynamics = robot.compile("aba", parameters=("inertia", "gravity"), external=("rotor_2",))
-    given = {"inertia": bodies(robot, frame="body", mass=0.2, offset=(0.05, 0, 0)), "gravity": np.array([0.1, 0.2, -3.0])}
+    given = {
+        "inertia": bodies(robot, frame="body", mass=0.2, offset=(0.05, 0, 0)),
+        "gravity": np.array([0.1, 0.2, -3.0]),
+    }
     inputs = [given.get(name, np.ones(6)) for name in list(dynamics.inputs)[3:]]
-    a = np.array([dynamics(y[:7], y[7:], w @ np.array(made.system.actuation).T, *inputs) for y, w in zip(x[:-1], u, strict=True)])
+    a = np.array(
+        [
+            dynamics(y[:7], y[7:], w @ np.array(made.system.actuation).T, *inputs)
+            for y, w in zip(x[:-1], u, strict=True)
+        ]
+    )
     assert after[:, 7:] == pytest.approx(x[:-1, 7:] + 0.02 * a, abs=1e-9)
     e, h = made.linearize(x, u), 1e-6
     for j in range(12):
-        moved = [made.evaluate(made.plus(x, np.tile(s * h * np.eye(12)[j], (STEPS + 1, 1))), u)[0] for s in (1, -1)]
-        assert e.A[:, :, j] == pytest.approx((made.minus(moved[0], after) - made.minus(moved[1], after)) / (2 * h), abs=1e-5)
+        moved = [
+            made.evaluate(made.plus(x, np.tile(s * h * np.eye(12)[j], (STEPS + 1, 1))), u)[0]
+            for s in (1, -1)
+        ]
+        assert e.A[:, :, j] == pytest.approx(
+            (made.minus(moved[0], after) - made.minus(moved[1], after)) / (2 * h), abs=1e-5
+        )
 
 
 def test_numbers_change_without_recording(arm):
-    made = problem(arm, {"payload": {LINK: {"mass": 1.0, "offset": OFFSET}}, "gravity": (0, 0, -9.81)})
+    made = problem(
+        arm, {"payload": {LINK: {"mass": 1.0, "offset": OFFSET}}, "gravity": (0, 0, -9.81)}
+    )
     programs, light = made.programs, rg.solve(made)
     made.update(parameters={"payload": {LINK: {"mass": 3.0, "offset": OFFSET}}})
     heavy = rg.solve(made)
     assert made.programs is programs and heavy.cost != pytest.approx(light.cost, rel=1e-3)
-    fresh = problem(arm, {"payload": {LINK: {"mass": 3.0, "offset": OFFSET}}, "gravity": (0, 0, -9.81)})
-    assert fresh.programs is programs and rg.solve(fresh).cost == pytest.approx(heavy.cost, rel=1e-9)
+    fresh = problem(
+        arm, {"payload": {LINK: {"mass": 3.0, "offset": OFFSET}}, "gravity": (0, 0, -9.81)}
+    )
+    assert fresh.programs is programs and rg.solve(fresh).cost == pytest.approx(
+        heavy.cost, rel=1e-9
+    )
     again = pickle.loads(pickle.dumps(made))
     assert np.array_equal(again.p, made.p) and "payload on lower_rod" in str(again)
     none = problem(arm, {"payload": {LINK: 0.0}})
@@ -138,19 +187,33 @@ def test_a_batch_has_numbers_of_its_own(arm):
 
 def test_gravity_compensation_and_second_derivatives_know_the_payload(arm):
     start = np.r_[0.4, 0.3, 0.0, 0.0]
-    costs = [rg.costs.State(start, weight=1.0, final=1.0), rg.costs.Effort(1.0, reference="gravity")]
-    made = problem(arm, {"payload": {LINK: {"mass": 2.0, "offset": OFFSET}}}, start=start, costs=costs)
+    costs = [
+        rg.costs.State(start, weight=1.0, final=1.0),
+        rg.costs.Effort(1.0, reference="gravity"),
+    ]
+    made = problem(
+        arm, {"payload": {LINK: {"mass": 2.0, "offset": OFFSET}}}, start=start, costs=costs
+    )
     solution = rg.solve(made)
     assert solution.cost < 1e-15 and solution.iterations <= 1  # held by the first guess, at no cost
-    away = problem(arm, {"payload": {LINK: 2.0}, "external": {LINK: (1.0, 0, 0, 0, 0, 0)}}, start=[0.4, 0.3, 1.0, 0.0])
-    first, second = (rg.solve(away, rg.PDDP(second_order=order, tolerance=1e-12)) for order in (False, True))
+    away = problem(
+        arm,
+        {"payload": {LINK: 2.0}, "external": {LINK: (1.0, 0, 0, 0, 0, 0)}},
+        start=[0.4, 0.3, 1.0, 0.0],
+    )
+    first, second = (
+        rg.solve(away, rg.PDDP(second_order=order, tolerance=1e-12)) for order in (False, True)
+    )
     assert second.converged and second.cost == pytest.approx(first.cost, rel=1e-8)
 
 
 def test_the_controller_predicts_with_the_payload(arm):
     made = problem(arm, {"payload": {LINK: 2.0}})
     mpc = rg.MPC(made, rg.PDDP(iterations=2), period=0.02, latency=0.01)
-    assert np.isfinite(mpc.step(made.start, 0.0)).all() and np.isfinite(mpc.step(made.start, 0.02)).all()
+    assert (
+        np.isfinite(mpc.step(made.start, 0.0)).all()
+        and np.isfinite(mpc.step(made.start, 0.02)).all()
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,4 +251,6 @@ def test_what_was_not_recorded_cannot_change(arm):
     assert np.array_equal(made.p, before)
     own = rg.CustomSystem(lambda x, u: (u[0],), 1, 1)
     with pytest.raises(RigidgradError, match="needs a robot"):
-        rg.Problem(own, [0.0], 2, 0.1, costs=[rg.costs.Effort(1.0)], parameters={"gravity": (0, 0, 0)})
+        rg.Problem(
+            own, [0.0], 2, 0.1, costs=[rg.costs.Effort(1.0)], parameters={"gravity": (0, 0, 0)}
+        )

@@ -1,4 +1,6 @@
-"""Parallel DDP: every variant reaches the same optimum; batches equal single solves; second derivatives; nothing is compiled twice."""
+"""Parallel DDP: every variant reaches the same optimum; batches equal single solves; second
+derivatives; nothing is compiled twice.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,13 @@ def test_few_iterations():
 def test_every_variant_reaches_the_optimum(options):
     solution = rg.solve(p1(), rg.PDDP(**options))
     assert solution.converged, solution
-    # with stale cost-to-go the last part is slow, and a solve stops where the cost falls by less than 1e-8 of it
-    assert abs(solution.cost - OPTIMUM) < (1e-6 if options.get("backward_blocks", options.get("blocks", 1)) == 1 else 1e-5) * OPTIMUM
+    # with stale cost-to-go the last part is slow, and a solve stops where the cost falls by less
+    # than 1e-8 of it
+    assert (
+        abs(solution.cost - OPTIMUM)
+        < (1e-6 if options.get("backward_blocks", options.get("blocks", 1)) == 1 else 1e-5)
+        * OPTIMUM
+    )
     # feasible, whatever defects there were on the way
     after, _ = p1().evaluate(solution.x, solution.u)
     np.testing.assert_allclose(after, solution.x[1:], rtol=0, atol=1e-9)
@@ -93,39 +100,62 @@ def curved_steps():
     ]
     yield from ((system, method) for system in small for method in integrators.METHODS)
     # one implicit and one staged method are enough for the slowest system
-    yield from ((RobotSystem(rg.load("quadrotor"), "all"), method) for method in ("semi_implicit_euler", "rk4"))
+    yield from (
+        (RobotSystem(rg.load("quadrotor"), "all"), method)
+        for method in ("semi_implicit_euler", "rk4")
+    )
 
 
-@pytest.mark.parametrize(("system", "method"), list(curved_steps()), ids=lambda x: getattr(x, "name", x))
+@pytest.mark.parametrize(
+    ("system", "method"), list(curved_steps()), ids=lambda x: getattr(x, "name", x)
+)
 def test_curvature_is_the_derivative_of_the_jacobian(system, method):
     rng = np.random.default_rng(4)
     n, m, h = system.ndx, system.nu, 0.05
-    x = np.r_[system.robot.random(seed=1).q, rng.normal(size=system.nv)] if isinstance(system, RobotSystem) else rng.normal(size=system.nx)
+    x = (
+        np.r_[system.robot.random(seed=1).q, rng.normal(size=system.nv)]
+        if isinstance(system, RobotSystem)
+        else rng.normal(size=system.nx)
+    )
     u, v = rng.normal(size=m), rng.normal(size=n)
     shapes = {"x": (system.nx,), "u": (m,), "v": (n,)}
-    program = record(shapes, {"H": (n + m, n + m)}, lambda p: (curvature(system, method, p["x"], p["u"], h, p["v"]),))
+    program = record(
+        shapes,
+        {"H": (n + m, n + m)},
+        lambda p: (curvature(system, method, p["x"], p["u"], h, p["v"]),),
+    )
     H = np.array(program.interpret({"x": tuple(x), "u": tuple(u), "v": tuple(v)})[0], float)
     np.testing.assert_allclose(H, H.T, atol=1e-10 * max(1.0, abs(H).max()))
 
     def weighted(d):
-        moved = integrators.step(system, method, system.plus(tuple(x), tuple(d[:n])), tuple(u + d[n:]), h)
+        moved = integrators.step(
+            system, method, system.plus(tuple(x), tuple(d[:n])), tuple(u + d[n:]), h
+        )
         return v @ np.array(system.minus(moved, y), float)
 
     y = integrators.step(system, method, tuple(x), tuple(u), h)
     e = 1e-4 * np.eye(n + m)
     for i in range(n + m):
         for j in range(i + 1):
-            numeric = (weighted(e[i] + e[j]) - weighted(e[i] - e[j]) - weighted(e[j] - e[i]) + weighted(-e[i] - e[j])) / 4e-8
+            numeric = (
+                weighted(e[i] + e[j])
+                - weighted(e[i] - e[j])
+                - weighted(e[j] - e[i])
+                + weighted(-e[i] - e[j])
+            ) / 4e-8
             # rounding of 1e-16 over 4e-8, and fourth derivatives times 1e-8
             assert abs(H[i, j] - numeric) < 2e-6 * max(1.0, abs(H).max()), (i, j)
 
 
-# --- batches -------------------------------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
 def goals(count):
     limits = rg.load("iiwa14").limits
-    return np.c_[np.random.default_rng(2).uniform(0.4 * limits.lower, 0.4 * limits.upper, (count, 7)), np.zeros((count, 7))]
+    return np.c_[
+        np.random.default_rng(2).uniform(0.4 * limits.lower, 0.4 * limits.upper, (count, 7)),
+        np.zeros((count, 7)),
+    ]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -136,23 +166,36 @@ def test_a_batch_equals_single_solves(count, threads):
     assert len(together) == count
     for problem, found in zip(problems, together, strict=True):
         alone = rg.solve(problem)
-        # lanes of problems factorise in another order: rounding, which wild first motions amplify (as a start 1e-13 off does), and which can
-        # stretch a slow tail by an iteration
-        assert found.status == alone.status and abs(found.iterations - alone.iterations) <= 1 + alone.iterations // 20
-        np.testing.assert_allclose(found.stats["history"][:2], alone.stats["history"][:2], rtol=1e-8)
+        # lanes of problems factorise in another order: rounding, which wild first motions amplify
+        # (as a start 1e-13 off does), and which can stretch a slow tail by an iteration
+        assert (
+            found.status == alone.status
+            and abs(found.iterations - alone.iterations) <= 1 + alone.iterations // 20
+        )
+        np.testing.assert_allclose(
+            found.stats["history"][:2], alone.stats["history"][:2], rtol=1e-8
+        )
         assert found.cost == pytest.approx(alone.cost, rel=1e-7)
         if found.iterations == alone.iterations:
             np.testing.assert_allclose(found.x, alone.x, rtol=0, atol=1e-5)
-            np.testing.assert_allclose(found.gains, alone.gains, rtol=0, atol=1e-4 * abs(alone.gains).max())
+            np.testing.assert_allclose(
+                found.gains, alone.gains, rtol=0, atol=1e-4 * abs(alone.gains).max()
+            )
 
 
-@pytest.mark.parametrize("options", [{"dtype": "float32"}, {"choose": "best", "alphas": 11}, {"iterations": 3}, {"blocks": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"dtype": "float32"}, {"choose": "best", "alphas": 11}, {"iterations": 3}, {"blocks": 2}],
+    ids=str,
+)
 def test_options_hold_for_batches(options):
     problems = p1().batch(targets={0: goals(3)})
     for problem, found in zip(problems, rg.solve(problems, rg.PDDP(**options)), strict=True):
         alone = rg.solve(problem, rg.PDDP(**options))
         # three iterations end among wild motions, which amplify rounding
-        assert found.status == alone.status and found.cost == pytest.approx(alone.cost, rel=1e-2 if "iterations" in options else 1e-6)
+        assert found.status == alone.status and found.cost == pytest.approx(
+            alone.cost, rel=1e-2 if "iterations" in options else 1e-6
+        )
 
 
 def test_a_batch_with_limits_and_a_bad_start_among_good_ones():
@@ -162,7 +205,9 @@ def test_a_batch_with_limits_and_a_bad_start_among_good_ones():
     starts = np.tile(P1_START, (count, 1))
     starts[:, :7] += np.random.default_rng(0).uniform(-0.2, 0.2, (count, 7))
     starts[4, 7:] = 1e160  # overflows in the first step
-    problems = base.batch(start=starts, targets={0: goals(count)}, weights={1: np.full(count, 2e-4)})
+    problems = base.batch(
+        start=starts, targets={0: goals(count)}, weights={1: np.full(count, 2e-4)}
+    )
     found = rg.solve(problems, rg.PDDP(tolerance=1e-6))
     assert found[4].status == "diverged"
     for k, solution in enumerate(found):
@@ -176,7 +221,10 @@ def test_a_batch_with_limits_and_a_bad_start_among_good_ones():
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_problem_does_not_feel_its_neighbours(dtype):
-    problems, options = p1(limits=rg.Limits(torque=True)).batch(targets={0: goals(23)}), rg.PDDP(dtype=dtype, iterations=12)
+    problems, options = (
+        p1(limits=rg.Limits(torque=True)).batch(targets={0: goals(23)}),
+        rg.PDDP(dtype=dtype, iterations=12),
+    )
     one = rg.solve(problems, options, threads=1)
     for others in (
         rg.solve(problems, options, threads=2),
@@ -184,30 +232,53 @@ def test_a_problem_does_not_feel_its_neighbours(dtype):
         rg.solve(problems[:5], options),
     ):
         for a, b in zip(one, others, strict=False):
-            assert a.status == b.status and np.array_equal(a.x, b.x) and np.array_equal(a.u, b.u) and np.array_equal(a.gains, b.gains)
+            assert (
+                a.status == b.status
+                and np.array_equal(a.x, b.x)
+                and np.array_equal(a.u, b.u)
+                and np.array_equal(a.gains, b.gains)
+            )
 
 
 def test_the_last_problem_alone_in_all_lanes_has_the_same_bits():
     limits = rg.Limits(torque=True, position=True, velocity=20.0)
     problems, options = p1(limits=limits).batch(targets={0: goals(6)}), rg.PDDP(tolerance=1e-6)
-    forward, backward = rg.solve(problems, options, threads=1), rg.solve(problems[::-1], options, threads=1)[::-1]
+    forward, backward = (
+        rg.solve(problems, options, threads=1),
+        rg.solve(problems[::-1], options, threads=1)[::-1],
+    )
     assert len({s.iterations for s in forward}) > 2  # so that they end one after the other
     for a, b in zip(forward, backward, strict=True):
-        assert a.status == b.status and a.iterations == b.iterations and np.array_equal(a.x, b.x) and np.array_equal(a.gains, b.gains)
+        assert (
+            a.status == b.status
+            and a.iterations == b.iterations
+            and np.array_equal(a.x, b.x)
+            and np.array_equal(a.gains, b.gains)
+        )
 
 
 def test_a_problem_that_comes_last_into_a_free_lane():
-    count, options = 4 * host_lanes("float64") + 1, rg.PDDP(iterations=3)  # one more than there is room for; all others end at once
+    # one more than there is room for; all others end at once
+    count, options = (4 * host_lanes("float64") + 1, rg.PDDP(iterations=3))
     problems = p1().batch(targets={0: goals(count)})
-    last, known = rg.solve(problems, options, threads=1)[-1], rg.solve(problems[-3:], options, threads=1)[-1]
-    assert last.status == known.status and last.iterations == known.iterations and np.array_equal(last.x, known.x)
+    last, known = (
+        rg.solve(problems, options, threads=1)[-1],
+        rg.solve(problems[-3:], options, threads=1)[-1],
+    )
+    assert (
+        last.status == known.status
+        and last.iterations == known.iterations
+        and np.array_equal(last.x, known.x)
+    )
 
 
 def test_steps_of_a_batch_may_have_lengths_of_their_own():
     robot = rg.load("double_pendulum")
     phases = [rg.Phase(6), rg.Phase(6, dt=0.04)]
     costs = [rg.costs.State(np.r_[0.5, 0.2, 0.0, 0.0], 0.1, 100.0), rg.costs.Effort(1e-2)]
-    problems = rg.Problem(robot, start=np.zeros(4), dt=0.02, phases=phases, costs=costs).batch(start=0.1 * np.eye(4))
+    problems = rg.Problem(robot, start=np.zeros(4), dt=0.02, phases=phases, costs=costs).batch(
+        start=0.1 * np.eye(4)
+    )
     assert supported(rg.PDDP(), problems)
     for problem, found in zip(problems, rg.solve(problems), strict=True):
         alone = rg.PDDP().solve(problem)
@@ -227,14 +298,20 @@ def test_a_batch_is_solved_again_in_the_same_buffers():
     rg.solve(problems, options, threads=1)
     problems[2].start = before
     for a, b in zip(first, rg.solve(problems, options, threads=1), strict=True):
-        assert a.status == b.status and np.array_equal(a.u, b.u) and np.array_equal(a.gains, b.gains)
+        assert (
+            a.status == b.status and np.array_equal(a.u, b.u) and np.array_equal(a.gains, b.gains)
+        )
     assert [key for key in problems[0].workspaces if "side by side" in key] == kept
 
 
 def test_batches_of_systems_of_every_form():
     """Quaternions (dense), explicit Euler, and a robot too large for lanes."""
     quadrotor, hyq = rg.load("quadrotor"), rg.load("hyq", floating_base=True)
-    for robot, integrator in ((quadrotor, "semi_implicit_euler"), (rg.load("double_pendulum"), "euler"), (hyq, "semi_implicit_euler")):
+    for robot, integrator in (
+        (quadrotor, "semi_implicit_euler"),
+        (rg.load("double_pendulum"), "euler"),
+        (hyq, "semi_implicit_euler"),
+    ):
         start = np.r_[robot.neutral(), np.zeros(robot.nv)]
         costs = [rg.costs.State(start, 1.0, 10.0), rg.costs.Effort(0.1)]
         base = rg.Problem(robot, start=start, steps=8, dt=0.02, integrator=integrator, costs=costs)
@@ -270,7 +347,7 @@ def test_wrong_batches_say_what_is_wrong():
         rg.solve(p1(), "pddp")
 
 
-# --- what may change, and what is an error -------------------------------------------------------------------------------------------
+# --- what may change, and what is an error --------------------------------------------------------
 
 
 def test_new_numbers_compile_nothing(monkeypatch):
@@ -278,11 +355,21 @@ def test_new_numbers_compile_nothing(monkeypatch):
 
     robot = rg.load("iiwa14")
     limits = rg.Limits(
-        torque=True, velocity=30.0, spheres=[rg.LinkSphere("iiwa_link_7", 0.05)], obstacles=[rg.Obstacle((0.4, 0.4, 0.9), 0.1)]
+        torque=True,
+        velocity=30.0,
+        spheres=[rg.LinkSphere("iiwa_link_7", 0.05)],
+        obstacles=[rg.Obstacle((0.4, 0.4, 0.9), 0.1)],
     )
     cost = rg.costs.Custom(lambda x, u, p: (x[0] - p[0],), weight=1.0, parameters=[0.3])
     reach = rg.costs.Reach("iiwa_link_7", (0.5, 0.0, 0.7), weight=1.0, final=10.0)
-    problem = rg.Problem(robot, start=np.zeros(14), steps=12, dt=0.02, costs=[reach, cost, rg.costs.Effort(1e-3)], limits=limits)
+    problem = rg.Problem(
+        robot,
+        start=np.zeros(14),
+        steps=12,
+        dt=0.02,
+        costs=[reach, cost, rg.costs.Effort(1e-3)],
+        limits=limits,
+    )
     rg.solve(problem)
     rg.solve([problem, problem])
     monkeypatch.setattr(native, "compile_ir", lambda *_, **__: pytest.fail("compiled again"))
@@ -316,3 +403,18 @@ def test_wrong_options_say_what_is_wrong(options, fragment):
 def test_more_blocks_than_steps_are_an_error():
     with pytest.raises(InputError, match="64 blocks"):
         rg.solve(p1(), rg.PDDP(blocks=64))
+
+
+def test_a_guess_that_diverged_leaves_nothing_behind():
+    problem = rg.Problem(
+        rg.load("double_pendulum"),
+        np.zeros(4),
+        steps=20,
+        dt=0.02,
+        costs=[rg.costs.State([1.0, 0.0, 0.0, 0.0], 0.1, 10.0), rg.costs.Effort(0.01)],
+    )
+    first = rg.PDDP().solve(problem)
+    problem.update(guess=np.full((20, 2), 1e9))
+    assert rg.PDDP().solve(problem).status == "diverged"
+    problem.update(guess="hold")
+    assert rg.PDDP().solve(problem).cost == first.cost

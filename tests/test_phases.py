@@ -1,4 +1,6 @@
-"""Phases and impacts of a motion, on a hopper: what they mean, that numbers change without compiling, all solvers, pages, files and errors."""
+"""Phases and impacts of a motion, on a hopper: what they mean, that numbers change without
+compiling, all solvers, pages, files and errors.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def solved(robot):
     return problem, solution
 
 
-# --- what phases mean -------------------------------------------------------------------------------------------------------------------
+# --- what phases mean -----------------------------------------------------------------------------
 
 
 def test_one_phase_without_contacts_is_a_problem_without_phases(robot):
@@ -66,14 +68,18 @@ def test_two_phases_with_the_same_costs_are_one(robot):
     """The knots are shared out; alike costs take the same place in the programs."""
     whole = rg.Problem(robot, START, 20, 0.01, costs=stance_costs())
     first = [costs.State(stance_costs()[0].goal, stance_costs()[0].weight), costs.Effort(1e-3)]
-    cut = rg.Problem(robot, START, phases=[rg.Phase(8, costs=first), rg.Phase(12, costs=stance_costs())], dt=0.01)
+    cut = rg.Problem(
+        robot, START, phases=[rg.Phase(8, costs=first), rg.Phase(12, costs=stance_costs())], dt=0.01
+    )
     assert len(cut.costs) == 2
     np.testing.assert_allclose(rg.solve(cut).x, rg.solve(whole).x, rtol=0, atol=1e-12)
 
 
 def test_times_of_knots_follow_the_phases(solved):
     problem, solution = solved
-    expected = np.concatenate([0.02 * np.arange(13), 0.24 + 0.01 * np.arange(1, 16), 0.39 + 0.01 * np.arange(11)])
+    expected = np.concatenate(
+        [0.02 * np.arange(13), 0.24 + 0.01 * np.arange(1, 16), 0.39 + 0.01 * np.arange(11)]
+    )
     np.testing.assert_allclose(solution.times, expected, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(problem.times, solution.times)
     assert problem.dt == 0.01
@@ -81,12 +87,16 @@ def test_times_of_knots_follow_the_phases(solved):
 
 
 def test_each_step_is_that_of_its_phase(robot, solved):
-    """v⁺ = v + h a, q⁺ = q ⊕ h v⁺, with the accelerations of the robot's own functions under the phase's contacts and step."""
+    """v⁺ = v + h a, q⁺ = q ⊕ h v⁺, with the accelerations of the robot's own functions under the
+    phase's contacts and step.
+    """
     _, s = solved
     q, v, tau = s.x[:-1, :FREE], s.x[:-1, FREE:], torques(s.u)
     touching = np.ones(len(q), dtype=bool)
     touching[FLIGHT] = False
-    a = np.where(touching[:, None], robot.contact_dynamics(q, v, tau, [FOOT]).a, robot.aba(q, v, tau))
+    a = np.where(
+        touching[:, None], robot.contact_dynamics(q, v, tau, [FOOT]).a, robot.aba(q, v, tau)
+    )
     h = np.diff(s.times)[:, None]
     after = np.concatenate([robot.integrate(q, h * (v + h * a)), v + h * a], axis=1)
     steps = np.arange(len(q)) != LANDING
@@ -94,7 +104,9 @@ def test_each_step_is_that_of_its_phase(robot, solved):
 
 
 @pytest.mark.parametrize("restitution", [0.0, 0.5])
-def test_an_impact_changes_velocities_as_the_robot_says_and_leaves_positions(robot, solved, restitution):
+def test_an_impact_changes_velocities_as_the_robot_says_and_leaves_positions(
+    robot, solved, restitution
+):
     problem, s = solved
     if restitution:
         phases = list(problem.phases)
@@ -116,13 +128,19 @@ def test_contact_forces_of_a_cost_are_the_robots(robot, solved):
     term = costs.ContactForce(FOOT)
     for k in range(12):
         system = problem.system.given(tuple(problem.p[k, problem.programs.inputs].tolist()))
-        found.append(term.residual(system, tuple(s.x[k].tolist()), tuple(s.u[k].tolist()), (0.0,) * 3))
-    np.testing.assert_allclose(np.array(found, float), forces(robot, s, knots, FOOT), rtol=1e-7, atol=1e-6)
+        found.append(
+            term.residual(system, tuple(s.x[k].tolist()), tuple(s.u[k].tolist()), (0.0,) * 3)
+        )
+    np.testing.assert_allclose(
+        np.array(found, float), forces(robot, s, knots, FOOT), rtol=1e-7, atol=1e-6
+    )
     assert np.array(found)[:, 2].min() > 10.0  # it carries the body
 
 
 def test_the_jacobians_of_every_step_are_exact(robot, solved):
-    """A and B of all knots, the impact's and the longer ones' included, against central differences of the step."""
+    """A and B of all knots, the impact's and the longer ones' included, against central differences
+    of the step.
+    """
     problem, s = solved
     e = problem.linearize(s.x, s.u)
     d = 1e-6
@@ -132,14 +150,18 @@ def test_the_jacobians_of_every_step_are_exact(robot, solved):
         def stepped(dx, du, x=x, u=u, inputs=inputs, h=h):
             return problem.programs.step(x + dx, u + du, np.array(h), *inputs)
 
-        A = np.stack([(stepped(w, 0.0) - stepped(-w, 0.0)) / (2 * d) for w in d * np.eye(len(x))], axis=1)
-        B = np.stack([(stepped(0.0, w) - stepped(0.0, -w)) / (2 * d) for w in d * np.eye(len(u))], axis=1)
+        A = np.stack(
+            [(stepped(w, 0.0) - stepped(-w, 0.0)) / (2 * d) for w in d * np.eye(len(x))], axis=1
+        )
+        B = np.stack(
+            [(stepped(0.0, w) - stepped(0.0, -w)) / (2 * d) for w in d * np.eye(len(u))], axis=1
+        )
         # central differences: d² times third derivatives, and rounding / d
         np.testing.assert_allclose(e.A[k], A, rtol=0, atol=1e-6 * np.abs(A).max())
         np.testing.assert_allclose(e.B[k], B, rtol=0, atol=1e-6 * max(np.abs(B).max(), 1.0))
 
 
-# --- numbers change without compiling --------------------------------------------------------------------------------------------------
+# --- numbers change without compiling -------------------------------------------------------------
 
 
 def test_numbers_of_phases_change_without_compiling(robot, solved):
@@ -162,7 +184,15 @@ def test_another_gait_of_the_same_robot_compiles_nothing(robot, solved):
     """Which contacts hold is an input: other lengths and orders of phases use the same programs."""
     count = native.compiled_count()
     kinds = solved[0].phases
-    again = [kinds[0], kinds[1], kinds[2], rg.Phase(4, [FOOT], kinds[0].costs), rg.Phase(6, [], kinds[1].costs), kinds[2], kinds[3]]
+    again = [
+        kinds[0],
+        kinds[1],
+        kinds[2],
+        rg.Phase(4, [FOOT], kinds[0].costs),
+        rg.Phase(6, [], kinds[1].costs),
+        kinds[2],
+        kinds[3],
+    ]
     longer = rg.Problem(robot, START, phases=again, dt=0.01, actuation=DRIVEN)
     assert longer.programs is solved[0].programs
     assert rg.solve(longer).converged
@@ -184,7 +214,9 @@ def test_a_batch_of_a_cost_that_is_not_there_is_an_error(solved, index):
 
 
 def test_problems_of_phases_can_be_pickled(robot, solved):
-    """Also those of a batch, whose targets are their own; and where most steps are not of the problem's dt."""
+    """Also those of a batch, whose targets are their own; and where most steps are not of the
+    problem's dt.
+    """
     problem, s = solved
     again = pickle.loads(pickle.dumps(problem))
     np.testing.assert_array_equal(again.p, problem.p)
@@ -193,17 +225,26 @@ def test_problems_of_phases_can_be_pickled(robot, solved):
     (other,) = problem.batch(targets={(3, 0): [START]})
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(other)).p, other.p)
     mixed = rg.Problem(
-        robot, START, phases=[rg.Phase(5, costs=stance_costs()[1:], dt=0.02), rg.Phase(2, costs=stance_costs())], dt=0.01, actuation=DRIVEN
+        robot,
+        START,
+        phases=[rg.Phase(5, costs=stance_costs()[1:], dt=0.02), rg.Phase(2, costs=stance_costs())],
+        dt=0.01,
+        actuation=DRIVEN,
     )
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(mixed)).h, mixed.h)
 
 
-# --- solvers ----------------------------------------------------------------------------------------------------------------------------
+# --- solvers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "solver",
-    [rg.Direct(), rg.Direct(linear_solver="block_cholesky"), rg.PDDP(second_order=True), rg.PDDP(dtype="float32")],
+    [
+        rg.Direct(),
+        rg.Direct(linear_solver="block_cholesky"),
+        rg.PDDP(second_order=True),
+        rg.PDDP(dtype="float32"),
+    ],
     ids=["direct", "block_cholesky", "second order", "float32"],
 )
 def test_all_solvers_find_the_same_optimum(robot, solved, solver):
@@ -215,7 +256,10 @@ def test_all_solvers_find_the_same_optimum(robot, solved, solver):
 
 
 def test_blocks_need_a_guess_of_controls(robot, solved):
-    with pytest.raises(InputError, match=r"stand at the start, and blocks need controls alone: give guess=problem\.guess"):
+    with pytest.raises(
+        InputError,
+        match=r"stand at the start, and blocks need controls alone: give guess=problem\.guess",
+    ):
         rg.solve(jump(robot), rg.PDDP(blocks=3))
     found = rg.solve(jump(robot, guess=solved[0].guess), rg.PDDP(forward_blocks=3))
     assert found.converged
@@ -230,7 +274,9 @@ def test_second_derivatives_of_an_impact_are_exact(solved):
     o = problem.programs.layout
     own = [o.state(i) for i in range(n)]
     for k in (3, LANDING):
-        H = problem.programs.step_curvature(s.x[k], s.u[k], np.array(problem.h[k]), v, *problem.inputs_at(k))[:n][:, own]
+        H = problem.programs.step_curvature(
+            s.x[k], s.u[k], np.array(problem.h[k]), v, *problem.inputs_at(k)
+        )[:n][:, own]
         x, d, columns = s.x.copy(), 1e-5, []
         for w in d * np.eye(n):
             sides = []
@@ -249,13 +295,27 @@ def test_a_solution_is_a_guess(robot, solved):
 
 def test_an_impact_may_come_first_or_last(robot):
     falling = np.r_[START[:FREE], 0.0, -1.0, 0.0, 0.0]
-    s = rg.solve(rg.Problem(robot, falling, phases=[rg.Impact([FOOT]), rg.Phase(10, [FOOT], stance_costs())], dt=0.01, actuation=DRIVEN))
+    s = rg.solve(
+        rg.Problem(
+            robot,
+            falling,
+            phases=[rg.Impact([FOOT]), rg.Phase(10, [FOOT], stance_costs())],
+            dt=0.01,
+            actuation=DRIVEN,
+        )
+    )
     assert s.converged
-    np.testing.assert_allclose(s.x[1, FREE:], robot.impact(falling[:FREE], falling[FREE:], [FOOT]).v, atol=1e-9)
+    np.testing.assert_allclose(
+        s.x[1, FREE:], robot.impact(falling[:FREE], falling[FREE:], [FOOT]).v, atol=1e-9
+    )
     phases = [rg.Phase(10, [], stance_costs()[1:]), rg.Impact([FOOT])]
-    s = rg.solve(rg.Problem(robot, START, phases=phases, costs=stance_costs()[:1], dt=0.01, actuation=DRIVEN))
+    s = rg.solve(
+        rg.Problem(robot, START, phases=phases, costs=stance_costs()[:1], dt=0.01, actuation=DRIVEN)
+    )
     assert s.converged
-    np.testing.assert_allclose(s.x[-1, FREE:], robot.impact(s.x[-2, :FREE], s.x[-2, FREE:], [FOOT]).v, atol=1e-9)
+    np.testing.assert_allclose(
+        s.x[-1, FREE:], robot.impact(s.x[-2, :FREE], s.x[-2, FREE:], [FOOT]).v, atol=1e-9
+    )
 
 
 def test_systems_of_ones_own_have_phases_without_contacts():
@@ -265,15 +325,24 @@ def test_systems_of_ones_own_have_phases_without_contacts():
     def near():
         return [costs.State([1.0, 0.0], 1.0), costs.Effort(0.1)]
 
-    s = rg.solve(rg.Problem(cart, [0.0, 0.0], phases=[rg.Phase(5, costs=near()), rg.Phase(4, costs=near(), dt=0.25)], dt=0.1))
+    s = rg.solve(
+        rg.Problem(
+            cart,
+            [0.0, 0.0],
+            phases=[rg.Phase(5, costs=near()), rg.Phase(4, costs=near(), dt=0.25)],
+            dt=0.1,
+        )
+    )
     assert s.converged
     h = np.r_[np.full(5, 0.1), np.full(4, 0.25)][:, None]
-    np.testing.assert_allclose(s.x[1:], s.x[:-1] + h * np.column_stack([s.x[:-1, 1], s.u]), atol=1e-12)
+    np.testing.assert_allclose(
+        s.x[1:], s.x[:-1] + h * np.column_stack([s.x[:-1, 1], s.u]), atol=1e-12
+    )
     with pytest.raises(InputError, match="a contact needs a robot"):
         rg.Problem(cart, [0.0, 0.0], phases=[rg.Phase(5, [FOOT], near())], dt=0.1)
 
 
-# --- pages and files --------------------------------------------------------------------------------------------------------------------
+# --- pages and files ------------------------------------------------------------------------------
 
 
 def test_reports_and_pages_have_the_times_of_the_knots(robot, solved, tmp_path):
@@ -302,10 +371,14 @@ def test_solutions_are_saved_and_viewed_with_their_times(robot, solved, tmp_path
 def test_targets_and_obstacles_of_phases_are_drawn(robot, tmp_path):
     """A target of each phase, at its time; an obstacle that only a phase avoids."""
     near, far = (0.1, 0.0, 0.4), (0.3, 0.0, 0.3)
-    around = rg.Limits(obstacles=[rg.Obstacle((5.0, 0.0, 0.0), 0.2)], spheres=[rg.LinkSphere("body", 0.1)])
+    around = rg.Limits(
+        obstacles=[rg.Obstacle((5.0, 0.0, 0.0), 0.2)], spheres=[rg.LinkSphere("body", 0.1)]
+    )
     phases = [
         rg.Phase(3, costs=[costs.Reach("foot", near, weight=1.0), costs.Effort(1e-3)]),
-        rg.Phase(4, costs=[costs.Reach("foot", far, weight=1.0), costs.Effort(1e-3)], limits=around),
+        rg.Phase(
+            4, costs=[costs.Reach("foot", far, weight=1.0), costs.Effort(1e-3)], limits=around
+        ),
     ]
     s = rg.solve(rg.Problem(robot, START, phases=phases, dt=0.01))
     (target,) = s.surroundings.targets
@@ -314,11 +387,17 @@ def test_targets_and_obstacles_of_phases_are_drawn(robot, tmp_path):
     assert "targets" in rg.report(s, tmp_path / "page.html").read_text()
 
 
-# --- limits of phases -------------------------------------------------------------------------------------------------------------------
+# --- limits of phases -----------------------------------------------------------------------------
 
 
 def stance(robot, limits, steps=30, contact=FOOT):
-    return rg.Problem(robot, START, phases=[rg.Phase(steps, [contact], stance_costs(), limits)], dt=0.01, actuation=DRIVEN)
+    return rg.Problem(
+        robot,
+        START,
+        phases=[rg.Phase(steps, [contact], stance_costs(), limits)],
+        dt=0.01,
+        actuation=DRIVEN,
+    )
 
 
 @pytest.mark.parametrize("facets", [4, None])
@@ -339,7 +418,11 @@ def test_forces_keep_to_their_friction_cone(robot, facets):
 
 def test_a_cost_of_a_cone_keeps_near_to_it(robot):
     soft = rg.Problem(
-        robot, START, phases=[rg.Phase(30, [FOOT], [*stance_costs(), costs.FrictionCone(FOOT, 10.0)])], dt=0.01, actuation=DRIVEN
+        robot,
+        START,
+        phases=[rg.Phase(30, [FOOT], [*stance_costs(), costs.FrictionCone(FOOT, 10.0)])],
+        dt=0.01,
+        actuation=DRIVEN,
     )
     s = rg.solve(soft)
     assert s.converged
@@ -350,7 +433,15 @@ def test_a_cost_of_a_cone_keeps_near_to_it(robot):
 def test_a_slope_is_climbed_within_a_tilted_cone(robot):
     normal = np.array([-0.25, 0.0, 1.0])
     tilted = foot(normal=normal, friction=0.4)
-    s = rg.solve(stance(robot, rg.Limits(constraints=[rg.Inequality(costs.FrictionCone(tilted, facets=None), upper=0)]), contact=tilted))
+    s = rg.solve(
+        stance(
+            robot,
+            rg.Limits(
+                constraints=[rg.Inequality(costs.FrictionCone(tilted, facets=None), upper=0)]
+            ),
+            contact=tilted,
+        )
+    )
     assert s.converged
     f = forces(robot, s, slice(None), tilted)
     n = normal / np.linalg.norm(normal)
@@ -363,7 +454,10 @@ def test_limits_hold_in_their_phase_alone(robot):
     """A torque limit of the second phase; a position limit of the third."""
     free = rg.solve(jump(robot))
     phases = jump(robot).phases
-    most, widest = 0.5 * np.abs(free.u[FLIGHT]).max(), 0.5 * (free.x[LANDING + 2 :, 2].min() + free.x[LANDING + 2 :, 2].max())
+    most, widest = (
+        0.5 * np.abs(free.u[FLIGHT]).max(),
+        0.5 * (free.x[LANDING + 2 :, 2].min() + free.x[LANDING + 2 :, 2].max()),
+    )
     phases[1].limits = rg.Limits(torque=most)
     above = np.array([-np.inf, -np.inf, widest, -np.inf]), np.full(4, np.inf)
     phases[3].limits = rg.Limits(position=above)
@@ -377,10 +471,14 @@ def test_limits_hold_in_their_phase_alone(robot):
 
 
 def test_constraints_hold_on_the_knots_of_their_phase(robot):
-    """Those of an impact on the state before it; later phases from their first knot on, which none of the phase before holds."""
+    """Those of an impact on the state before it; later phases from their first knot on, which none
+    of the phase before holds.
+    """
     base = jump(robot)
     phases = list(base.phases)
-    phases[2] = rg.Impact([FOOT], limits=rg.Limits(constraints=[rg.Equality(costs.Height("foot", 0.0))]))
+    phases[2] = rg.Impact(
+        [FOOT], limits=rg.Limits(constraints=[rg.Equality(costs.Height("foot", 0.0))])
+    )
     landing = rg.Problem(robot, START, phases=phases, dt=0.01, actuation=DRIVEN)
     s = rg.solve(landing)
     assert s.converged
@@ -396,10 +494,21 @@ def test_constraints_hold_on_the_knots_of_their_phase(robot):
 
 def sole():
     """The hopper with a foot that turns at an ankle."""
-    build = rg.Builder("standing").link("rail").link("cart").link("body", 4.0, (0, 0, 0), (0.1, 0.1, 0.1))
-    build.joint("x", "prismatic", "rail", "cart", axis=(1, 0, 0)).joint("z", "prismatic", "cart", "body", axis=(0, 0, 1))
-    build.link("leg", 0.5, (0, 0, -0.2), (0.02, 0.02, 0.001)).joint("hip", "revolute", "body", "leg", axis=(0, 1, 0))
-    build.link("sole", 0.2, (0, 0, 0), (0.001, 0.001, 0.001)).joint("ankle", "revolute", "leg", "sole", xyz=(0, 0, -0.4), axis=(0, 1, 0))
+    build = (
+        rg.Builder("standing")
+        .link("rail")
+        .link("cart")
+        .link("body", 4.0, (0, 0, 0), (0.1, 0.1, 0.1))
+    )
+    build.joint("x", "prismatic", "rail", "cart", axis=(1, 0, 0)).joint(
+        "z", "prismatic", "cart", "body", axis=(0, 0, 1)
+    )
+    build.link("leg", 0.5, (0, 0, -0.2), (0.02, 0.02, 0.001)).joint(
+        "hip", "revolute", "body", "leg", axis=(0, 1, 0)
+    )
+    build.link("sole", 0.2, (0, 0, 0), (0.001, 0.001, 0.001)).joint(
+        "ankle", "revolute", "leg", "sole", xyz=(0, 0, -0.4), axis=(0, 1, 0)
+    )
     return build.build()
 
 
@@ -409,18 +518,35 @@ def test_the_centre_of_pressure_keeps_to_the_sole():
     surface = rg.Contact("sole", kind="surface", gains=(0.0, 50.0))
 
     def pressed(limits):
-        aim = [costs.State(goal, [10.0, 0.0, 0.1, 0.1] + [0.1] * 4, [1e3, 0.0, 1.0, 1.0, 10.0, 0.0, 1.0, 1.0]), costs.Effort(1e-3)]
-        s = rg.solve(rg.Problem(robot, start, phases=[rg.Phase(20, [surface], aim, limits)], dt=0.01, actuation=["hip", "ankle"]))
+        aim = [
+            costs.State(
+                goal, [10.0, 0.0, 0.1, 0.1] + [0.1] * 4, [1e3, 0.0, 1.0, 1.0, 10.0, 0.0, 1.0, 1.0]
+            ),
+            costs.Effort(1e-3),
+        ]
+        s = rg.solve(
+            rg.Problem(
+                robot,
+                start,
+                phases=[rg.Phase(20, [surface], aim, limits)],
+                dt=0.01,
+                actuation=["hip", "ankle"],
+            )
+        )
         assert s.converged
-        f = np.asarray(robot.contact_dynamics(s.x[:-1, :4], s.x[:-1, 4:], torques(s.u), [surface]).force).reshape(20, 6)
+        f = np.asarray(
+            robot.contact_dynamics(s.x[:-1, :4], s.x[:-1, 4:], torques(s.u), [surface]).force
+        ).reshape(20, 6)
         return -f[:, 4] / f[:, 2]
 
     assert np.abs(pressed(None)).max() > 0.08
-    inside = rg.Limits(constraints=[rg.Inequality(costs.CenterOfPressure(surface, (0.06, 0.03)), upper=0)])
+    inside = rg.Limits(
+        constraints=[rg.Inequality(costs.CenterOfPressure(surface, (0.06, 0.03)), upper=0)]
+    )
     assert 0.0595 < np.abs(pressed(inside)).max() <= 0.06 + 1e-4
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 OTHER = rg.Contact("body")
 WRONG = {
@@ -430,7 +556,11 @@ WRONG = {
     "facets": lambda r: costs.FrictionCone(FOOT, facets=2),
     "FrictionCone is about a rg.Contact, not 'foot'": lambda r: costs.FrictionCone("foot"),
     "a Barrier with 3 bounds does not fit a residual of 8 numbers": lambda r: rg.Problem(
-        r, START, 5, 0.01, costs=[costs.State(START, 1.0, activation=costs.Barrier(upper=[1, 2, 3]))]
+        r,
+        START,
+        5,
+        0.01,
+        costs=[costs.State(START, 1.0, activation=costs.Barrier(upper=[1, 2, 3]))],
     ),
     "the width of Huber is positive, not 0": lambda r: costs.Huber(0),
     "a Barrier needs a bound": lambda r: costs.Barrier(),
@@ -441,16 +571,28 @@ WRONG = {
     "an impact needs contacts": lambda r: rg.Impact([]),
     "from 0 \\(plastic\\) to 1 \\(elastic\\), not 2": lambda r: rg.Impact([FOOT], restitution=2),
     "final= belongs to the last knot of the problem": lambda r: rg.Problem(
-        r, START, phases=[rg.Phase(5, [FOOT], stance_costs()), rg.Phase(5, [FOOT], stance_costs())], dt=0.01, actuation=DRIVEN
+        r,
+        START,
+        phases=[rg.Phase(5, [FOOT], stance_costs()), rg.Phase(5, [FOOT], stance_costs())],
+        dt=0.01,
+        actuation=DRIVEN,
     ),
     "phase 1 has no dt, nor has the problem": lambda r: rg.Problem(
-        r, START, phases=[rg.Phase(5, costs=stance_costs()[1:], dt=0.01), rg.Phase(5, costs=stance_costs())]
+        r,
+        START,
+        phases=[rg.Phase(5, costs=stance_costs()[1:], dt=0.01), rg.Phase(5, costs=stance_costs())],
     ),
-    "steps or phases, not both": lambda r: rg.Problem(r, START, 5, 0.01, phases=[rg.Phase(5, costs=stance_costs())]),
-    "at least one rg.Phase": lambda r: rg.Problem(r, START, phases=[rg.Impact([FOOT], stance_costs())], dt=0.01),
+    "steps or phases, not both": lambda r: rg.Problem(
+        r, START, 5, 0.01, phases=[rg.Phase(5, costs=stance_costs())]
+    ),
+    "at least one rg.Phase": lambda r: rg.Problem(
+        r, START, phases=[rg.Impact([FOOT], stance_costs())], dt=0.01
+    ),
     "a list of rg.Phase and rg.Impact": lambda r: rg.Problem(r, START, phases=[5], dt=0.01),
     "CenterOfPressure is about a surface": lambda r: costs.CenterOfPressure(FOOT, (0.1, 0.1)),
-    "positive metres": lambda r: costs.CenterOfPressure(rg.Contact("foot", kind="surface"), (0.1, 0.0)),
+    "positive metres": lambda r: costs.CenterOfPressure(
+        rg.Contact("foot", kind="surface"), (0.1, 0.0)
+    ),
     "leave nothing between them": lambda r: rg.Problem(
         r,
         START,
@@ -459,22 +601,38 @@ WRONG = {
         limits=rg.Limits(torque=1.0),
         actuation=DRIVEN,
     ),
-    "holds 'foot' twice": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, [FOOT, foot()], stance_costs())], dt=0.01, actuation=DRIVEN),
+    "holds 'foot' twice": lambda r: rg.Problem(
+        r, START, phases=[rg.Phase(5, [FOOT, foot()], stance_costs())], dt=0.01, actuation=DRIVEN
+    ),
     'impacts need integrator="semi_implicit_euler"': lambda r: jump(r, integrator="rk4"),
     "at= names the knot after its phase": lambda r: rg.Problem(
         r,
         START,
         phases=[
-            rg.Phase(5, costs=stance_costs()[1:], limits=rg.Limits(constraints=[rg.Equality(costs.Height("foot"), at="final")])),
+            rg.Phase(
+                5,
+                costs=stance_costs()[1:],
+                limits=rg.Limits(constraints=[rg.Equality(costs.Height("foot"), at="final")]),
+            ),
             rg.Phase(5, costs=stance_costs()),
         ],
         dt=0.01,
     ),
-    "every phase has a dt of its own": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=stance_costs(), dt=0.01)]).update(dt=0.02),
+    "every phase has a dt of its own": (
+        lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=stance_costs(), dt=0.01)]).update(
+            dt=0.02
+        )
+    ),
     "is for problems without phases": lambda r: jump(r, guess="line"),
-    "MPC takes phases whose steps last equally long, and no impacts": lambda r: rg.MPC(jump(r), rg.PDDP()),
-    "the weight of Height": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", 0.1, [1, 2, 3])])], dt=0.01),
-    "has shape \\(7,\\)": lambda r: rg.Problem(r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", [0.1] * 7, 1.0)])], dt=0.01),
+    "MPC takes phases whose steps last equally long, and no impacts": lambda r: rg.MPC(
+        jump(r), rg.PDDP()
+    ),
+    "the weight of Height": lambda r: rg.Problem(
+        r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", 0.1, [1, 2, 3])])], dt=0.01
+    ),
+    "has shape \\(7,\\)": lambda r: rg.Problem(
+        r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", [0.1] * 7, 1.0)])], dt=0.01
+    ),
 }
 
 
@@ -487,10 +645,21 @@ def test_wrong_input_is_a_clear_error(robot, message):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda r: rg.Problem(r, START, phases=[rg.Phase(5, [rg.Contact("paw")], stance_costs())], dt=0.01),
-        lambda r: rg.Problem(r, START, phases=[rg.Phase(5, [FOOT], stance_costs()), rg.Impact([rg.Contact("paw")])], dt=0.01),
-        lambda r: rg.Problem(r, START, phases=[rg.Phase(5, [FOOT], [costs.Height("paw", 0.0, 1.0)])], dt=0.01),
-        lambda r: rg.Problem(r, START, phases=[rg.Phase(5, [FOOT], [costs.FrameVelocity("paw", 0.0, 1.0)])], dt=0.01),
+        lambda r: rg.Problem(
+            r, START, phases=[rg.Phase(5, [rg.Contact("paw")], stance_costs())], dt=0.01
+        ),
+        lambda r: rg.Problem(
+            r,
+            START,
+            phases=[rg.Phase(5, [FOOT], stance_costs()), rg.Impact([rg.Contact("paw")])],
+            dt=0.01,
+        ),
+        lambda r: rg.Problem(
+            r, START, phases=[rg.Phase(5, [FOOT], [costs.Height("paw", 0.0, 1.0)])], dt=0.01
+        ),
+        lambda r: rg.Problem(
+            r, START, phases=[rg.Phase(5, [FOOT], [costs.FrameVelocity("paw", 0.0, 1.0)])], dt=0.01
+        ),
         lambda r: costs.FrameVelocity("foot", expressed_in="body"),
     ],
 )

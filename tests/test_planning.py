@@ -1,4 +1,6 @@
-"""Planned motions: free by coal's word at every millimetre, within their limits, the same for a seed; and what cannot be planned says why."""
+"""Planned motions: free by coal's word at every millimetre, within their limits, the same for a
+seed; and what cannot be planned says why.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from rigidgrad.errors import InputError
 from rigidgrad.planning.space import Space, travel
 
 coal = coal_oracle.coal
-ROBOTS = next((p / "share/example-robot-data/robots" for p in Path(pin.__file__).parents if p.name == "cmeel.prefix"), Path("nowhere"))
+ROBOTS = next(
+    (
+        p / "share/example-robot-data/robots"
+        for p in Path(pin.__file__).parents
+        if p.name == "cmeel.prefix"
+    ),
+    Path("nowhere"),
+)
 PANDA = ROBOTS / "panda_description/urdf/panda_collision.urdf"
 IIWA = {
     "iiwa_link_2": [rg.Capsule(0.08, start=(0, 0, -0.05), end=(0, 0.2, 0))],
@@ -50,14 +59,19 @@ def touches_by_coal(robot, q, scene) -> bool:
     for link in robot.collisions.links:
         frame = robot.model.frames[link.link]
         T = robot.forward_kinematics(q)[link.link] @ np.linalg.inv(frame.placement.matrix())
-        shapes[link.link] = [of_capsule(e.radius, *(T[:3, :3] @ p + T[:3, 3] for p in (e.start, e.end))) for e in link.elements]
+        shapes[link.link] = [
+            of_capsule(e.radius, *(T[:3, :3] @ p + T[:3, 3] for p in (e.start, e.end)))
+            for e in link.elements
+        ]
     world = [of_shape(s) for s in scene.shapes]
     request = coal.CollisionRequest()
 
     def hit(one, other):
         return coal.collide(*one, *other, request, coal.CollisionResult())
 
-    return any(hit(a, b) for link in robot.collisions.moving for a in shapes[link] for b in world) or any(
+    return any(
+        hit(a, b) for link in robot.collisions.moving for a in shapes[link] for b in world
+    ) or any(
         hit(a, b) for i, j in robot.collisions.self_pairs for a in shapes[i] for b in shapes[j]
     )
 
@@ -90,7 +104,11 @@ def test_every_state_of_a_path_is_free_by_coal(arm):
 def test_a_panda_plans_with_the_shapes_of_its_file():
     robot = rg.load(PANDA).reduced(lock={"panda_finger_joint1": 0.02})
     scene = rg.Scene(
-        [rg.Box((1.0, 1.6, 0.05), (0.75, 0, -0.05)), rg.Box((0.1, 0.1, 0.6), (0.5, 0.3, 0.3)), rg.Box((0.1, 0.4, 0.3), (0.5, -0.3, 0.15))]
+        [
+            rg.Box((1.0, 1.6, 0.05), (0.75, 0, -0.05)),
+            rg.Box((0.1, 0.1, 0.6), (0.5, 0.3, 0.3)),
+            rg.Box((0.1, 0.4, 0.3), (0.5, -0.3, 0.15)),
+        ]
     )
     q = free(robot, scene, 40, seed=2)
     paths = [rg.plan(robot, a, b, scene) for a, b in zip(q[::2], q[1::2], strict=True)]
@@ -107,13 +125,16 @@ def test_motions_keep_limits_of_velocity_and_acceleration_and_stop_at_corners(ar
     slopes = np.diff(path.v, axis=0)[:-1] / 0.001
     assert np.abs(slopes).max() <= 3.0 * (1 + 1e-6)
     moved = np.diff(path.q, axis=0)[:-1]
-    assert np.abs(moved - 0.001 * (path.v[:-2] + path.v[1:-1]) / 2).max() < 3.0 * 0.001**2  # q is what v adds up to
+    # q is what v adds up to
+    assert np.abs(moved - 0.001 * (path.v[:-2] + path.v[1:-1]) / 2).max() < 3.0 * 0.001**2
     assert np.all(path.v[0] == 0)
     assert np.allclose(path.v[-1], 0, atol=1e-9)
     assert np.all(np.diff(path.time) > 0)
     # the slowest joint is at one of its two limits: nothing faster along these lines
     way = np.abs(np.diff(path.corners, axis=0))
-    ramp = np.minimum((1.5 / way).min(axis=1) / (3.0 / way).min(axis=1), 1 / np.sqrt((3.0 / way).min(axis=1)))
+    ramp = np.minimum(
+        (1.5 / way).min(axis=1) / (3.0 / way).min(axis=1), 1 / np.sqrt((3.0 / way).min(axis=1))
+    )
     assert path.duration == pytest.approx((1 / ((3.0 / way).min(axis=1) * ramp) + ramp).sum())
     standard = rg.plan(arm, q[0], q[1], SHELF)
     assert (np.abs(standard.v) <= arm.limits.velocity * (1 + 1e-9)).all()
@@ -142,6 +163,52 @@ def test_a_goal_may_be_several_positions_or_a_pose(arm):
     assert rg.plan(arm, q[0], {"iiwa_link_ee": far}, SHELF).status == "goal out of reach"
 
 
+def test_a_goal_may_be_several_poses_or_a_mixture(arm):
+    q = free(arm, SHELF, 4, seed=7)
+    T = arm.forward_kinematics(q[1:3])["iiwa_link_ee"]
+    far = T[:1].copy()
+    far[:, :3, 3] = 9.0
+    for goal in (
+        {"iiwa_link_ee": np.concatenate([far, T])},
+        [{"iiwa_link_ee": far[0]}, {"iiwa_link_ee": T}, q[3]],
+        [{"iiwa_link_ee": T[0]}, q[2:]],
+    ):
+        path = rg.plan(arm, q[0], goal, SHELF)
+        assert path.solved
+        there = arm.forward_kinematics(path.q[-1])["iiwa_link_ee"]
+        known = np.concatenate([T, arm.forward_kinematics(q[2:])["iiwa_link_ee"]])
+        assert np.abs(known - there).max(axis=(1, 2)).min() < 1e-5
+
+
+def test_a_pose_most_of_whose_positions_touch_is_reached_by_those_that_do_not(arm):
+    """A forearm's length of the shelf is filled: few ways to hold the hand there are left."""
+    walls = [rg.Box((1.0, 0.02, 1.5), (0.3, y, 0.6)) for y in (-0.28, 0.28)]
+    scene = rg.Scene([*SHELF.shapes, *walls])
+    q = free(arm, scene, 30, seed=11)
+    T = arm.forward_kinematics(q)["iiwa_link_ee"]
+    for pose in T[1:8]:
+        path = rg.plan(arm, q[0], {"iiwa_link_ee": pose}, scene, rounds=1)
+        assert path.status != "goal in collision"
+
+
+def test_many_are_planned_as_each_one_is(arm):
+    q = free(arm, SHELF, 12, seed=5)
+    told = []
+    many = rg.plan(
+        arm, q[:6], q[6:], SHELF, seconds=60, threads=2, progress=lambda k, n: told.append((k, n))
+    )
+    assert sorted(told) == [(k, 6) for k in range(1, 7)]
+    for a, b, path in zip(q[:6], q[6:], many, strict=True):
+        np.testing.assert_array_equal(path.q, rg.plan(arm, a, b, SHELF, seconds=60).q)
+    T = arm.forward_kinematics(q[7])["iiwa_link_ee"]
+    for goals in (q[7], {"iiwa_link_ee": T}, [q[7], {"iiwa_link_ee": T}, q[6:9]], q[6:9][:, None]):
+        paths = rg.plan(arm, list(q[:3]), goals, [SHELF, rg.Scene(), SHELF])
+        assert [p.status for p in paths] == ["solved"] * 3
+    rounds = []
+    rg.plan(arm, q[0], q[6], SHELF, rounds=7, progress=lambda k, n: rounds.append((k, n)))
+    assert all(n == 7 for _, n in rounds)
+
+
 def test_what_cannot_be_planned_says_why(arm):
     good = free(arm, SHELF, 2, seed=1)
     bad = arm.random(2000, seed=9).q
@@ -161,7 +228,9 @@ def test_what_cannot_be_planned_says_why(arm):
         ({"start": np.zeros(3)}, "start has shape"),
         ({"goal": np.full(arm.nq, np.nan)}, "goal holds NaN"),
         ({"goal": "home"}, "goal is a position"),
-        ({"start": good}, "start is one position"),
+        ({"start": good, "goal": [good[0]] * 3}, "3 goals for 2 starts"),
+        ({"start": good, "scene": [SHELF] * 3}, "3 scenes for 2 starts"),
+        ({"start": np.zeros((2, 3)), "goal": good}, "start has shape"),
         ({"velocity": -1}, "velocity is positive"),
         ({"acceleration": np.ones(3)}, "acceleration is a number, or 7"),
         ({"step": 0}, "step is a positive number"),
@@ -175,7 +244,9 @@ def test_what_cannot_be_planned_says_why(arm):
 def test_no_point_moves_further_than_the_bound_of_the_space(name):
     robot = rg.load(name)
     shapes = {
-        link.name: [rg.Sphere(0.05, (0.1, 0, 0.05))] for link in robot.model.description.links if robot.model.frames[link.name].body >= 0
+        link.name: [rg.Sphere(0.05, (0.1, 0, 0.05))]
+        for link in robot.model.description.links
+        if robot.model.frames[link.name].body >= 0
     }
     robot = robot.with_collisions(shapes=shapes, pairs=[])
     weights = travel(robot.model, robot.collisions.links)
@@ -184,7 +255,9 @@ def test_no_point_moves_further_than_the_bound_of_the_space(name):
     bound = np.abs(v) @ weights
     far = robot.integrate(q, v)
     for link in robot.collisions.links:
-        here, there = (robot.forward_kinematics(x)[link.link] @ np.array([0.1, 0, 0.05, 1.0]) for x in (q, far))
+        here, there = (
+            robot.forward_kinematics(x)[link.link] @ np.array([0.1, 0, 0.05, 1.0]) for x in (q, far)
+        )
         assert (np.linalg.norm(there - here, axis=1) <= bound * (1 + 1e-9)).all()
 
 
@@ -199,7 +272,9 @@ def test_the_command_plans_and_its_file_is_a_motion(tmp_path, monkeypatch, capsy
         <collision><origin xyz="0.3 0 0"/><geometry><sphere radius="0.1"/></geometry></collision></link>
         <joint name="j" type="revolute"><parent link="w"/><child link="a"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="1" velocity="1"/></joint></robot>"""
     )
-    Path("scene.toml").write_text('[[shape]]\nkind = "sphere"\nradius = 0.1\ncenter = [-0.3, 0, 0]\n')
+    Path("scene.toml").write_text(
+        '[[shape]]\nkind = "sphere"\nradius = 0.1\ncenter = [-0.3, 0, 0]\n'
+    )
     assert main(["plan", "robot.urdf", "--scene", "scene.toml", "--start=-2", "--goal=2"]) == 0
     said = capsys.readouterr().out
     assert "solved" in said
@@ -219,13 +294,22 @@ def test_the_command_plans_and_its_file_is_a_motion(tmp_path, monkeypatch, capsy
 
 @pytest.fixture(scope="module")
 def car():
-    build = rg.Builder("base").link("ground").link("car", 1.0, (0, 0, 0), np.diag([0.1] * 3)).joint("drive", "planar", "ground", "car")
-    return build.build().with_collisions(shapes={"car": [rg.Capsule(0.1, start=(-0.3, 0, 0), end=(0.3, 0, 0))]})
+    build = (
+        rg.Builder("base")
+        .link("ground")
+        .link("car", 1.0, (0, 0, 0), np.diag([0.1] * 3))
+        .joint("drive", "planar", "ground", "car")
+    )
+    return build.build().with_collisions(
+        shapes={"car": [rg.Capsule(0.1, start=(-0.3, 0, 0), end=(0.3, 0, 0))]}
+    )
 
 
 def test_robots_that_are_no_list_of_angles_plan_too(car):
     wall = rg.Scene([rg.Box((0.05, 1.2, 1), (0, 0.5, 0)), rg.Box((0.05, 0.3, 1), (0, -0.75, 0))])
-    path = rg.plan(car, np.array([-0.6, 0.4, 0, 1.0]), np.array([0.6, 0.4, 0, 1.0]), wall, velocity=1.0)
+    path = rg.plan(
+        car, np.array([-0.6, 0.4, 0, 1.0]), np.array([0.6, 0.4, 0, 1.0]), wall, velocity=1.0
+    )
     assert path.solved
     assert len(path.corners) > 2
     assert np.allclose(np.hypot(path.q[:, 2], path.q[:, 3]), 1)
@@ -233,7 +317,9 @@ def test_robots_that_are_no_list_of_angles_plan_too(car):
 
 
 def test_a_search_without_a_way_ends_in_the_rounds_or_seconds_given(car):
-    walls = [rg.Box((0.05, 2, 1), (x, 0, 0)) for x in (-0.95, 0.95)] + [rg.Box((2, 0.05, 1), (0, y, 0)) for y in (-0.95, 0.95)]
+    walls = [rg.Box((0.05, 2, 1), (x, 0, 0)) for x in (-0.95, 0.95)] + [
+        rg.Box((2, 0.05, 1), (0, y, 0)) for y in (-0.95, 0.95)
+    ]
     start, goal = np.array([0, 0, 0, 1.0]), np.array([2.0, 0, 0, 1.0])
     path = rg.plan(car, start, goal, walls, rounds=25, seconds=1000)
     assert (path.status, path.stats["rounds"]) == ("no path", 25)

@@ -1,4 +1,6 @@
-"""Plants against forward dynamics, conservation laws and each other; every fault by its statistics."""
+"""Plants against forward dynamics, conservation laws and each other; every fault by its
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def quadrotor():
     return rg.load("quadrotor")
 
 
-# --- forward dynamics ----------------------------------------------------------------------------------------------------------------
+# --- forward dynamics -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*rg.bundled(), "hyq+", "iiwa14+", "atlas+"])
@@ -63,17 +65,25 @@ def test_mujoco_accelerates_bundled_robots_as_aba(name):
     for seed in range(4):
         x, u = random_state(robot, seed), moderate(robot, seed)
         plant.reset(x)
-        # MuJoCo keeps principal moments and a quaternion for each inertia, which costs some digits of light bodies
+        # MuJoCo keeps principal moments and a quaternion for each inertia, which costs some digits
+        # of light bodies
         assert_same(plant.acceleration(u), robot.aba(x[: robot.nq], x[robot.nq :], u), 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_mujoco_accelerates_random_trees_as_aba(seed):
-    """All joints that it has, free ones also within the tree; free joints with armature, which are refused, become balls."""
+    """All joints that it has, free ones also within the tree; free joints with armature, which are
+    refused, become balls.
+    """
     types = ("revolute", "prismatic", "continuous", "spherical", "planar", "floating", "fixed")
     tree = random_tree(seed, 1 + seed % 12, mimic=False, types=types)
     balls = {j.name for j in tree.joints if j.type in ("planar", "floating") and j.armature}
-    tree = dataclasses.replace(tree, joints=tuple(dataclasses.replace(j, type="spherical") if j.name in balls else j for j in tree.joints))
+    tree = dataclasses.replace(
+        tree,
+        joints=tuple(
+            dataclasses.replace(j, type="spherical") if j.name in balls else j for j in tree.joints
+        ),
+    )
     robot = tree.robot()
     q, v, u = tree.random_state(np.random.default_rng(seed))
     plant = MuJoCo(robot, np.r_[q, v])
@@ -85,7 +95,9 @@ def test_mujoco_accelerates_random_trees_as_aba(seed):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_simulator_accelerates_random_trees_as_aba(seed):
-    """Every joint type, mimic joints and armature too; with inertias, pushes and friction as inputs."""
+    """Every joint type, mimic joints and armature too; with inertias, pushes and friction as
+    inputs.
+    """
     tree = random_tree(seed, 2 + seed % 5)
     robot = tree.robot()
     rng = np.random.default_rng(seed)
@@ -108,18 +120,26 @@ def test_pushes_on_two_points_of_a_body_and_another(kind, arm):
     x, u = random_state(arm, 3), moderate(arm)
     robot = arm.add_frame("tip", "iiwa_link_7", (0.1, -0.2, 0.3))
     rng = np.random.default_rng(0)
-    forces = {"tip": rng.normal(size=3), "iiwa_link_7": rng.normal(size=3), "iiwa_link_3": rng.normal(size=3)}
+    forces = {
+        "tip": rng.normal(size=3),
+        "iiwa_link_7": rng.normal(size=3),
+        "iiwa_link_3": rng.normal(size=3),
+    }
     plant = kind(robot, x)
     for frame, force in forces.items():
         plant.push(10 * force, 0.1, frame)
     T = robot.forward_kinematics(x[:7])
-    external = {name: np.r_[T[name][:3, :3].T @ (10 * f), np.zeros(3)] for name, f in forces.items()}
+    external = {
+        name: np.r_[T[name][:3, :3].T @ (10 * f), np.zeros(3)] for name, f in forces.items()
+    }
     assert_same(plant.acceleration(u), robot.aba(x[:7], x[7:], u, external=external), 1e-11)
 
 
 @BOTH
 def test_pushes_end_alone(kind, pendulums):
-    """Two that begin together on one frame and end together, one that lasts longer, one that is yet to come."""
+    """Two that begin together on one frame and end together, one that lasts longer, one that is yet
+    to come.
+    """
     x0, frame = [0.1, 0.2, 0.0, 0.0], pendulums.frames[-1]
     both, one = kind(pendulums, x0), kind(pendulums, x0)
     for force in ((1.0, 0.0, 2.0), (0.5, 0.0, -1.0)):
@@ -140,12 +160,14 @@ def test_pushes_end_alone(kind, pendulums):
     assert np.abs(both.x - fresh.x).max() > 1e-5
 
 
-# --- errors of the model -------------------------------------------------------------------------------------------------------------
+# --- errors of the model --------------------------------------------------------------------------
 
 
 @BOTH
 def test_a_common_mass_error_scales_the_controls(kind, arm):
-    """M and c grow by the same factor (the arm has no armature), so the rest acts as a smaller torque."""
+    """M and c grow by the same factor (the arm has no armature), so the rest acts as a smaller
+    torque.
+    """
     x, u = random_state(arm, 1), moderate(arm)
     assert_same(kind(arm, x, mass_error=0.2).acceleration(u), arm.aba(x[:7], x[7:], u / 1.2), 1e-11)
 
@@ -166,8 +188,14 @@ INERTIA = np.diag([0.02, 0.03, 0.04]) + 0.005
 
 def carrying(arm):
     """The arm with the same payload built in, as a robot fixed to its hand."""
-    box = rg.Builder("box").link("box", 5.0, (0.02, -0.03, 0.1), INERTIA).link("pin", 1e-12, (0, 0, 0), 1e-12 * np.eye(3))
-    return arm.attach(box.joint("wobble", "revolute", "box", "pin").build(), "iiwa_link_ee").reduced(lock={"wobble": 0.0})
+    box = (
+        rg.Builder("box")
+        .link("box", 5.0, (0.02, -0.03, 0.1), INERTIA)
+        .link("pin", 1e-12, (0, 0, 0), 1e-12 * np.eye(3))
+    )
+    return arm.attach(
+        box.joint("wobble", "revolute", "box", "pin").build(), "iiwa_link_ee"
+    ).reduced(lock={"wobble": 0.0})
 
 
 @BOTH
@@ -187,7 +215,9 @@ def test_a_payload_equals_a_robot_built_with_it(kind, arm):
 
 
 def test_a_payload_falls_as_it_should_in_motion(arm):
-    """Not only at one instant: a trajectory with a payload that comes and goes, against the robot with it built in."""
+    """Not only at one instant: a trajectory with a payload that comes and goes, against the robot
+    with it built in.
+    """
     x0 = random_state(arm, 4)
     plant, oracle = Simulator(arm, x0), Simulator(carrying(arm), x0)
     plant.set_payload(5.0, "iiwa_link_ee", (0.02, -0.03, 0.1), INERTIA)
@@ -211,12 +241,12 @@ def walker():
         .link("foot", 0.5, (0, 0, -0.1), inertia)
     )
     builder = builder.joint("hip", "revolute", "body", "thigh", xyz=(0.2, 0.1, 0), axis=(0, 1, 0))
-    return builder.joint("knee", "prismatic", "thigh", "foot", xyz=(0, 0, -0.4), axis=(0, 0, 1)).build(
-        floating_base=True, gravity=(0, 0, 0)
-    )
+    return builder.joint(
+        "knee", "prismatic", "thigh", "foot", xyz=(0, 0, -0.4), axis=(0, 0, 1)
+    ).build(floating_base=True, gravity=(0, 0, 0))
 
 
-# --- conservation --------------------------------------------------------------------------------------------------------------------
+# --- conservation ---------------------------------------------------------------------------------
 
 
 @BOTH
@@ -237,12 +267,16 @@ def test_a_swinging_pendulum_keeps_its_energy(kind, pendulums):
 @BOTH
 @pytest.mark.parametrize("integrator", ["euler", "rk4"])
 def test_an_impulse_is_the_change_of_momentum(kind, integrator):
-    """A free robot without gravity, all joints loose; the push starts and ends between the plant's steps."""
+    """A free robot without gravity, all joints loose; the push starts and ends between the plant's
+    steps.
+    """
     robot = walker()
     force, duration = np.array([30.0, -20.0, 50.0]), 0.01234
     rng = np.random.default_rng(0)
     x0 = np.r_[robot.random(seed=1).q, 0.1 * rng.normal(size=robot.nv)]
-    plant = kind(robot, x0, integrator=integrator, pushes=[Push(force, duration, "foot", at=0.00321)])
+    plant = kind(
+        robot, x0, integrator=integrator, pushes=[Push(force, duration, "foot", at=0.00321)]
+    )
 
     def momentum():
         return robot.centroidal_momentum(plant.x[: robot.nq], plant.x[robot.nq :])[:3]
@@ -251,25 +285,35 @@ def test_an_impulse_is_the_change_of_momentum(kind, integrator):
     plant.advance(np.zeros(robot.nv), 0.003)
     assert_same(momentum(), before, 1e-4 if integrator == "euler" else 1e-9)
     plant.advance(np.zeros(robot.nv), 0.02)
-    # first order: a few steps' worth of a few per cent; fourth (second, on quaternions): h² times the same
-    assert np.abs(momentum() - before - force * duration).max() < (2e-2 if integrator == "euler" else 1e-5) * np.abs(force * duration).max()
+    # first order: a few steps' worth of a few per cent; fourth (second, on quaternions): h² times
+    # the same
+    assert (
+        np.abs(momentum() - before - force * duration).max()
+        < (2e-2 if integrator == "euler" else 1e-5) * np.abs(force * duration).max()
+    )
     after = momentum()
     plant.advance(np.zeros(robot.nv), 0.005)
     assert_same(momentum(), after, 1e-2 if integrator == "euler" else 1e-6)
 
 
 def test_a_push_turns_a_free_body_as_it_should(quadrotor):
-    """Angular momentum about the centre: the arm of the force, turning with the body, times the force."""
+    """Angular momentum about the centre: the arm of the force, turning with the body, times the
+    force.
+    """
     robot = rg.load("quadrotor", gravity=(0, 0, 0)).add_frame("corner", "body", (0.1, 0.2, 0.05))
     for kind in (Simulator, MuJoCo):
         plant = kind(robot, still(robot), integrator="rk4")
         plant.push((0.0, 0.0, 0.01), 0.01, "corner")
         plant.advance(np.zeros(6), 0.01)
         # the body turns by less than 1e-3 in that time
-        assert_same(robot.centroidal_momentum(plant.x[:7], plant.x[7:])[3:], np.cross((0.1, 0.2, 0.05), (0, 0, 1e-4)), 1e-7)
+        assert_same(
+            robot.centroidal_momentum(plant.x[:7], plant.x[7:])[3:],
+            np.cross((0.1, 0.2, 0.05), (0, 0, 1e-4)),
+            1e-7,
+        )
 
 
-# --- the two plants, and orders of convergence ----------------------------------------------------------------------------------------
+# --- the two plants, and orders of convergence ----------------------------------------------------
 
 
 def driven(plant, robot, x0, h=1e-3):
@@ -306,7 +350,10 @@ def test_the_plants_differ_by_their_integration_error_of_first_order(arm):
     assert 1.8 < errors[0] / errors[1] < 2.2
 
 
-@pytest.mark.parametrize(("method", "order"), [("euler", 1), ("semi_implicit_euler", 1), ("midpoint", 2), ("rk3", 3), ("rk4", 4)])
+@pytest.mark.parametrize(
+    ("method", "order"),
+    [("euler", 1), ("semi_implicit_euler", 1), ("midpoint", 2), ("rk3", 3), ("rk4", 4)],
+)
 def test_order_of_the_simulators_methods(pendulums, method, order):
     x0, u = np.array([2.0, 1.0, 1.0, -1.0]), np.array([0.5, -0.2])
     ends = []
@@ -320,12 +367,22 @@ def test_order_of_the_simulators_methods(pendulums, method, order):
 
 
 def test_a_quadrotor_flies_alike_in_both(quadrotor):
-    """The actuation turns with the body; MuJoCo holds its direction within a step, so they differ in first order."""
+    """The actuation turns with the body; MuJoCo holds its direction within a step, so they differ
+    in first order.
+    """
     lever, yaw = 0.175, 0.0245
     B = np.zeros((6, 4))
-    B[2], B[3], B[4], B[5] = 1.0, (0, lever, 0, -lever), (-lever, 0, lever, 0), (yaw, -yaw, yaw, -yaw)
+    B[2], B[3], B[4], B[5] = (
+        1.0,
+        (0, lever, 0, -lever),
+        (-lever, 0, lever, 0),
+        (yaw, -yaw, yaw, -yaw),
+    )
     u = np.full(4, 0.5 * 9.81 / 4)
-    ours, theirs = (kind(quadrotor, still(quadrotor), actuation=B, integrator="rk4") for kind in (Simulator, MuJoCo))
+    ours, theirs = (
+        kind(quadrotor, still(quadrotor), actuation=B, integrator="rk4")
+        for kind in (Simulator, MuJoCo)
+    )
     for p in (ours, theirs):
         p.advance(u, 0.1)
         assert_same(p.x, still(quadrotor), 1e-12)  # it hovers
@@ -362,7 +419,7 @@ def test_dynamics_of_ones_own(pendulums):
             make()
 
 
-# --- friction ------------------------------------------------------------------------------------------------------------------------
+# --- friction -------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -373,7 +430,8 @@ def test_dry_friction_stops_and_holds_the_arm(kind):
     for _ in range(1500):
         plant.advance(np.zeros(7))
         now = robot.energy(plant.x[:7], plant.x[7:]).kinetic
-        assert now <= before * (1 + 1e-9) + 1e-12  # 5 Nm on the last joint's 1 g m² would overshoot a thousandfold if taken explicitly
+        # 5 Nm on the last joint's 1 g m² would overshoot a thousandfold if taken explicitly
+        assert now <= before * (1 + 1e-9) + 1e-12
         before = now
     assert np.abs(plant.x[7:]).max() < 1e-6
     held = plant.x[:7]
@@ -406,7 +464,7 @@ def test_friction_converges_with_first_order(arm):
     assert 1.7 < np.abs(a - b).max() / np.abs(b - c).max() < 2.3
 
 
-# --- measurements --------------------------------------------------------------------------------------------------------------------
+# --- measurements ---------------------------------------------------------------------------------
 
 
 def measured(faults, steps=4000, seed=0):
@@ -444,7 +502,9 @@ def test_noise_lives_in_the_tangent_space(quadrotor):
     seen = np.array([plant.measure().x for _ in range(1000)])
     np.testing.assert_allclose(np.linalg.norm(seen[:, 3:7], axis=1), 1.0, atol=1e-12)
     error = quadrotor.difference(x0[:7], seen[:, :7]) / 0.1
-    assert np.all(np.abs(error.std(axis=0) - 1) < 4 / 2000**0.5) and np.all(np.abs(error.mean(axis=0)) < 4 / 1000**0.5)
+    assert np.all(np.abs(error.std(axis=0) - 1) < 4 / 2000**0.5) and np.all(
+        np.abs(error.mean(axis=0)) < 4 / 1000**0.5
+    )
     np.testing.assert_array_equal(seen[:, 7:], np.tile(x0[7:], (1000, 1)))
 
 
@@ -461,7 +521,8 @@ def test_jitter_varies_the_age_and_never_goes_back():
     seen = np.array([s.t for s in samples])
     age = (plant.log.t - seen)[20:]
     assert (np.diff(seen) >= 0).all()
-    assert age.min() > 0.002 - 1e-9 and age.max() < 0.008  # at most one step more than 7 ms, for states are kept at every step
+    # at most one step more than 7 ms, for states are kept at every step
+    assert age.min() > 0.002 - 1e-9 and age.max() < 0.008
     assert len(np.unique(np.round(age, 6))) >= 4
     for s in samples[::100]:  # each sample is the true state of its time
         k = int(np.searchsorted(plant.log.t, s.t - 1e-9))
@@ -476,7 +537,9 @@ def test_frequencies_of_lost_repeated_and_broken_samples():
         assert abs(count - n * p) < 4 * (n * p * (1 - p)) ** 0.5
     assert counts.dropped == sum(s is None for s in samples)
     kept = [s for s in samples if s is not None]
-    repeats = sum(a.t == b.t and np.array_equal(a.x, b.x, equal_nan=True) for a, b in itertools.pairwise(kept))
+    repeats = sum(
+        a.t == b.t and np.array_equal(a.x, b.x, equal_nan=True) for a, b in itertools.pairwise(kept)
+    )
     assert repeats == counts.repeated
     broken = [np.isnan(s.x).sum() for s in kept]
     assert set(broken) == {0, 1} and sum(broken) >= counts.nan
@@ -499,7 +562,9 @@ def test_faults_on_request():
 
 
 def test_quantisation_rounds_to_multiples(quadrotor):
-    plant, samples = measured(Faults(quantisation_position=0.05, quantisation_velocity=(0.2, 0.0)), 200)
+    plant, samples = measured(
+        Faults(quantisation_position=0.05, quantisation_velocity=(0.2, 0.0)), 200
+    )
     seen = np.array([s.x for s in samples])
     true = plant.log.x
     for column, step in ((0, 0.05), (1, 0.05), (2, 0.2)):
@@ -507,7 +572,16 @@ def test_quantisation_rounds_to_multiples(quadrotor):
         np.testing.assert_allclose(multiples, np.round(multiples), atol=1e-9)
         assert np.abs(seen - true)[:, column].max() <= step / 2 + 1e-12
     np.testing.assert_array_equal(seen[:, 3], true[:, 3])
-    x = Simulator(quadrotor, random_state(quadrotor), faults=Faults(quantisation_position=0.01), integrator="euler").measure().x
+    x = (
+        Simulator(
+            quadrotor,
+            random_state(quadrotor),
+            faults=Faults(quantisation_position=0.01),
+            integrator="euler",
+        )
+        .measure()
+        .x
+    )
     multiples = quadrotor.difference(quadrotor.neutral(), x[:7]) / 0.01
     np.testing.assert_allclose(multiples, np.round(multiples), atol=1e-9)
 
@@ -528,10 +602,18 @@ def test_faults_may_change_on_the_way():
         plant.faults = {"latency": 0.1}
 
 
-# --- determinism, time, memory -------------------------------------------------------------------------------------------------------
+# --- determinism, time, memory --------------------------------------------------------------------
 
 
-ALL = Faults(noise_position=0.01, noise_velocity=0.1, latency=0.002, jitter=0.003, drop=0.1, repeat=0.1, nan=0.1)
+ALL = Faults(
+    noise_position=0.01,
+    noise_velocity=0.1,
+    latency=0.002,
+    jitter=0.003,
+    drop=0.1,
+    repeat=0.1,
+    nan=0.1,
+)
 
 
 @BOTH
@@ -548,7 +630,11 @@ def test_equal_seeds_and_resets_repeat_everything(kind, pendulums):
 
     def make(seed):
         return kind(
-            pendulums, [1.0, 0.5, 0.0, 0.0], faults=ALL, seed=seed, pushes=[Push((0, 0, 3.0), 0.005, pendulums.frames[-1], at=0.01)]
+            pendulums,
+            [1.0, 0.5, 0.0, 0.0],
+            faults=ALL,
+            seed=seed,
+            pushes=[Push((0, 0, 3.0), 0.005, pendulums.frames[-1], at=0.01)],
         )
 
     plant = make(1)
@@ -580,7 +666,12 @@ def test_long_holds_are_divided_into_steps_of_a_millisecond(kind, pendulums):
 
 def test_a_minute_loses_no_time_and_no_memory():
     robot = rg.load("cartpole")
-    plant = Simulator(robot, [0.0, 0.1, 0.0, 0.0], faults=dataclasses.replace(ALL, latency=0.02), friction=Friction(viscous=0.01))
+    plant = Simulator(
+        robot,
+        [0.0, 0.1, 0.0, 0.0],
+        faults=dataclasses.replace(ALL, latency=0.02),
+        friction=Friction(viscous=0.01),
+    )
     u = np.zeros(2)
 
     def minute(steps):
@@ -635,7 +726,11 @@ def test_the_log_has_a_row_a_step(pendulums):
     plant = Simulator(pendulums, [0.1, 0.1, 0.0, 0.0], log=True)
     for k in range(1500):
         plant.advance([0.1 * (k % 2), 0.0])
-    assert plant.log.t.shape == (1500,) and plant.log.x.shape == (1500, 4) and plant.log.u.shape == (1500, 2)
+    assert (
+        plant.log.t.shape == (1500,)
+        and plant.log.x.shape == (1500, 4)
+        and plant.log.u.shape == (1500, 2)
+    )
     np.testing.assert_allclose(plant.log.t, 1e-3 * np.arange(1500), atol=1e-12)
     np.testing.assert_array_equal(plant.log.u[:3, 0], [0.0, 0.1, 0.0])
     again = Simulator(pendulums, plant.log.x[-1])
@@ -643,7 +738,7 @@ def test_the_log_has_a_row_a_step(pendulums):
     np.testing.assert_array_equal(again.x, plant.x)
 
 
-# --- controls and bad input ----------------------------------------------------------------------------------------------------------
+# --- controls and bad input -----------------------------------------------------------------------
 
 
 @BOTH
@@ -682,7 +777,9 @@ def test_an_acceleration_that_is_not_finite_is_an_error(kind, arm):
 
 
 @BOTH
-def test_a_state_that_explodes_is_an_error_and_the_last_one_stays(kind, arm, recwarn, tmp_path, monkeypatch, capfd):
+def test_a_state_that_explodes_is_an_error_and_the_last_one_stays(
+    kind, arm, recwarn, tmp_path, monkeypatch, capfd
+):
     monkeypatch.chdir(tmp_path)
     x0 = random_state(arm)
     plant = kind(arm, x0)
@@ -735,7 +832,10 @@ def test_bad_input_says_so_and_changes_nothing(kind, arm):
         (lambda: Faults(drop=0.7, repeat=0.7), "at most 1"),
         (lambda: Faults(latency=-1.0), "not negative"),
         (lambda: Faults(noise_position="loud"), "numbers"),
-        (lambda: kind(arm, np.zeros(14), faults=Faults(noise_position=(1.0, 2.0))), "noise_position"),
+        (
+            lambda: kind(arm, np.zeros(14), faults=Faults(noise_position=(1.0, 2.0))),
+            "noise_position",
+        ),
         (lambda: random_errors(arm, 1.5), "relative errors"),
     ):
         with pytest.raises(InputError, match=what):
@@ -756,7 +856,11 @@ def test_what_mujoco_cannot_do_is_refused():
     def pair(**joint):
         box = {"mass": 1.0, "inertia": np.eye(3)}
         builder = rg.Builder("pair").link("a").link("b", **box).link("c", **box)
-        return builder.joint("one", "revolute", "a", "b").joint("two", parent="b", child="c", **joint).build(engine="numpy")
+        return (
+            builder.joint("one", "revolute", "a", "b")
+            .joint("two", parent="b", child="c", **joint)
+            .build(engine="numpy")
+        )
 
     for robot, what in (
         (pair(type="helical", pitch=0.1), "helical"),

@@ -1,4 +1,6 @@
-"""The page to play with: scenes and sessions in simulated time, and the page itself in a real browser."""
+"""The page to play with: scenes and sessions in simulated time, and the page itself in a real
+browser.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from rigidgrad.play.session import PLANT_STEP, SOLVERS, Session, first_settings
 from rigidgrad.viewer.poses import body_poses
 
 with_page = pytest.mark.skipif(bool(missing("viser")), reason=missing("viser"))
-ASIDE = {"iiwa14": (-0.1, 0.2, 0.1), "cartpole": (0.4, 0.0, 0.0), "quadrotor": (0.3, -0.4, 0.2), "hyq_held": (0.1, 0.05, 0.1)}
+ASIDE = {
+    "iiwa14": (-0.1, 0.2, 0.1),
+    "cartpole": (0.4, 0.0, 0.0),
+    "quadrotor": (0.3, -0.4, 0.2),
+    "hyq_held": (0.1, 0.05, 0.1),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def settled():
     return get
 
 
-# --- without a page --------------------------------------------------------------------------------------------------------------------
+# --- without a page -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,7 +95,9 @@ def test_the_observer_carries_a_payload_that_the_controller_does_not_know(settle
     assert session.plant.payload is None
 
 
-@pytest.mark.parametrize(("name", "most"), [("iiwa14", 0.01), ("cartpole", 0.3), ("quadrotor", 0.1), ("hyq_held", 0.02)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("iiwa14", 0.01), ("cartpole", 0.3), ("quadrotor", 0.1), ("hyq_held", 0.02)]
+)
 def test_the_figure_eight_is_followed(settled, name, most):
     session = settled(name)
     session.figure_eight(True)
@@ -100,7 +109,9 @@ def test_the_figure_eight_is_followed(settled, name, most):
         errors.append(now.error)
         targets.append(now.target)
     assert np.mean(errors) < most
-    assert np.ptp(targets, axis=0).max() == pytest.approx(2 * np.abs(session.scene.sway).max(), rel=0.05)
+    assert np.ptp(targets, axis=0).max() == pytest.approx(
+        2 * np.abs(session.scene.sway).max(), rel=0.05
+    )
     session.figure_eight(False)
     stopped = session.advance(0.1).target
     np.testing.assert_array_equal(session.advance(0.5).target, stopped)  # where it was
@@ -111,7 +122,9 @@ def test_every_setting_reaches_plant_and_controller(settled):
     session = settled("iiwa14")
     session.change(noise=0.002)
     session.advance(PLANT_STEP)
-    assert session.plant.faults.noise_position == 0.002 and session.plant.faults.noise_velocity == 0.02
+    assert (
+        session.plant.faults.noise_position == 0.002 and session.plant.faults.noise_velocity == 0.02
+    )
     session.change(latency=0.02, horizon=1.0, period=0.02, iterations=3, blocks=2, observer=False)
     session.weigh(target=3.0, effort=1e-3, motion=0.5)
     session.advance(0.3)
@@ -152,11 +165,15 @@ def test_whatever_fails_the_scene_begins_again(settled, monkeypatch):
 
     monkeypatch.setattr(session.plant, "advance", fail)
     session.advance(PLANT_STEP)
-    assert "begun again after: the state became infinite" in session.now.trouble and session.now.t == 0
+    assert (
+        "begun again after: the state became infinite" in session.now.trouble and session.now.t == 0
+    )
     assert session.advance(4.5).error < 0.05
 
 
-def test_a_robot_that_runs_away_begins_again_and_nothing_but_finite_numbers_is_shown(settled, monkeypatch):
+def test_a_robot_that_runs_away_begins_again_and_nothing_but_finite_numbers_is_shown(
+    settled, monkeypatch
+):
     session = settled("cartpole")
     session.push((1, 0, 0))
     monkeypatch.setattr(session.plant, "_x", np.array([0.0, 3.0, 2e3, 0.0]))
@@ -167,15 +184,28 @@ def test_a_robot_that_runs_away_begins_again_and_nothing_but_finite_numbers_is_s
     session._publish()
     assert len(session.now.plan) == 3 and np.all(np.isfinite(session.now.plan))
     note = session._mpc.log.add_solve
-    monkeypatch.setattr(session._mpc.log, "add_solve", lambda t, seconds, cost, *rest: note(t, seconds, math.nan, *rest))
+    monkeypatch.setattr(
+        session._mpc.log,
+        "add_solve",
+        lambda t, seconds, cost, *rest: note(t, seconds, math.nan, *rest),
+    )
     session.advance(0.2)
     assert len(session.samples) > 3 and all(math.isfinite(s.cost) for s in session.samples)
 
 
 def test_a_payload_on_a_finger_shows_nothing_but_finite_numbers():
-    """A Panda's finger slides off under it, since limits of positions are not simulated; from then on solves fail."""
+    """A Panda's finger slides off under it, since limits of positions are not simulated; from then
+    on solves fail.
+    """
     pin = pytest.importorskip("pinocchio")
-    found = next((p / "share/example-robot-data/robots" for p in Path(pin.__file__).parents if p.name == "cmeel.prefix"), Path("nowhere"))
+    found = next(
+        (
+            p / "share/example-robot-data/robots"
+            for p in Path(pin.__file__).parents
+            if p.name == "cmeel.prefix"
+        ),
+        Path("nowhere"),
+    )
     if not found.is_dir():
         pytest.skip("example-robot-data is not installed")
     panda = found / "panda_description/urdf/panda.urdf"
@@ -191,7 +221,9 @@ def test_a_payload_on_a_finger_shows_nothing_but_finite_numbers():
 
 def test_any_frame_can_follow():
     robot = rg.load("double_pendulum")
-    assert scene(robot).frame == "lower_rod" and scene(robot, frame="upper_rod").frame == "upper_rod"
+    assert (
+        scene(robot).frame == "lower_rod" and scene(robot, frame="upper_rod").frame == "upper_rod"
+    )
     assert scene("iiwa14", frame="iiwa_link_5").frame == "iiwa_link_5"
     with pytest.raises(InputError, match="does not move"):
         scene("iiwa14", frame="base")
@@ -256,7 +288,7 @@ def test_time_goes_by_the_clock_and_only_while_somebody_watches():
         session.stop()
 
 
-# --- the page --------------------------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -316,26 +348,39 @@ def pixel(stage, window, points):
 @with_page
 def test_dragging_the_target_moves_the_arm(opened, served):
     session, home = served.session, served.scene.home
-    eventually(lambda: share(picture(opened), (242, 115, 26), 70) > 0.0005, "the arm's rings are seen", 60)
+    eventually(
+        lambda: share(picture(opened), (242, 115, 26), 70) > 0.0005, "the arm's rings are seen", 60
+    )
     eventually(lambda: session.now.error < 0.005, "at the first target", 60)
-    start, end = pixel(served.stage, opened, home + np.array([[0, 0, 0.1], [0, 0, 0.25]]))  # along the upward arrow
+    # along the upward arrow
+    start, end = pixel(served.stage, opened, home + np.array([[0, 0, 0.1], [0, 0, 0.25]]))
     opened.mouse.move(*start)
     opened.mouse.down()
     for k in range(1, 9):
         opened.mouse.move(*(start + (end - start) * k / 8))
         opened.wait_for_timeout(60)
     opened.mouse.up()
-    eventually(lambda: abs(session.now.target[2] - home[2] - 0.15) < 0.03, "the target was dragged up by 15 cm")
+    eventually(
+        lambda: abs(session.now.target[2] - home[2] - 0.15) < 0.03,
+        "the target was dragged up by 15 cm",
+    )
     np.testing.assert_allclose(session.now.target[:2], home[:2], atol=1e-3)
     # the gizmo's last position may arrive after the checks above
     eventually(
-        lambda: np.linalg.norm(served.scene.points(session.now.x[:7]) - served.target.position) < 0.01,
+        lambda: (
+            np.linalg.norm(served.scene.points(session.now.x[:7]) - served.target.position) < 0.01
+        ),
         "the tip is within 1 cm of the gizmo",
         60,
     )
     drawn = served.stage.server.scene.get_handle_by_name("/robot/body_6")
     eventually(
-        lambda: np.allclose(drawn.position, body_poses(served.scene.robot.model, session.now.x[:7])[6, :3, 3], atol=5e-3), "and drawn there"
+        lambda: np.allclose(
+            drawn.position,
+            body_poses(served.scene.robot.model, session.now.x[:7])[6, :3, 3],
+            atol=5e-3,
+        ),
+        "and drawn there",
     )
 
 
@@ -344,8 +389,13 @@ def test_buttons_do_what_they_say(opened, served):
     session = served.session
     eventually(lambda: session.now.error < 0.01, "at the first target", 60)
     opened.get_by_role("button", name="Figure eight").click()
-    eventually(lambda: session.swaying and abs(session.now.target[1]) > 0.05, "the target moves", 60)
-    eventually(lambda: abs(served.target.position[1] - session.now.target[1]) < 0.05, "the gizmo moves with it")
+    eventually(
+        lambda: session.swaying and abs(session.now.target[1]) > 0.05, "the target moves", 60
+    )
+    eventually(
+        lambda: abs(served.target.position[1] - session.now.target[1]) < 0.05,
+        "the gizmo moves with it",
+    )
     opened.get_by_role("button", name="Stop the figure eight").click()
     eventually(lambda: not session.swaying, "it stops")
     eventually(lambda: session.now.error < 0.01, "it is reached", 60)
@@ -354,7 +404,9 @@ def test_buttons_do_what_they_say(opened, served):
     opened.get_by_role("button", name="Add a payload of 5 kg").click()
     eventually(lambda: session.plant.payload is not None and served.load.visible, "it carries")
     opened.get_by_role("button", name="Remove a payload of 5 kg").click()
-    eventually(lambda: session.plant.payload is None and not served.load.visible, "it carries no longer")
+    eventually(
+        lambda: session.plant.payload is None and not served.load.visible, "it carries no longer"
+    )
     opened.get_by_role("button", name="Begin again").click()
     eventually(lambda: np.allclose(session.now.target, served.scene.home), "the first target again")
 
@@ -379,7 +431,9 @@ def test_sliders_and_choices_reach_the_controller(opened, served):
     session = served.session
 
     def told(name, value):
-        eventually(lambda: getattr(session.settings, name) == pytest.approx(value), f"{name} is {value}")
+        eventually(
+            lambda: getattr(session.settings, name) == pytest.approx(value), f"{name} is {value}"
+        )
 
     enter(opened, "Latency [ms]", 12)
     told("latency", 0.012)
@@ -394,11 +448,18 @@ def test_sliders_and_choices_reach_the_controller(opened, served):
     choose(opened, "M (blocks)", "4")
     told("blocks", 4)
     eventually(
-        lambda: session._mpc.solver == PDDP(blocks=4, iterations=2) and session._mpc.latency == 0.012, "the controller is made anew", 60
+        lambda: (
+            session._mpc.solver == PDDP(blocks=4, iterations=2) and session._mpc.latency == 0.012
+        ),
+        "the controller is made anew",
+        60,
     )
     eventually(lambda: session.now.error < 0.02, "it works", 60)
     choose(opened, "Solver", "Direct, Riccati")
-    eventually(lambda: session.settings.solver == "Direct, Riccati" and served.blocks.disabled, "another solver")
+    eventually(
+        lambda: session.settings.solver == "Direct, Riccati" and served.blocks.disabled,
+        "another solver",
+    )
     choose(opened, "Solver", "PDDP")
     opened.get_by_label("Observe disturbances").click()
     eventually(lambda: not session.settings.observer, "no observer")
@@ -412,7 +473,9 @@ def test_sliders_and_choices_reach_the_controller(opened, served):
 def test_the_page_survives_that_its_window_goes_and_comes(opened, served):
     session = served.session
     session.aim((0.5, 0.2, 0.6))
-    eventually(lambda: session.now.error < 0.01 and session.now.target[1] == 0.2, "at the target", 60)
+    eventually(
+        lambda: session.now.error < 0.01 and session.now.target[1] == 0.2, "at the target", 60
+    )
     opened.goto("about:blank")
     eventually(lambda: not served.stage.watched, "gone", 60)
     time.sleep(0.3)
@@ -420,7 +483,9 @@ def test_the_page_survives_that_its_window_goes_and_comes(opened, served):
     np.testing.assert_allclose(session.now.target, (0.5, 0.2, 0.6))
     opened.goto(served.url)
     eventually(lambda: session.now.t > stopped + 0.3, "time goes on", 60)
-    eventually(lambda: "from the target" in opened.locator("body").inner_text(), "its state is told")
+    eventually(
+        lambda: "from the target" in opened.locator("body").inner_text(), "its state is told"
+    )
     assert session.now.error < 0.02
 
 
@@ -437,9 +502,15 @@ def test_the_page_connects_again_by_itself(opened, served):
         served.session.aim((0.5, 0.2, 0.6))
         cable.mend()
         eventually(lambda: served.stage.watched, "connected again", 60)
-        eventually(lambda: served.session.now.target[1] == 0.2 and served.session.now.error < 0.01, "what happened meanwhile counts", 60)
+        eventually(
+            lambda: served.session.now.target[1] == 0.2 and served.session.now.error < 0.01,
+            "what happened meanwhile counts",
+            60,
+        )
         opened.get_by_role("button", name="Begin again").click()
-        eventually(lambda: np.allclose(served.session.now.target, served.scene.home), "its buttons work")
+        eventually(
+            lambda: np.allclose(served.session.now.target, served.scene.home), "its buttons work"
+        )
     finally:
         cable.close()
 
@@ -448,7 +519,12 @@ def test_the_command_has_its_options():
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
     parsed = parser.parse_args(["play"])
-    assert (parsed.robot, parsed.port, parsed.host, parsed.json) == ("iiwa14", 8080, "127.0.0.1", False)
+    assert (parsed.robot, parsed.port, parsed.host, parsed.json) == (
+        "iiwa14",
+        8080,
+        "127.0.0.1",
+        False,
+    )
     assert parsed.frame is None and parser.parse_args(["play", "--frame", "tool0"]).frame == "tool0"
     parsed = parser.parse_args(["play", "cartpole", "--port", "0", "--host", "203.0.113.7"])
     with pytest.raises(RigidgradError):

@@ -1,4 +1,6 @@
-"""Robots that walk on a page: postures to stand in, feet on the ground of MuJoCo, sessions in simulated time, and the page in a real browser."""
+"""Robots that walk on a page: postures to stand in, feet on the ground of MuJoCo, sessions in
+simulated time, and the page in a real browser.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ with_page = pytest.mark.skipif(bool(missing("viser")), reason=missing("viser"))
 FEET = [rg.Contact(f"{leg}_lowerleg", offset=(0.33, 0, 0)) for leg in ("lf", "rf", "lh", "rh")]
 
 
-# --- standing --------------------------------------------------------------------------------------------------------------------------
+# --- standing -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +43,13 @@ def test_a_posture_stands_with_feet_under_hips_and_knees_bent(hyq, height):
     T, feet = hyq.forward_kinematics(x[: hyq.nq]), feet_of(hyq, x)
     hips = np.array([T[f"{leg}_hfe_joint"][:3, 3] for leg in ("lf", "rf", "lh", "rh")])
     np.testing.assert_allclose(feet[:, 2], 0.026, atol=1e-4)
-    np.testing.assert_allclose(feet[:, :2], hips[:, :2], atol=1e-4)  # feet are in place to 1e-4 of a leg
+    # feet are in place to 1e-4 of a leg
+    np.testing.assert_allclose(feet[:, :2], hips[:, :2], atol=1e-4)
     np.testing.assert_array_equal(x[3:7], (0, 0, 0, 1))
     lower, upper = hyq.model.limits.lower, hyq.model.limits.upper
     assert np.all((lower <= x[: hyq.nq]) & (x[: hyq.nq] <= upper)) and not x[hyq.nq :].any()
-    down = 0.73 * 0.68 if height is None else height - 0.08  # of thigh and shin; the hip's swinging joint is 8 cm under the trunk's origin
+    # of thigh and shin; the hip's swinging joint is 8 cm under the trunk's origin
+    down = 0.73 * 0.68 if height is None else height - 0.08
     knee = math.acos((down**2 - 0.35**2 - 0.33**2) / (2 * 0.35 * 0.33))  # by the law of cosines
     np.testing.assert_allclose(np.abs(x[[9, 12, 15, 18]]), knee, atol=2e-3)
 
@@ -55,9 +59,27 @@ def test_straight_knees_are_bent_backwards():
     for x in (-0.3, 0.3):
         for y in (-0.2, 0.2):
             n = f"{'f' if x > 0 else 'h'}{'l' if y > 0 else 'r'}"
-            made = made.link(f"{n}_thigh", 0.5, (0, 0, -0.1), (0.01, 0.01, 0.001)).link(f"{n}_shin", 0.3, (0, 0, -0.1), (0.01, 0.01, 0.001))
-            made = made.joint(f"{n}_hip", "revolute", "trunk", f"{n}_thigh", axis=(0, 1, 0), xyz=(x, y, 0), limit=(-3, 3, 50, 20))
-            made = made.joint(f"{n}_knee", "revolute", f"{n}_thigh", f"{n}_shin", axis=(0, 1, 0), xyz=(0, 0, -0.2), limit=(-3, 3, 50, 20))
+            made = made.link(f"{n}_thigh", 0.5, (0, 0, -0.1), (0.01, 0.01, 0.001)).link(
+                f"{n}_shin", 0.3, (0, 0, -0.1), (0.01, 0.01, 0.001)
+            )
+            made = made.joint(
+                f"{n}_hip",
+                "revolute",
+                "trunk",
+                f"{n}_thigh",
+                axis=(0, 1, 0),
+                xyz=(x, y, 0),
+                limit=(-3, 3, 50, 20),
+            )
+            made = made.joint(
+                f"{n}_knee",
+                "revolute",
+                f"{n}_thigh",
+                f"{n}_shin",
+                axis=(0, 1, 0),
+                xyz=(0, 0, -0.2),
+                limit=(-3, 3, 50, 20),
+            )
     robot = made.build(floating_base=True)
     feet = [rg.Contact(f"{n}_shin", offset=(0, 0, -0.2)) for n in ("fl", "fr", "hl", "hr")]
     x = rg.gaits.standing(robot, feet)
@@ -67,12 +89,14 @@ def test_straight_knees_are_bent_backwards():
         rg.gaits.standing(robot, feet, 0.6)
 
 
-# --- the ground --------------------------------------------------------------------------------------------------------------------------
+# --- the ground -----------------------------------------------------------------------------------
 
 
 def stilt():
     """A mass over a foot that is given by an offset."""
-    return rg.Builder("stilt").link("ball", 2.0, (0, 0, 0), (0.1, 0.1, 0.1)).build(floating_base=True)
+    return (
+        rg.Builder("stilt").link("ball", 2.0, (0, 0, 0), (0.1, 0.1, 0.1)).build(floating_base=True)
+    )
 
 
 def test_a_foot_given_by_an_offset_bears_the_weight_where_it_is():
@@ -92,7 +116,7 @@ def test_a_foot_given_by_an_offset_bears_the_weight_where_it_is():
         _ = rg.plants.MuJoCo(robot, plant.x).foot_forces
 
 
-# --- without a page --------------------------------------------------------------------------------------------------------------------
+# --- without a page -------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +163,8 @@ def test_a_push_and_a_payload_are_survived_and_a_fall_ends_in_a_stop(walk):
     now = walk.advance(1.5)
     assert "fell" in now.fallen and walk.settings.command == (0.0, 0.0, 0.0)
     now = walk.advance(1.0)
-    assert np.abs(now.x[walk.robot.nq :]).max() < 2.0 and np.all(np.isfinite(now.x))  # lies, and does not thrash about
+    # lies, and does not thrash about
+    assert np.abs(now.x[walk.robot.nq :]).max() < 2.0 and np.all(np.isfinite(now.x))
     walk.reset()
     now = walk.advance(0.5)
     assert not now.fallen and now.x[2] > 0.55
@@ -154,7 +179,11 @@ def test_slope_friction_and_gait(walk):
     began = walk.advance(1.0)
     now = walk.advance(1.2)
     climbed = now.x[0] - began.x[0]
-    assert climbed > 0.3 and now.x[2] - began.x[2] == pytest.approx(climbed * math.tan(0.15), abs=0.03) and not now.fallen
+    assert (
+        climbed > 0.3
+        and now.x[2] - began.x[2] == pytest.approx(climbed * math.tan(0.15), abs=0.03)
+        and not now.fallen
+    )
     walk.change(friction=0.05)
     assert walk.advance(2.5).fallen  # slides down
     assert walk.plant.ground.friction == 0.05
@@ -184,15 +213,27 @@ def test_go2_walks_where_it_is_installed(monkeypatch):
 
     pytest.importorskip("pinocchio", reason="example-robot-data comes with pinocchio")
     made = scene("go2")
-    assert isinstance(made, WalkingScene) and [f.frame for f in made.feet] == ["FL_foot", "FR_foot", "RL_foot", "RR_foot"]
+    assert isinstance(made, WalkingScene) and [f.frame for f in made.feet] == [
+        "FL_foot",
+        "FR_foot",
+        "RL_foot",
+        "RR_foot",
+    ]
     go2 = Walk(made)
     go2.steer((0.4, 0.0, 0.0))
     began = go2.advance(1.0)
     now = go2.advance(1.2)
-    assert (now.x[0] - began.x[0]) / 1.2 == pytest.approx(0.4, rel=0.15) and not now.fallen and not any(now.counts.values())
+    assert (
+        (now.x[0] - began.x[0]) / 1.2 == pytest.approx(0.4, rel=0.15)
+        and not now.fallen
+        and not any(now.counts.values())
+    )
     monkeypatch.setattr(module.sys, "path", [])
     monkeypatch.setattr(module.sys, "prefix", "/nowhere")
-    if not (module.Path("/usr/share/example-robot-data").exists() or module.Path("/opt/openrobots").exists()):
+    if not (
+        module.Path("/usr/share/example-robot-data").exists()
+        or module.Path("/opt/openrobots").exists()
+    ):
         with pytest.raises(InputError, match=r"pip install example-robot-data.*--feet"):
             scene("go2")
 
@@ -217,7 +258,7 @@ def test_the_command_takes_feet():
         parsed.run(parsed)
 
 
-# --- the page --------------------------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -242,15 +283,27 @@ def test_the_page_is_steered_by_buttons_and_keys(served, tmp_path):
         eventually(lambda: session.now.t > 0.3, "time goes on", 60)
         for _ in range(2):
             window.get_by_role("button", name="Forward", exact=True).click()
-        eventually(lambda: session.settings.command[0] == pytest.approx(0.5 * served.scene.fastest[0]), "it is told so")
+        eventually(
+            lambda: session.settings.command[0] == pytest.approx(0.5 * served.scene.fastest[0]),
+            "it is told so",
+        )
         eventually(lambda: session.now.x[0] > 0.3, "the trunk moves forward", 60)
         assert abs(session.now.x[1]) < 0.1 and not session.now.fallen
-        eventually(lambda: served.command[0].value == pytest.approx(0.5 * served.scene.fastest[0]), "the slider shows it")
+        eventually(
+            lambda: served.command[0].value == pytest.approx(0.5 * served.scene.fastest[0]),
+            "the slider shows it",
+        )
         window.mouse.click(150, 300)
         window.keyboard.press("q")
-        eventually(lambda: session.settings.command[2] == pytest.approx(0.25 * served.scene.fastest[2]), "a key turns it")
+        eventually(
+            lambda: session.settings.command[2] == pytest.approx(0.25 * served.scene.fastest[2]),
+            "a key turns it",
+        )
         window.get_by_role("button", name="Add a payload of 9 kg").click()
-        eventually(lambda: session.plant.payload is not None and served.load.visible, "it carries the payload")
+        eventually(
+            lambda: session.plant.payload is not None and served.load.visible,
+            "it carries the payload",
+        )
         began = session.now.t
         window.get_by_role("button", name="Push: 300 N for 100 ms").click()
         eventually(lambda: session.now.t > began + 1.5, "time goes on", 60)
@@ -260,26 +313,90 @@ def test_the_page_is_steered_by_buttons_and_keys(served, tmp_path):
         assert share(image, (220, 60, 50), 25) > 1e-4, "forces are seen"
         assert session.now.forces[:, 2].sum() > 200
         [client] = served.stage.server.get_clients().values()
-        eventually(lambda: np.linalg.norm(client.camera.look_at[:2] - session.now.x[:2]) < 0.3, "the camera follows")
-        session._push((0.0, 1.0, 0.0), 3000.0, 0.1, served.scene.trunk)
-        eventually(lambda: "It fell" in window.locator("body").inner_text(), "a fall is told", 60)
+        eventually(
+            lambda: np.linalg.norm(client.camera.look_at[:2] - session.now.x[:2]) < 0.3,
+            "the camera follows",
+        )
+        pushed = float("-inf")
+
+        def fell() -> bool:
+            """Is pushed again every few seconds: what has begun again stands again, too."""
+            nonlocal pushed
+            if (not session.now.fallen and session.now.t > pushed + 2.0) or session.now.t < pushed:
+                pushed = session.now.t
+                session._push((0.0, 1.0, 0.0), 3000.0, 0.1, served.scene.trunk)
+            return "It fell" in window.locator("body").inner_text()
+
+        eventually(fell, "a fall is told", 120)
         window.get_by_role("button", name="Begin again").click()
-        eventually(lambda: not session.now.fallen and session.now.x[2] > 0.55, "it stands again", 60)
+        eventually(
+            lambda: not session.now.fallen and session.now.x[2] > 0.55, "it stands again", 60
+        )
+
+
+_GAMEPAD = """
+window.pad = {axes: [0, 0, 0, 0], buttons: [], connected: true, index: 0, mapping: "standard"};
+navigator.getGamepads = () => [null, window.pad];
+"""
+
+
+@with_page
+def test_the_page_is_steered_by_a_joystick(served):
+    session, fastest = served.session, served.scene.fastest
+
+    def told(*parts):
+        return lambda: session.settings.command == pytest.approx(tuple(fastest * parts), abs=0.02)
+
+    with launched() as browser:
+        window = browser.new_page(viewport={"width": 800, "height": 560})
+        window.add_init_script(_GAMEPAD)
+        window.goto(served.url)
+        eventually(lambda: served.stage.watched, "connected", 60)
+        session.reset()
+        eventually(told(0, 0, 0), "a stick at rest")
+        window.evaluate("pad.axes = [0.05, -1, 0.56, 0]")  # pushed forward; the other to the right
+        eventually(told(1, 0, -0.5), "told by both sticks")
+        began = session.now.x
+        eventually(lambda: session.now.x[0] > began[0] + 0.2, "the trunk moves forward", 60)
+        window.evaluate("pad.axes = [-0.56, 0, 0, 0]")
+        eventually(told(0, 0.5, 0), "sideways")
+        assert served.joystick.value == "0 0.50 0"
+        # a stick that is not touched leaves keys alone
+        window.evaluate("pad.axes = [0, 0, 0, 0]")
+        eventually(told(0, 0, 0), "let go")
+        session.steer(0.25 * fastest)
+        time.sleep(0.3)
+        assert session.settings.command == pytest.approx(tuple(0.25 * fastest))
+        window.evaluate("pad.axes = [0, -0.56, 0, 0]")
+        eventually(told(0.5, 0, 0), "taken again")
+        window.evaluate("pad.connected = false")
+        eventually(told(0, 0, 0), "unplugged")
+        assert not session.now.trouble and not session.now.fallen
 
 
 @with_page
 def test_nothing_beyond_the_sliders_reaches_the_robot(served):
     session = served.session
     settings = lambda: session.settings  # noqa: E731
-    with connected(served.stage, close_timeout=0.5) as send:  # it reads nothing that it could answer
+    with connected(
+        served.stage, close_timeout=0.5
+    ) as send:  # it reads nothing that it could answer
         session.reset()
         time.sleep(0.2)
         set_value(send, served.friction, 1e9)
-        eventually(lambda: settings().friction == pytest.approx(1.2) and session.plant.ground.friction == pytest.approx(1.2), "friction")
+        eventually(
+            lambda: (
+                settings().friction == pytest.approx(1.2)
+                and session.plant.ground.friction == pytest.approx(1.2)
+            ),
+            "friction",
+        )
         set_value(send, served.command[0], 1e300)
         eventually(lambda: settings().command[0] == served.scene.fastest[0], "forward")
         set_value(send, served.command[1], math.nan)
         set_value(send, served.gait, "gallop")
+        for senseless in ("1 2 3", "nan 0 0", "0 0", "up", "0 " * 4, 7):
+            set_value(send, served.joystick, senseless)
         set_value(send, served.slope, -90.0)
         eventually(lambda: settings().slope == pytest.approx(-math.radians(10)), "slope")
         eventually(lambda: session.plant.ground.slope == settings().slope, "another ground")

@@ -1,4 +1,6 @@
-"""Programs: what the recorder writes down, that running it is running the algorithm, and that its derivatives are right."""
+"""Programs: what the recorder writes down, that running it is running the algorithm, and that its
+derivatives are right.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from rigidgrad.program.nesting import flatten, nest
 from rigidgrad.program.program import FUSED, LEAVES
 from rigidgrad.program.recorder import record
 
-TREES = [(3, 1), (4, 4), (8, 6), (21, 5)]  # (seed, bodies): fixed and floating bases, with and without mimic joints, most joint types
+# (seed, bodies): fixed and floating bases, with and without mimic joints, most joint types
+TREES = [(3, 1), (4, 4), (8, 6), (21, 5)]
 MODES = ("forward", "reverse")
 
 
@@ -36,7 +39,7 @@ def values_of(p, *x):
     return p.interpret({"x": x})[0]
 
 
-# --- the recorder ----------------------------------------------------------------------------------------------------------------------
+# --- the recorder ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,14 @@ def test_neutral_elements_leave_no_trace(same):
 
 
 @pytest.mark.parametrize(
-    "zero", [lambda a, b: a - a, lambda a, b: 0.0 * a, lambda a, b: 0 / a, lambda a, b: a * b - b * a, lambda a, b: (a - a) * b]
+    "zero",
+    [
+        lambda a, b: a - a,
+        lambda a, b: 0.0 * a,
+        lambda a, b: 0 / a,
+        lambda a, b: a * b - b * a,
+        lambda a, b: (a - a) * b,
+    ],
 )
 def test_what_cancels_is_the_constant_zero(zero):
     p = program(lambda a, b: (zero(a, b),))
@@ -70,7 +80,9 @@ def test_what_cancels_is_the_constant_zero(zero):
 def test_constants_fold():
     assert program(lambda a, b: (a / a,)).results == (1.0,)
     assert program(lambda a, b: (-b / b,)).results == (-1.0,)
-    assert [n for n in program(lambda a, b: (2.0 * (a * 3.0) * -0.5,)).nodes if n[0] == "const"] == [("const", 3.0)]
+    assert [
+        n for n in program(lambda a, b: (2.0 * (a * 3.0) * -0.5,)).nodes if n[0] == "const"
+    ] == [("const", 3.0)]
     assert operations(program(lambda a, b: (2.0 * (0.5 * a),))) == []
     assert operations(program(lambda a, b: (a / 4.0,))) == ["mul"]
     assert operations(program(lambda a, b: (a / 3.0,))) == ["div"]
@@ -93,7 +105,12 @@ def test_sine_and_cosine_of_an_angle_and_its_negative_are_one_pair():
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from([1, -1]), min_size=4, max_size=4), st.sampled_from("+-*/"))
 def test_signs_move_into_the_operations_around_them(signs, operator):
-    apply = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}[operator]
+    apply = {
+        "+": lambda a, b: a + b,
+        "-": lambda a, b: a - b,
+        "*": lambda a, b: a * b,
+        "/": lambda a, b: a / b,
+    }[operator]
 
     def function(a, b):
         a, b = (x if s > 0 else -x for x, s in zip((a, b), signs, strict=False))
@@ -120,7 +137,12 @@ def test_a_recorded_comparison_cannot_steer_an_if():
 
 def test_select_minimum_and_maximum_choose_by_value():
     p = program(
-        lambda a, b: (scalars.select(scalars.less(a, b), 2.0 * a, -b), a.minimum(-b), a.maximum(1.0), scalars.select(a > 1.0, 5.0, a)),
+        lambda a, b: (
+            scalars.select(scalars.less(a, b), 2.0 * a, -b),
+            a.minimum(-b),
+            a.maximum(1.0),
+            scalars.select(a > 1.0, 5.0, a),
+        ),
         outputs=4,
     )
     assert values_of(p, 1.0, 3.0) == (2.0, -3.0, 1.0, 1.0)
@@ -133,7 +155,7 @@ def test_an_output_of_the_wrong_size_is_refused():
         program(lambda a, b: (a, b), outputs=1)
 
 
-# --- what a Program tells of itself ----------------------------------------------------------------------------------------------------
+# --- what a Program tells of itself ---------------------------------------------------------------
 
 
 def test_a_program_prints_readably():
@@ -154,7 +176,13 @@ def test_a_program_prints_readably():
 def test_counts_are_those_of_the_operations():
     p = program(lambda a, b: (a * b + scalars.sqrt(a), scalars.sincos(a)[0] / b), outputs=2)
     counts = p.counts()
-    assert (counts["mul"], counts["add"], counts["sqrt"], counts["sin"], counts["div"]) == (1, 1, 1, 1, 1)
+    assert (counts["mul"], counts["add"], counts["sqrt"], counts["sin"], counts["div"]) == (
+        1,
+        1,
+        1,
+        1,
+        1,
+    )
     assert counts.instructions == 5 and counts.flops == 4 and counts.depth == 2
     fused = fuse(p).counts()
     assert fused["fma"] == 1 and fused.instructions == 4 and fused.flops == 4
@@ -163,7 +191,11 @@ def test_counts_are_those_of_the_operations():
 
 def test_live_values_are_the_most_that_are_needed_at_once():
     chain = program(lambda a: (((a * a) * a) * a,), x=1)
-    wide = record({"x": (8,)}, {"y": ()}, lambda v: (scalars.total(scalars.sincos(x)[0] * scalars.sincos(x)[1] for x in v["x"]),))
+    wide = record(
+        {"x": (8,)},
+        {"y": ()},
+        lambda v: (scalars.total(scalars.sincos(x)[0] * scalars.sincos(x)[1] for x in v["x"]),),
+    )
     assert chain.counts().live == 2
     assert wide.counts().live >= 8
 
@@ -174,13 +206,15 @@ def test_the_pattern_is_that_of_the_robot(function):
     kernel = catalog.bind(robot.model, function)
     pattern = record(kernel.inputs, kernel.outputs, kernel.evaluate).pattern()
     entries = robot.pattern(function)
-    for mask, (name, shape) in zip([entries] if len(pattern) == 1 else entries, kernel.outputs.items(), strict=True):
+    for mask, (name, shape) in zip(
+        [entries] if len(pattern) == 1 else entries, kernel.outputs.items(), strict=True
+    ):
         dense = np.zeros(shape, dtype=bool)
         dense[mask] = True
         assert pattern[name] == dense.ravel().tolist()
 
 
-# --- running it is running the algorithm -----------------------------------------------------------------------------------------------
+# --- running it is running the algorithm ----------------------------------------------------------
 
 
 def kernels(robot):
@@ -188,7 +222,9 @@ def kernels(robot):
     for name, function in catalog.FUNCTIONS.items():
         if function.contacts:
             continue
-        yield catalog.bind(robot.model, name, frame=frame if function.frame else None, expressed_in="local")
+        yield catalog.bind(
+            robot.model, name, frame=frame if function.frame else None, expressed_in="local"
+        )
         if function.external:
             yield catalog.bind(robot.model, name, external=(frame,))
 
@@ -197,14 +233,21 @@ def arguments(kernel, tree, rng, batch=()):
     """Per input an array of its shape, and batch axes last."""
     values = {}
     for name, shape in kernel.inputs.items():
-        x = tree.random_q(rng, batch) if name in ("q", "q0", "q1") else rng.normal(size=(*batch, *shape))
+        x = (
+            tree.random_q(rng, batch)
+            if name in ("q", "q0", "q1")
+            else rng.normal(size=(*batch, *shape))
+        )
         values[name] = np.moveaxis(x, range(len(batch)), range(-len(batch), 0)) if batch else x
     return values
 
 
 def nested(values, kernel, scalar):
     return {
-        name: nest([scalar(x) for x in values[name].reshape(math.prod(s), *values[name].shape[len(s) :])], s)
+        name: nest(
+            [scalar(x) for x in values[name].reshape(math.prod(s), *values[name].shape[len(s) :])],
+            s,
+        )
         for name, s in kernel.inputs.items()
     }
 
@@ -221,12 +264,18 @@ def test_interpreting_is_running_the_algorithm(seed, bodies):
     for kernel in kernels(tree.robot()):
         p = record(kernel.inputs, kernel.outputs, kernel.evaluate)
         q = fuse(p)
-        for batch, scalar in (((), float), ((), lambda x: complex(x, 1e-3 * abs(x))), ((5,), np.asarray)):
+        for batch, scalar in (
+            ((), float),
+            ((), lambda x: complex(x, 1e-3 * abs(x))),
+            ((5,), np.asarray),
+        ):
             given_ = nested(arguments(kernel, tree, rng, batch), kernel, scalar)
             direct = flat(kernel.evaluate(given_), batch)
             largest = max(1.0, np.max(abs(direct)))
             for form in (p, q):
-                assert np.max(abs(flat(form.interpret(given_), batch) - direct)) <= 1e-10 * largest, kernel.name
+                assert (
+                    np.max(abs(flat(form.interpret(given_), batch) - direct)) <= 1e-10 * largest
+                ), kernel.name
 
 
 @pytest.mark.parametrize(("seed", "bodies"), TREES)
@@ -256,7 +305,9 @@ def test_an_angle_may_be_known_by_its_cosine_and_sine():
     p = record(kernel.inputs, kernel.outputs, kernel.evaluate)
     q = (scalars.Angle(Fraction(0), Fraction(1)), scalars.Angle(Fraction(4, 5), Fraction(3, 5)))
     angles = (math.pi / 2, math.atan2(3, 4))
-    np.testing.assert_allclose(flat(p.interpret({"q": q})), flat(kernel.evaluate({"q": angles})), rtol=1e-14)
+    np.testing.assert_allclose(
+        flat(p.interpret({"q": q})), flat(kernel.evaluate({"q": angles})), rtol=1e-14
+    )
 
 
 def test_another_order_is_the_same_program():
@@ -271,13 +322,18 @@ def test_another_order_is_the_same_program():
     assert other.nodes != p.nodes and other.interpret(given_) == p.interpret(given_)
 
 
-# --- derivatives -----------------------------------------------------------------------------------------------------------------------
+# --- derivatives ----------------------------------------------------------------------------------
 
 
 def random_function(seed, inputs=3, outputs=3, steps=14):
-    """A random smooth-almost-everywhere function over any scalars, tame enough that numbers stay near one."""
+    """A random smooth-almost-everywhere function over any scalars, tame enough that numbers stay
+    near one.
+    """
     rng = np.random.default_rng(seed)
-    plan = [(rng.choice(KINDS), *rng.integers(0, inputs + i, 4), rng.uniform(-2, 2)) for i in range(steps)]
+    plan = [
+        (rng.choice(KINDS), *rng.integers(0, inputs + i, 4), rng.uniform(-2, 2))
+        for i in range(steps)
+    ]
     chosen = rng.integers(inputs, inputs + steps, outputs)
 
     def function(v):
@@ -331,7 +387,9 @@ def test_jacobians_of_random_functions_are_those_of_the_complex_step(seed, fused
         assert J.outputs == {"dy/dx": (3, 3)}
         computed = np.array(J.interpret({"x": x})[0])
         assert np.max(abs(computed - expected)) <= 1e-12 * largest
-        assert all(computed[i // 3, i % 3] == 0 for i, live in enumerate(J.pattern()["dy/dx"]) if not live)
+        assert all(
+            computed[i // 3, i % 3] == 0 for i, live in enumerate(J.pattern()["dy/dx"]) if not live
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -371,19 +429,43 @@ def test_a_pullback_differentiated_is_the_weighted_sum_of_second_derivatives():
     tensor = np.array(differentiate(differentiate(p)).interpret({"x": x})[0])
     weighted = differentiate(pullback(p), inputs=["x"])
     assert weighted.outputs == {"dcotangent:x/dx": (3, 3)}
-    np.testing.assert_allclose(weighted.interpret({"x": x, "cotangent:y": c})[0], np.tensordot(c, tensor, 1), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        weighted.interpret({"x": x, "cotangent:y": c})[0],
+        np.tensordot(c, tensor, 1),
+        rtol=1e-11,
+        atol=1e-12,
+    )
 
 
 def test_derivatives_of_choices_are_those_of_the_branch_taken():
     p = program(
-        lambda a, b: (a.minimum(b), a.maximum(b), scalars.select(a * a < b, 3.0 * a, -b), scalars.atan2(a, b), a.maximum(2.0)), outputs=5
+        lambda a, b: (
+            a.minimum(b),
+            a.maximum(b),
+            scalars.select(a * a < b, 3.0 * a, -b),
+            scalars.atan2(a, b),
+            a.maximum(2.0),
+        ),
+        outputs=5,
     )
     for mode in MODES:
         J = differentiate(p, mode=mode)
         square = 0.5**2 + 2.0**2
-        assert values_of(J, 0.5, 2.0) == ((1, 0), (0, 1), (3, 0), pytest.approx((2.0 / square, -0.5 / square)), (0, 0))
+        assert values_of(J, 0.5, 2.0) == (
+            (1, 0),
+            (0, 1),
+            (3, 0),
+            pytest.approx((2.0 / square, -0.5 / square)),
+            (0, 0),
+        )
         square = 3.0**2 + 1.0
-        assert values_of(J, 3.0, -1.0) == ((0, 1), (1, 0), (0, -1), pytest.approx((-1.0 / square, -3.0 / square)), (1, 0))
+        assert values_of(J, 3.0, -1.0) == (
+            (0, 1),
+            (1, 0),
+            (0, -1),
+            pytest.approx((-1.0 / square, -3.0 / square)),
+            (1, 0),
+        )
 
 
 def test_forward_mode_never_looks_at_the_branch_not_taken():
@@ -401,10 +483,17 @@ def test_structural_zeros_of_a_jacobian_are_constants():
 
 
 def test_outputs_and_inputs_are_chosen_by_name():
-    p = record({"a": (), "b": (2,)}, {"u": (), "w": (2, 1)}, lambda v: (v["a"] * v["b"][0], ((v["b"][0],), (v["a"] - v["b"][1],))))
+    p = record(
+        {"a": (), "b": (2,)},
+        {"u": (), "w": (2, 1)},
+        lambda v: (v["a"] * v["b"][0], ((v["b"][0],), (v["a"] - v["b"][1],))),
+    )
     J = differentiate(p, "w", ["b"], values=True)
     assert J.inputs == p.inputs and J.outputs == {"w": (2, 1), "dw/db": (2, 1, 2)}
-    assert J.interpret({"a": 2.0, "b": (3.0, 5.0)}) == (((3.0,), (-3.0,)), (((1.0, 0.0),), ((0.0, -1.0),)))
+    assert J.interpret({"a": 2.0, "b": (3.0, 5.0)}) == (
+        ((3.0,), (-3.0,)),
+        (((1.0, 0.0),), ((0.0, -1.0),)),
+    )
     assert list(differentiate(p).outputs) == ["du/da", "du/db", "dw/da", "dw/db"]
     with pytest.raises(errors.UnknownNameError, match="'w'"):
         differentiate(p, ["ww"])
@@ -420,15 +509,25 @@ def test_auto_takes_reverse_for_a_gradient_and_forward_for_a_curve():
             y = scalars.sincos(y)[0] * y
         return y
 
-    gradient = record({"x": (12,)}, {"y": ()}, lambda v: (winding(scalars.total(x * x for x in v["x"])),))
-    curve = record({"x": ()}, {"y": (12,)}, lambda v: (tuple(winding(v["x"]) * float(k + 2) for k in range(12)),))
+    gradient = record(
+        {"x": (12,)}, {"y": ()}, lambda v: (winding(scalars.total(x * x for x in v["x"])),)
+    )
+    curve = record(
+        {"x": ()},
+        {"y": (12,)},
+        lambda v: (tuple(winding(v["x"]) * float(k + 2) for k in range(12)),),
+    )
     for p, better, worse in ((gradient, "reverse", "forward"), (curve, "forward", "reverse")):
-        counts = {mode: differentiate(p, mode=mode).counts().instructions for mode in (*MODES, "auto")}
+        counts = {
+            mode: differentiate(p, mode=mode).counts().instructions for mode in (*MODES, "auto")
+        }
         assert counts["auto"] == counts[better] <= counts[worse]
 
 
 @pytest.mark.parametrize("name", ["iiwa14", "hyq"])
-@pytest.mark.parametrize(("function", "gradient"), [("rnea", "rnea_derivatives"), ("aba", "aba_derivatives")])
+@pytest.mark.parametrize(
+    ("function", "gradient"), [("rnea", "rnea_derivatives"), ("aba", "aba_derivatives")]
+)
 def test_differentiated_dynamics_are_the_analytical_gradients(name, function, gradient):
     robot = rg.load(name)
     kernel, analytical = catalog.bind(robot.model, function), catalog.bind(robot.model, gradient)
@@ -440,7 +539,9 @@ def test_differentiated_dynamics_are_the_analytical_gradients(name, function, gr
         for form in (p, fuse(p)):
             computed = differentiate(form, mode=mode).interpret(given_)
             for x, y in zip(computed, expected, strict=True):
-                assert np.max(abs(np.array(x) - np.array(y))) <= 1e-9 * max(1.0, np.max(abs(np.array(y))))
+                assert np.max(abs(np.array(x) - np.array(y))) <= 1e-9 * max(
+                    1.0, np.max(abs(np.array(y)))
+                )
 
 
 def test_second_derivatives_of_forward_dynamics_commute():
@@ -449,6 +550,10 @@ def test_second_derivatives_of_forward_dynamics_commute():
     second = differentiate(first)
     given_ = {"q": (0.4, -1.2), "v": (0.7, 2.0), "tau": (0.1, -0.3)}
     H = dict(zip(second.outputs, map(np.array, second.interpret(given_)), strict=True))
-    np.testing.assert_allclose(H["dda/dq/dv"], H["dda/dv/dq"].transpose(0, 2, 1), rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(H["dda/dq/dq"], H["dda/dq/dq"].transpose(0, 2, 1), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        H["dda/dq/dv"], H["dda/dv/dq"].transpose(0, 2, 1), rtol=1e-10, atol=1e-10
+    )
+    np.testing.assert_allclose(
+        H["dda/dq/dq"], H["dda/dq/dq"].transpose(0, 2, 1), rtol=1e-10, atol=1e-10
+    )
     assert not np.any(H["dda/dv/dtau"])

@@ -1,7 +1,9 @@
-"""What must hold for any tree, whoever computes it: property tests over random trees, without another library as an oracle.
+"""What must hold for any tree, whoever computes it: property tests over random trees, without
+another library as an oracle.
 
-Rates of change along a motion (q ⊕ t v, v + t a) are taken by the complex step, so they are exact to rounding. Where M is solved with,
-the tolerance is 50·eps·cond(M), as rounding in M alone may move the result by eps·cond(M).
+Rates of change along a motion (q ⊕ t v, v + t a) are taken by the complex step, so they are exact
+to rounding. Where M is solved with, the tolerance is 50·eps·cond(M), as rounding in M alone may
+move the result by eps·cond(M).
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ def solve_tolerance(M):
 def rate(function, model, tree, q, v, a=None, h=1e-40):
     """d/dt of function(model, q, v) along q ⊕ t v, v + t a; without a, of function(model, q)."""
     q = tuple(moved(tree, [complex(x) for x in q], [1j * h * x for x in v]))
-    arguments = (q,) if a is None else (q, tuple(complex(x) + 1j * h * y for x, y in zip(v, a, strict=True)))
+    arguments = (
+        (q,)
+        if a is None
+        else (q, tuple(complex(x) + 1j * h * y for x, y in zip(v, a, strict=True)))
+    )
     return np.imag(np.array(function(model, *arguments), dtype=complex)) / h
 
 
@@ -54,7 +60,10 @@ def rate(function, model, tree, q, v, a=None, h=1e-40):
 def test_forward_dynamics_undoes_inverse_dynamics(tree):
     robot, (q, v, a) = tree.robot(), state(tree)
     scale = largest(a, robot.aba(q, v, np.zeros(tree.nv)))
-    assert np.max(abs(robot.aba(q, v, robot.rnea(q, v, a)) - a)) <= solve_tolerance(robot.crba(q)) * scale
+    assert (
+        np.max(abs(robot.aba(q, v, robot.rnea(q, v, a)) - a))
+        <= solve_tolerance(robot.crba(q)) * scale
+    )
 
 
 @holds_for(any_tree)
@@ -69,8 +78,11 @@ def test_inverse_dynamics_undoes_forward_dynamics(tree):
 def test_the_mass_matrix_is_symmetric_positive_definite_and_minv_its_inverse(tree):
     robot, (q, v, _) = tree.robot(), state(tree)
     M, inverse = robot.crba(q), robot.minv(q)
-    slack = 4 * EPS if any(j.mimic for j in tree.joints) else 0.0  # GᵀMG is summed in another order above the diagonal than below
-    assert np.max(abs(M - M.T)) <= slack * largest(M) and np.max(abs(inverse - inverse.T)) <= slack * largest(inverse)
+    # GᵀMG is summed in another order above the diagonal than below
+    slack = 4 * EPS if any(j.mimic for j in tree.joints) else 0.0
+    assert np.max(abs(M - M.T)) <= slack * largest(M) and np.max(
+        abs(inverse - inverse.T)
+    ) <= slack * largest(inverse)
     assert np.linalg.eigvalsh(M)[0] > 0
     assert np.max(abs(M @ inverse - np.eye(tree.nv))) <= solve_tolerance(M)
     assert robot.energy(q, v).kinetic == pytest.approx(v @ M @ v / 2, rel=ROUNDING)
@@ -81,7 +93,9 @@ def test_inverse_dynamics_is_the_equation_of_motion(tree):
     """τ = M a + C v + g, and the bias is what is left without acceleration."""
     robot, (q, v, a) = tree.robot(), state(tree)
     M, C, g = robot.crba(q), robot.coriolis_matrix(q, v), robot.gravity_torque(q)
-    assert np.max(abs(robot.rnea(q, v, a) - (M @ a + C @ v + g))) <= ROUNDING * largest(M @ a, C @ v, g)
+    assert np.max(abs(robot.rnea(q, v, a) - (M @ a + C @ v + g))) <= ROUNDING * largest(
+        M @ a, C @ v, g
+    )
     assert np.max(abs(robot.bias(q, v) - (C @ v + g))) <= ROUNDING * largest(C @ v, g)
 
 
@@ -89,7 +103,10 @@ def test_inverse_dynamics_is_the_equation_of_motion(tree):
 def test_energy_changes_by_the_power_of_the_joint_forces(tree):
     robot, (q, v, a) = tree.robot(), state(tree)
     tau = robot.rnea(q, v, a)
-    assert abs(np.sum(rate(energy, robot.model, tree, q, v, a)) - tau @ v) <= ROUNDING * largest(tau) * largest(v) * tree.nv
+    assert (
+        abs(np.sum(rate(energy, robot.model, tree, q, v, a)) - tau @ v)
+        <= ROUNDING * largest(tau) * largest(v) * tree.nv
+    )
 
 
 @holds_for(any_tree)
@@ -97,13 +114,17 @@ def test_external_wrenches_do_work_on_their_links(tree):
     """Virtual work: a wrench on a link enters joint space through that link's Jacobian."""
     robot, (q, v, a) = tree.robot(), state(tree)
     external = tree.random_wrenches(np.random.default_rng(5))
-    tau = robot.rnea(q, v, a) - sum(robot.jacobian(q, link, expressed_in="local").T @ f for link, f in external.items())
+    tau = robot.rnea(q, v, a) - sum(
+        robot.jacobian(q, link, expressed_in="local").T @ f for link, f in external.items()
+    )
     assert np.max(abs(robot.rnea(q, v, a, external=external) - tau)) <= ROUNDING * largest(tau)
 
 
 @holds_for(free_floating)
 def test_a_free_floating_tree_keeps_its_momentum(tree):
-    """Without gravity and without forces on the base, whatever the other joints do; with gravity, it changes by the weight."""
+    """Without gravity and without forces on the base, whatever the other joints do; with gravity,
+    it changes by the weight.
+    """
     rng = np.random.default_rng(3)
     mass = sum(link.mass for link in tree.links)
     for gravity in (np.zeros(3), tree.gravity):
@@ -115,7 +136,12 @@ def test_a_free_floating_tree_keeps_its_momentum(tree):
         change = rate(centroidal_momentum, robot.model, case, q, v, a)
         expected = np.concatenate([mass * gravity, np.zeros(3)])
         # the acceleration is known to eps·cond(M); the momentum follows it through the mass matrix
-        allowed = (ROUNDING + solve_tolerance(robot.crba(q))) * largest(robot.crba(q)) * largest(a) * largest(h)
+        allowed = (
+            (ROUNDING + solve_tolerance(robot.crba(q)))
+            * largest(robot.crba(q))
+            * largest(a)
+            * largest(h)
+        )
         assert np.max(abs(change - expected)) <= allowed
 
 
@@ -137,7 +163,9 @@ def test_torque_is_linear_in_the_inertial_parameters(tree):
 
 
 def parameters(tree):
-    """m, m c and Ixx Ixy Iyy Ixz Iyz Izz about the origin of each moving body with what is fixed to it, worked out from the description."""
+    """m, m c and Ixx Ixy Iyy Ixz Iyz Izz about the origin of each moving body with what is fixed to
+    it, worked out from the description.
+    """
     links = {link.name: link for link in tree.links}
     result = []
 
@@ -159,25 +187,39 @@ def parameters(tree):
     return np.concatenate(result)
 
 
-# --- gauge -----------------------------------------------------------------------------------------------------------------------------
+# --- gauge ----------------------------------------------------------------------------------------
 
 
 def regauged(tree: Tree, rng) -> Tree:
-    """The same robot with other frames on its links: turned at will, and moved as far as the joint's axis allows (anywhere on a slider or a
-    fixed link, along the axis of a hinge or screw, not at all where v is told in the link's own axes)."""
+    """The same robot with other frames on its links: turned at will, and moved as far as the
+    joint's axis allows (anywhere on a slider or a fixed link, along the axis of a hinge or screw,
+    not at all where v is told in the link's own axes).
+    """
     turn, shift = {}, {}
     for joint in tree.joints:
         if joint.type not in (*ONE_DOF, "fixed"):
             continue
         quaternion = rng.normal(size=4)
         turn[joint.child] = rotation_matrix(quaternion / np.linalg.norm(quaternion))
-        axis = np.array([1.0, 0, 0]) if joint.axis is None else joint.axis / np.linalg.norm(joint.axis)
-        shift[joint.child] = rng.normal(size=3) * 0.3 if joint.type in ("prismatic", "fixed") else rng.normal() * 0.3 * axis
+        axis = (
+            np.array([1.0, 0, 0]) if joint.axis is None else joint.axis / np.linalg.norm(joint.axis)
+        )
+        shift[joint.child] = (
+            rng.normal(size=3) * 0.3
+            if joint.type in ("prismatic", "fixed")
+            else rng.normal() * 0.3 * axis
+        )
     links, joints = [], []
     for link in tree.links:
         R, p = turn.get(link.name, np.eye(3)), shift.get(link.name, np.zeros(3))
         massive = link.mass > 0
-        links.append(replace(link, com=R.T @ (link.com - p) if massive else link.com, inertia=R.T @ link.inertia @ R))
+        links.append(
+            replace(
+                link,
+                com=R.T @ (link.com - p) if massive else link.com,
+                inertia=R.T @ link.inertia @ R,
+            )
+        )
     for joint in tree.joints:
         if joint.parent not in turn and joint.child not in turn:
             joints.append(joint)
@@ -204,24 +246,32 @@ def rotation_matrix(quaternion):
 
 
 def rpy_of(R):
-    return np.array([np.arctan2(R[2, 1], R[2, 2]), np.arctan2(-R[2, 0], np.hypot(R[2, 1], R[2, 2])), np.arctan2(R[1, 0], R[0, 0])])
+    return np.array(
+        [
+            np.arctan2(R[2, 1], R[2, 2]),
+            np.arctan2(-R[2, 0], np.hypot(R[2, 1], R[2, 2])),
+            np.arctan2(R[1, 0], R[0, 0]),
+        ]
+    )
 
 
 @holds_for(any_tree, seeds)
 def test_other_frames_on_the_links_change_no_joint_space_result(tree, seed):
     robot, other = tree.robot(), regauged(tree, np.random.default_rng(seed)).robot()
     q, v, a = state(tree)
-    # turning frames rounds the model's numbers anew, which cond(M) amplifies: once in aba and minv, once more in gradients, which depend on both
+    # turning frames rounds the model's numbers anew, which cond(M) amplifies: once in aba and minv,
+    # once more in gradients, which depend on both
     once = solve_tolerance(robot.crba(q))
     allowed = {"aba": once, "minv": once, "aba_derivatives": 20 * once, "fused_gradient": 20 * once}
     base = tree.links[0].name
     left, right = every_result(robot, base, q, v, a, {}), every_result(other, base, q, v, a, {})
-    for name in left.keys() - {"torque_regressor"}:  # whose parameters are told in the links' frames
+    # whose parameters are told in the links' frames
+    for name in left.keys() - {"torque_regressor"}:
         error = np.max(abs(left[name] - right[name]), initial=0.0) / largest(left[name])
         assert error <= max(1e-11, allowed.get(name.split(".")[0], 0.0)), name
 
 
-# --- positions -------------------------------------------------------------------------------------------------------------------------
+# --- positions ------------------------------------------------------------------------------------
 
 
 @holds_for(any_tree, st.sampled_from([0.0, 1e-12, 1e-6, 1e-3, 0.1, 0.28, 0.29, 1.0, 3.0]))
@@ -237,10 +287,14 @@ def test_difference_undoes_integrate(tree, size):
 
 @holds_for(any_tree)
 def test_the_velocity_is_the_rate_of_the_placements(tree):
-    """integrate, frame_velocity and forward_kinematics belong together: a central difference of the placement along v is its velocity."""
+    """integrate, frame_velocity and forward_kinematics belong together: a central difference of the
+    placement along v is its velocity.
+    """
     robot, (q, v, _) = tree.robot(), state(tree)
     link, h = tree.links[-1].name, 1e-5
-    before, here, after = (robot.forward_kinematics(robot.integrate(q, t * v))[link] for t in (-h, 0.0, h))
+    before, here, after = (
+        robot.forward_kinematics(robot.integrate(q, t * v))[link] for t in (-h, 0.0, h)
+    )
     rates = (after - before) / (2 * h)
     velocity = robot.frame_velocity(q, v, link)
     spin = rates[:3, :3] @ here[:3, :3].T
@@ -249,7 +303,7 @@ def test_the_velocity_is_the_rate_of_the_placements(tree):
     assert np.max(abs(robot.jacobian(q, link) @ v - velocity)) <= ROUNDING * largest(velocity)
 
 
-# --- NaN and structural zeros ------------------------------------------------------------------------------------------------------------
+# --- NaN and structural zeros ---------------------------------------------------------------------
 
 
 @holds_for(any_tree, st.sampled_from(["q", "v", "a"]), seeds)
@@ -270,14 +324,20 @@ def test_nan_in_one_row_leaves_its_neighbours_alone(tree, which, seed):
 
 
 def supports(tree):
-    """related[i, j]: entries i and j of v belong to one path from the root; rooted[i, j]: to one tree hanging on the world."""
+    """related[i, j]: entries i and j of v belong to one path from the root; rooted[i, j]: to one
+    tree hanging on the world.
+    """
     above = {tree.links[0].name: frozenset()}
     names = [j.name for j in tree.moving]
     if tree.floating:
         above[tree.links[0].name] = frozenset({"root_joint"})
     for joint in tree.ordered:
-        above[joint.child] = above[joint.parent] | ({joint.name} if joint.type != "fixed" else frozenset())
-    path = {joint.name: above[joint.child] for joint in tree.ordered} | {"root_joint": frozenset({"root_joint"})}
+        above[joint.child] = above[joint.parent] | (
+            {joint.name} if joint.type != "fixed" else frozenset()
+        )
+    path = {joint.name: above[joint.child] for joint in tree.ordered} | {
+        "root_joint": frozenset({"root_joint"})
+    }
     owner = [j.name for j in tree.moving for _ in range(SIZES[j.type][1])]
     root = {name: min(path[name], key=names.index) for name in names}
     related = np.array([[x in path[y] or y in path[x] for y in owner] for x in owner])

@@ -1,8 +1,9 @@
 """Robots of example-robot-data, read from their URDF by rigidgrad and by Pinocchio.
 
-Pinocchio reads them without mimic joints, and gives a `continuous` joint a cosine and a sine; the oracle sees that model through
-q_full = (G q + o, as cosines and sines), with G read from the URDF here. Tolerances as in test_against_pinocchio.py: 1e-9 of the
-largest entry, and 50·eps·cond(M) of it where M is solved with.
+Pinocchio reads them without mimic joints, and gives a `continuous` joint a cosine and a sine; the
+oracle sees that model through q_full = (G q + o, as cosines and sines), with G read from the URDF
+here. Tolerances as in test_against_pinocchio.py: 1e-9 of the largest entry, and 50·eps·cond(M) of
+it where M is solved with.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ import rigidgrad as rg
 
 pin = pytest.importorskip("pinocchio")
 
-ROBOTS = next((p / "share/example-robot-data/robots" for p in Path(pin.__file__).parents if p.name == "cmeel.prefix"), Path("nowhere"))
+ROBOTS = next(
+    (
+        p / "share/example-robot-data/robots"
+        for p in Path(pin.__file__).parents
+        if p.name == "cmeel.prefix"
+    ),
+    Path("nowhere"),
+)
 if not ROBOTS.is_dir():
     pytest.skip("example-robot-data is not installed", allow_module_level=True)
 
@@ -55,8 +63,10 @@ CHOSEN = {
     "double pendulum": ("double_pendulum_description/urdf/double_pendulum_continuous.urdf", False),
 }
 BROKEN = {  # what the error must say
-    "ur_description/urdf/ur3.urdf": "name",  # an empty <robot> without a name: Pinocchio refuses it, too
-    "alex_description/urdf/alex_psyonic_hands.urdf": "index_q1",  # mimics a joint that does not exist
+    # an empty <robot> without a name: Pinocchio refuses it, too
+    "ur_description/urdf/ur3.urdf": "name",
+    # mimics a joint that does not exist
+    "alex_description/urdf/alex_psyonic_hands.urdf": "index_q1",
 }
 EVERY = sorted(str(path.relative_to(ROBOTS)) for path in ROBOTS.rglob("*.urdf"))
 
@@ -67,21 +77,33 @@ def mimics(path):
     for joint in ElementTree.parse(path).getroot().findall("joint"):
         mimic = joint.find("mimic")
         if mimic is not None and joint.get("type") != "fixed":
-            result[joint.get("name")] = (mimic.get("joint"), float(mimic.get("multiplier", 1)), float(mimic.get("offset", 0)))
+            result[joint.get("name")] = (
+                mimic.get("joint"),
+                float(mimic.get("multiplier", 1)),
+                float(mimic.get("offset", 0)),
+            )
     return result
 
 
 def unlimited(path):
-    """Joints whose range the URDF does not give. By the letter of its specification, and for Pinocchio, that range is [0, 0]; for us there is none."""
+    """Joints whose range the URDF does not give. By the letter of its specification, and for
+    Pinocchio, that range is [0, 0]; for us there is none.
+    """
     joints = ElementTree.parse(path).getroot().findall("joint")
     return {
-        joint.get("name") for joint in joints if (limit := joint.find("limit")) is not None and not {"lower", "upper"} & set(limit.keys())
+        joint.get("name")
+        for joint in joints
+        if (limit := joint.find("limit")) is not None and not {"lower", "upper"} & set(limit.keys())
     }
 
 
 def oracle(path, floating):
     """Pinocchio's model behind rigidgrad's coordinates, and the sizes these must have."""
-    model = pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer()) if floating else pin.buildModelFromUrdf(str(path))
+    model = (
+        pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer())
+        if floating
+        else pin.buildModelFromUrdf(str(path))
+    )
     follows = mimics(path)
     names = list(model.names)[1:]
     joints = {name: model.joints[model.getJointId(name)] for name in names}
@@ -133,9 +155,25 @@ def case(name):
     q = random_positions(rng, expected, floating)
     v, a = rng.normal(size=(2, STATES, expected.nv))
     forward = np.array([50 * EPS * np.linalg.cond(expected.oracle.crba(x)) for x in q])
-    moved = [link for link in expected.links if expected.oracle.model.frames[expected.oracle.frames[link]].parentJoint > 0]
-    external = {link: rng.normal(size=(STATES, 6)) for link in rng.choice(moved, min(3, len(moved)), replace=False).tolist()}
-    return SimpleNamespace(robot=robot, expected=expected, oracle=expected.oracle, q=q, v=v, a=a, external=external, forward=forward)
+    moved = [
+        link
+        for link in expected.links
+        if expected.oracle.model.frames[expected.oracle.frames[link]].parentJoint > 0
+    ]
+    external = {
+        link: rng.normal(size=(STATES, 6))
+        for link in rng.choice(moved, min(3, len(moved)), replace=False).tolist()
+    }
+    return SimpleNamespace(
+        robot=robot,
+        expected=expected,
+        oracle=expected.oracle,
+        q=q,
+        v=v,
+        a=a,
+        external=external,
+        forward=forward,
+    )
 
 
 def random_positions(rng, expected, floating):
@@ -150,14 +188,34 @@ class TestAgainstPinocchio:
     def test_inverse_dynamics(self, name):
         c, states = case(name), range(STATES)
         o = c.oracle
-        assert_close(c.robot.rnea(c.q, c.v, c.a), [o.rnea(c.q[k], c.v[k], c.a[k]) for k in states], INVERSE, "rnea")
+        assert_close(
+            c.robot.rnea(c.q, c.v, c.a),
+            [o.rnea(c.q[k], c.v[k], c.a[k]) for k in states],
+            INVERSE,
+            "rnea",
+        )
         expected = [o.rnea(c.q[k], c.v[k], c.a[k], row(c.external, k)) for k in states]
-        assert_close(c.robot.rnea(c.q, c.v, c.a, external=c.external), expected, INVERSE, "rnea with wrenches")
-        assert_close(c.robot.gravity_torque(c.q), [o.gravity_torque(q) for q in c.q], INVERSE, "gravity_torque")
+        assert_close(
+            c.robot.rnea(c.q, c.v, c.a, external=c.external),
+            expected,
+            INVERSE,
+            "rnea with wrenches",
+        )
+        assert_close(
+            c.robot.gravity_torque(c.q),
+            [o.gravity_torque(q) for q in c.q],
+            INVERSE,
+            "gravity_torque",
+        )
         assert_close(c.robot.crba(c.q), [o.crba(q) for q in c.q], INVERSE, "crba")
         expected = [o.torque_regressor(c.q[k], c.v[k], c.a[k]) for k in states]
         assert_close(c.robot.torque_regressor(c.q, c.v, c.a), expected, INVERSE, "torque_regressor")
-        assert_close(c.robot.coriolis_matrix(c.q, c.v), [o.coriolis_matrix(c.q[k], c.v[k]) for k in states], INVERSE, "coriolis_matrix")
+        assert_close(
+            c.robot.coriolis_matrix(c.q, c.v),
+            [o.coriolis_matrix(c.q[k], c.v[k]) for k in states],
+            INVERSE,
+            "coriolis_matrix",
+        )
 
     def test_forward_dynamics(self, name):
         c, states = case(name), range(STATES)
@@ -168,11 +226,15 @@ class TestAgainstPinocchio:
     def test_derivatives(self, name):
         c, states = case(name), range(STATES)
         d = c.robot.rnea_derivatives(c.q, c.v, c.a, external=c.external)
-        expected = [c.oracle.rnea_derivatives(c.q[k], c.v[k], c.a[k], row(c.external, k)) for k in states]
+        expected = [
+            c.oracle.rnea_derivatives(c.q[k], c.v[k], c.a[k], row(c.external, k)) for k in states
+        ]
         for part, values in zip(("dq", "dv", "da"), zip(*expected, strict=True), strict=True):
             assert_close(getattr(d, part), values, INVERSE, f"rnea_derivatives.{part}")
         d = c.robot.aba_derivatives(c.q, c.v, c.a, external=c.external)
-        expected = [c.oracle.aba_derivatives(c.q[k], c.v[k], c.a[k], row(c.external, k)) for k in states]
+        expected = [
+            c.oracle.aba_derivatives(c.q[k], c.v[k], c.a[k], row(c.external, k)) for k in states
+        ]
         for part, values in zip(("dq", "dv", "dtau"), zip(*expected, strict=True), strict=True):
             assert_close(getattr(d, part), values, c.forward, f"aba_derivatives.{part}")
 
@@ -184,15 +246,34 @@ class TestAgainstPinocchio:
         for link in c.external:
             for where in ("world", "local", "spatial"):
                 expected = [c.oracle.jacobian(q, link, where) for q in c.q]
-                assert_close(c.robot.jacobian(c.q, link, expressed_in=where), expected, INVERSE, f"jacobian of {link} in {where}")
-                expected = [c.oracle.jacobian_derivative(c.q[k], c.v[k], link, where) for k in states]
+                assert_close(
+                    c.robot.jacobian(c.q, link, expressed_in=where),
+                    expected,
+                    INVERSE,
+                    f"jacobian of {link} in {where}",
+                )
+                expected = [
+                    c.oracle.jacobian_derivative(c.q[k], c.v[k], link, where) for k in states
+                ]
                 Jd = c.robot.jacobian_derivative(c.q, c.v, link, expressed_in=where)
                 assert_close(Jd, expected, INVERSE, f"jacobian_derivative of {link} in {where}")
-        assert_close(c.robot.center_of_mass(c.q), [c.oracle.center_of_mass(q) for q in c.q], INVERSE, "center_of_mass")
+        assert_close(
+            c.robot.center_of_mass(c.q),
+            [c.oracle.center_of_mass(q) for q in c.q],
+            INVERSE,
+            "center_of_mass",
+        )
         expected = [c.oracle.centroidal_momentum(c.q[k], c.v[k]) for k in states]
-        assert_close(c.robot.centroidal_momentum(c.q, c.v), expected, INVERSE, "centroidal_momentum")
+        assert_close(
+            c.robot.centroidal_momentum(c.q, c.v), expected, INVERSE, "centroidal_momentum"
+        )
         E = c.robot.energy(c.q, c.v)
-        assert_close(np.stack([E.kinetic, E.potential], -1), [c.oracle.energy(c.q[k], c.v[k]) for k in states], INVERSE, "energy")
+        assert_close(
+            np.stack([E.kinetic, E.potential], -1),
+            [c.oracle.energy(c.q[k], c.v[k]) for k in states],
+            INVERSE,
+            "energy",
+        )
 
 
 @pytest.mark.parametrize("file", EVERY)
@@ -218,11 +299,18 @@ def test_every_robot_has_pinocchios_order_sizes_limits_and_inverse_dynamics(file
             assert robot.limits.upper[i] == model.upperPositionLimit[joint.idx_q]
     rng = np.random.default_rng(4)
     q, (v, a) = random_positions(rng, expected, False), rng.normal(size=(2, STATES, expected.nv))
-    assert_close(robot.rnea(q, v, a), [expected.oracle.rnea(q[k], v[k], a[k]) for k in range(STATES)], INVERSE, file)
+    assert_close(
+        robot.rnea(q, v, a),
+        [expected.oracle.rnea(q[k], v[k], a[k]) for k in range(STATES)],
+        INVERSE,
+        file,
+    )
 
 
 def impossible(model):
-    """Whether some moving body of Pinocchio's model, fixed joints merged, cannot exist, or some joint moves nothing."""
+    """Whether some moving body of Pinocchio's model, fixed joints merged, cannot exist, or some
+    joint moves nothing.
+    """
     mass = [inertia.mass for inertia in model.inertias]
     for i in reversed(range(1, model.njoints)):
         mass[model.parents[i]] += mass[i]
@@ -238,11 +326,18 @@ def test_strict_refuses_exactly_the_robots_with_impossible_bodies():
     refused = set()
     for file in set(EVERY) - set(BROKEN):
         try:
-            rg.load(ROBOTS / file)
+            rg.load(ROBOTS / file, strict=True)
         except rg.errors.ModelError:
             refused.add(file)
-    assert refused == {file for file in set(EVERY) - set(BROKEN) if impossible(pin.buildModelFromUrdf(str(ROBOTS / file)))}
-    assert refused & {file for file, _ in CHOSEN.values()} == {CHOSEN["icub"][0], CHOSEN["romeo"][0]}
+    assert refused == {
+        file
+        for file in set(EVERY) - set(BROKEN)
+        if impossible(pin.buildModelFromUrdf(str(ROBOTS / file)))
+    }
+    assert refused & {file for file, _ in CHOSEN.values()} == {
+        CHOSEN["icub"][0],
+        CHOSEN["romeo"][0],
+    }
 
 
 def test_strict_false_warns_about_icub():

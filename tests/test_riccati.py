@@ -1,4 +1,6 @@
-"""The compiled backward pass against the same recursion written out in NumPy, for every form, width, type and feature."""
+"""The compiled backward pass against the same recursion written out in NumPy, for every form,
+width, type and feature.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ H = 0.01  # the time step of Euler's forms
 
 
 class Case:
-    """A random linear-quadratic problem, in the layout of the compiled pass and as plain matrices."""
+    """A random linear-quadratic problem, in the layout of the compiled pass and as plain
+    matrices.
+    """
 
     def __init__(self, layout: Layout, steps: int, seed: int = 0):
         rng, o = np.random.default_rng(seed), layout
@@ -26,9 +30,8 @@ class Case:
         part = 0.3 * rng.normal(size=(steps, o.rows, n + m))
         if o.form != "dense":
             part[:, :, o.half : n] += np.eye(o.half)
-        self.turn, self.steer = np.eye(o.base) + 0.2 * rng.normal(
-            size=(2, steps, o.base, o.base)
-        )  # of a free base: ∂q'/∂q, and ∂q'/∂v' / h
+        # of a free base: ∂q'/∂q, and ∂q'/∂v' / h
+        self.turn, self.steer = np.eye(o.base) + 0.2 * rng.normal(size=(2, steps, o.base, o.base))
         self.h = H * rng.uniform(0.0, 2.0, steps)  # of each knot, which only that form has
         self.F = self.full(part)
         self.l = rng.normal(size=(steps, n + m))
@@ -51,7 +54,11 @@ class Case:
         eye = np.zeros((o.half, o.n + o.m))
         eye[:, : o.half] = np.eye(o.half)
         if o.form == "floating":
-            P, S, b = np.tile(eye, (self.steps, 1, 1)), self.h[:, None, None] * np.eye(o.half), o.base
+            P, S, b = (
+                np.tile(eye, (self.steps, 1, 1)),
+                self.h[:, None, None] * np.eye(o.half),
+                o.base,
+            )
             P[:, :b, :b], S[:, :b, :b] = self.turn, H * self.steer
             return np.concatenate([P + S @ part, part], axis=1)
         if o.form == "implicit":
@@ -78,7 +85,9 @@ class Case:
             "l": self.spread(self.l, self.own, o.columns),
             "L": self.spread(L, self.own, o.columns),
             "gains": np.zeros((steps, o.m, o.gain_columns)),
-            "end": np.stack([self.spread(np.vstack([V, v]), own, o.state_columns) for V, v in ends]),
+            "end": np.stack(
+                [self.spread(np.vstack([V, v]), own, o.state_columns) for V, v in ends]
+            ),
             "start": np.zeros((blocks, n + 1, o.state_columns), o.dtype),
             "numbers": np.tile([rho, H], (blocks, 1)),
             "results": np.full((blocks, 3), np.nan),
@@ -92,8 +101,13 @@ class Case:
 
     def move(self) -> np.ndarray:
         o = self.layout
-        own = [self.spread(a, list(range(o.base)), o.base_columns).reshape(self.steps, -1) for a in (self.turn, H * self.steer)]
-        return np.concatenate([*own, np.repeat(self.h[:, None], o.width, axis=1)], axis=1).astype(o.dtype)
+        own = [
+            self.spread(a, list(range(o.base)), o.base_columns).reshape(self.steps, -1)
+            for a in (self.turn, H * self.steer)
+        ]
+        return np.concatenate([*own, np.repeat(self.h[:, None], o.width, axis=1)], axis=1).astype(
+            o.dtype
+        )
 
     def compiled(self, rho: float = 0.0, starts=None, ends=None):
         arrays = self.arrays(rho, starts, ends)
@@ -103,7 +117,12 @@ class Case:
     def found(self, arrays: dict[str, np.ndarray], layout: Layout):
         """(K, κ, V at the starts, results)."""
         own, gains = self.own[: self.layout.n], arrays["gains"]
-        return gains[:, :, own], gains[:, :, layout.correction], arrays["start"][:, :, own], arrays["results"]
+        return (
+            gains[:, :, own],
+            gains[:, :, layout.correction],
+            arrays["start"][:, :, own],
+            arrays["results"],
+        )
 
     def expected(self, rho: float = 0.0, first: int = 0, last: int | None = None):
         """(K, κ, V and v at the start, Σ κᵀg_u, Σ κᵀH_uu κ)."""
@@ -145,7 +164,13 @@ class Case:
 
 
 FORMS = ["dense", "explicit", "implicit"]
-FEATURES = [{}, {"diagonal": True}, {"gaps": True}, {"bounded": True}, {"bounded": True, "gaps": True, "diagonal": True}]
+FEATURES = [
+    {},
+    {"diagonal": True},
+    {"gaps": True},
+    {"bounded": True},
+    {"bounded": True, "gaps": True, "diagonal": True},
+]
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.4])
@@ -157,7 +182,13 @@ def test_equals_the_recursion_written_out(form, n, m, features, rho):
     K, kappa, start, results = case.compiled(rho)
     K0, kappa0, V, v, slope, curve = case.expected(rho)
     # clamped controls are held by a diagonal of 1e12, which leaves 1e-12 of the others' size
-    for found, known in ((K, K0), (kappa, kappa0), (start[0, :n], V), (start[0, n], v), (results[0], [slope, curve, 1.0])):
+    for found, known in (
+        (K, K0),
+        (kappa, kappa0),
+        (start[0, :n], V),
+        (start[0, n], v),
+        (results[0], [slope, curve, 1.0]),
+    ):
         np.testing.assert_allclose(found, known, rtol=0, atol=2e-11 * max(1.0, np.abs(known).max()))
 
 
@@ -170,18 +201,29 @@ def test_every_width_and_type(form, dtype, width):
     K0, kappa0, V, _, _, _ = case.expected(0.1)
     tolerance = 1e-12 if dtype == "float64" else 2e-5
     for found, known in ((K, K0), (kappa, kappa0), (start[0, :10], V)):
-        np.testing.assert_allclose(found, known, rtol=0, atol=tolerance * max(1.0, np.abs(known).max()))
+        np.testing.assert_allclose(
+            found, known, rtol=0, atol=tolerance * max(1.0, np.abs(known).max())
+        )
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3])
-@pytest.mark.parametrize("features", [{}, {"gaps": True}, {"bounded": True, "gaps": True}], ids=lambda f: "+".join(f) or "plain")
+@pytest.mark.parametrize(
+    "features",
+    [{}, {"gaps": True}, {"bounded": True, "gaps": True}],
+    ids=lambda f: "+".join(f) or "plain",
+)
 @pytest.mark.parametrize(("n", "m", "base"), [(12, 4, 6), (14, 3, 3), (26, 5, 6)])
 def test_a_free_base_moves_as_its_own_maps_say(n, m, base, features, rho):
     case = Case(Layout(n, m, "floating", "float64", 8, base=base, **features), steps=7)
     K, kappa, start, results = case.compiled(rho)
     K0, kappa0, V, v, slope, curve = case.expected(rho)
     # clamped controls are held by a diagonal of 1e12, which leaves 1e-12 of the others' size
-    for found, known in ((K, K0), (kappa, kappa0), (start[0], np.vstack([V, v])), (results[0], [slope, curve, 1.0])):
+    for found, known in (
+        (K, K0),
+        (kappa, kappa0),
+        (start[0], np.vstack([V, v])),
+        (results[0], [slope, curve, 1.0]),
+    ):
         np.testing.assert_allclose(found, known, rtol=0, atol=1e-11 * np.abs(known).max())
     assert (start[0, :n] == start[0, :n].T).all()
 
@@ -194,7 +236,9 @@ def test_a_free_base_of_every_width_and_type(dtype, width):
     K0, kappa0, V, _, _, _ = case.expected(0.1)
     tolerance = 1e-12 if dtype == "float64" else 2e-5
     for found, known in ((K, K0), (kappa, kappa0), (start[0, :22], V)):
-        np.testing.assert_allclose(found, known, rtol=0, atol=tolerance * max(1.0, np.abs(known).max()))
+        np.testing.assert_allclose(
+            found, known, rtol=0, atol=tolerance * max(1.0, np.abs(known).max())
+        )
 
 
 @pytest.mark.parametrize(("n", "m", "form"), [(37, 14, "dense"), (40, 18, "implicit")])

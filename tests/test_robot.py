@@ -1,4 +1,6 @@
-"""Robot at its border: shapes, batches, dtypes, foreign arrays, out=, check=, names; and robots made from robots."""
+"""Robot at its border: shapes, batches, dtypes, foreign arrays, out=, check=, names; and robots
+made from robots.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def dog():
     return rg.load("hyq", floating_base=True)
 
 
-# --- arrays -----------------------------------------------------------------------------------------------------------------------
+# --- arrays ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch", [(), (1,), (5,), (2, 3), (0,), (4, 0)])
@@ -44,7 +46,9 @@ def test_rows_of_a_batch_are_single_calls(dog):
 
 def test_batches_larger_than_a_chunk(arm):
     s = arm.random((2500,), seed=3)
-    np.testing.assert_array_equal(arm.rnea(s.q, s.v, s.tau)[-7:], arm.rnea(s.q[-7:], s.v[-7:], s.tau[-7:]))
+    np.testing.assert_array_equal(
+        arm.rnea(s.q, s.v, s.tau)[-7:], arm.rnea(s.q[-7:], s.v[-7:], s.tau[-7:])
+    )
 
 
 def test_batch_axes_broadcast(arm):
@@ -60,7 +64,9 @@ def test_float32_stays_and_everything_else_is_float64(arm):
     assert arm.rnea(*f32).dtype == np.float32
     assert arm.rnea(f32[0], s.v, f32[2]).dtype == np.float64
     assert arm.rnea([0] * 7, [0] * 7, [0] * 7).dtype == np.float64
-    assert arm.rnea(np.zeros(7, int), np.zeros(7, np.float16), np.zeros(7, bool)).dtype == np.float64
+    assert (
+        arm.rnea(np.zeros(7, int), np.zeros(7, np.float16), np.zeros(7, bool)).dtype == np.float64
+    )
     np.testing.assert_allclose(arm.rnea(*f32), arm.rnea(*s), rtol=1e-4, atol=1e-3)
 
 
@@ -124,7 +130,10 @@ def test_objects_with_array_protocol_are_accepted(arm):
         def __array__(self, dtype=None, copy=None):
             return np.zeros(7)
 
-    np.testing.assert_array_equal(arm.rnea(Wrapped(), np.zeros(7), np.zeros(7)), arm.rnea(np.zeros(7), np.zeros(7), np.zeros(7)))
+    np.testing.assert_array_equal(
+        arm.rnea(Wrapped(), np.zeros(7), np.zeros(7)),
+        arm.rnea(np.zeros(7), np.zeros(7), np.zeros(7)),
+    )
 
 
 def test_arrays_on_another_device_are_refused(arm):
@@ -191,7 +200,11 @@ def test_check_raises_on_unnormalised_quaternions(dog):
 def test_packed_outputs_follow_the_pattern():
     robot = rg.load("hyq")
     s = robot.random((3,), seed=14)
-    dense, packed, pattern = robot.aba_derivatives(*s), robot.aba_derivatives(*s, packed=True), robot.pattern("aba_derivatives")
+    dense, packed, pattern = (
+        robot.aba_derivatives(*s),
+        robot.aba_derivatives(*s, packed=True),
+        robot.pattern("aba_derivatives"),
+    )
     for whole, part, (rows, columns) in zip(dense, packed, pattern, strict=True):
         assert part.shape == (3, len(rows)) and len(rows) == 36  # four legs of three joints
         rebuilt = np.zeros_like(whole)
@@ -201,7 +214,7 @@ def test_packed_outputs_follow_the_pattern():
     assert robot.crba(s.q, packed=True).shape == (3, len(rows))
 
 
-# --- names ------------------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def test_unknown_names_list_the_nearest(arm):
@@ -220,7 +233,21 @@ def test_unknown_names_list_the_nearest(arm):
         arm.jacobian(q, "iiwa_link_7", expressed_in="body")
 
 
-@pytest.mark.parametrize("source", [None, 5, 1.5, ["iiwa14"], "", "  ", "no_such_robot", "no/such/file.urdf", "x" * 5000, "nul\0byte"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        None,
+        5,
+        1.5,
+        ["iiwa14"],
+        "",
+        "  ",
+        "no_such_robot",
+        "no/such/file.urdf",
+        "x" * 5000,
+        "nul\0byte",
+    ],
+)
 def test_sources_that_are_no_robot(source):
     with pytest.raises(RigidgradError):
         rg.load(source)
@@ -242,14 +269,16 @@ def test_placements_are_a_mapping_that_computes_what_is_asked(arm):
     placements = arm.forward_kinematics(q)
     expected = placements["iiwa_link_7"].copy()
     q[...] = 0.0  # later changes of the input do not matter
-    np.testing.assert_array_equal(arm.forward_kinematics(arm.random((2,), seed=15).q)["iiwa_link_7"], expected)
+    np.testing.assert_array_equal(
+        arm.forward_kinematics(arm.random((2,), seed=15).q)["iiwa_link_7"], expected
+    )
     assert set(placements) == set(arm.frames) and len(placements) == len(arm.frames)
     assert "iiwa_link_7" in placements and "nothing" not in placements
     np.testing.assert_array_equal(placements["iiwa_link_7"][..., 3, :], [[0, 0, 0, 1]] * 2)
     assert not np.allclose(placements["iiwa_link_6"], np.eye(4))
 
 
-# --- states -----------------------------------------------------------------------------------------------------------------------
+# --- states ---------------------------------------------------------------------------------------
 
 
 def test_random_states_are_within_limits_and_repeatable(arm, dog):
@@ -280,7 +309,9 @@ def test_quaternions_without_a_direction_are_not_normalised(engine):
     np.testing.assert_allclose(robot.normalize(q)[1, 3:], (0.6, 0, 0, 0.8))
     for bad, length in ((0.0, "zero"), (1e-200, "zero"), (1e200, "too long")):
         q[2, 3:] = bad
-        with pytest.raises(InputError, match=rf"the length of the quaternion of joint '.*' is {length}.*row \(2,\)"):
+        with pytest.raises(
+            InputError, match=rf"the length of the quaternion of joint '.*' is {length}.*row \(2,\)"
+        ):
             robot.normalize(q)
     q[2, 3:] = np.nan
     assert np.isnan(robot.normalize(q)[2, 3:]).all() and np.isfinite(robot.normalize(q)[3]).all()
@@ -323,7 +354,11 @@ def test_odd_objects_are_refused_in_our_words(engine, call):
 
 
 def test_batches_may_be_whole_numbers_of_any_kind(arm):
-    assert arm.random(np.int64(3)).q.shape == (3, 7) and arm.random([2, np.int8(1)]).q.shape == (2, 1, 7)
+    assert arm.random(np.int64(3)).q.shape == (3, 7) and arm.random([2, np.int8(1)]).q.shape == (
+        2,
+        1,
+        7,
+    )
 
 
 def test_neutral_is_where_joints_are_zero(dog):
@@ -337,7 +372,16 @@ def test_limits_cannot_be_changed(arm):
 
 def test_a_robot_prints_as_a_table(dog):
     text = str(dog)
-    for word in ("hyq", "floating base", "root_joint", "lf_haa_joint", "base_link_0 → lf_hipassembly", "2.93", "7", "kg"):
+    for word in (
+        "hyq",
+        "floating base",
+        "root_joint",
+        "lf_haa_joint",
+        "base_link_0 → lf_hipassembly",
+        "2.93",
+        "7",
+        "kg",
+    ):
         assert word in text
     assert repr(dog) == "<Robot 'hyq': nq=19, nv=18>"
 
@@ -349,7 +393,7 @@ def test_robots_survive_pickling(dog):
     assert copy.joints == dog.joints
 
 
-# --- robots from robots -----------------------------------------------------------------------------------------------------------
+# --- robots from robots ---------------------------------------------------------------------------
 
 
 def test_locking_joints_equals_holding_them(arm):
@@ -362,23 +406,50 @@ def test_locking_joints_equals_holding_them(arm):
     q[:, [arm.joints.index(n) for n in lock]] = list(lock.values())
     q[:, kept], v[:, kept], a[:, kept] = s.q, s.v, s.tau
     np.testing.assert_allclose(small.rnea(*s), arm.rnea(q, v, a)[:, kept], rtol=1e-12, atol=1e-10)
-    np.testing.assert_allclose(small.forward_kinematics(s.q)["iiwa_link_ee"], arm.forward_kinematics(q)["iiwa_link_ee"], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        small.forward_kinematics(s.q)["iiwa_link_ee"],
+        arm.forward_kinematics(q)["iiwa_link_ee"],
+        rtol=0,
+        atol=1e-14,
+    )
 
 
 def test_locking_joints_of_every_kind_and_mimics():
     builder = rg.Builder("mixed").link("base")
     parent = "base"
-    for i, kind in enumerate(["spherical", "planar", "helical", "prismatic", "floating", "revolute"]):
+    for i, kind in enumerate(
+        ["spherical", "planar", "helical", "prismatic", "floating", "revolute"]
+    ):
         builder.link(f"l{i}", 1.0 + i, (0.1, 0.2, 0.3), (0.3, 0.4, 0.5))
-        builder.joint(f"j{i}", kind, parent, f"l{i}", (0.1, 0, 0.2), (0.3, 0.2, 0.1), None if kind == "planar" else (1, 2, 3), 0.1)
+        builder.joint(
+            f"j{i}",
+            kind,
+            parent,
+            f"l{i}",
+            (0.1, 0, 0.2),
+            (0.3, 0.2, 0.1),
+            None if kind == "planar" else (1, 2, 3),
+            0.1,
+        )
         parent = f"l{i}"
-    builder.link("m", 1.0, (0, 0, 0.1), (0.1, 0.1, 0.1)).joint("copy", "revolute", parent, "m", axis=(0, 1, 0), mimic=("j5", -2.0, 0.3))
+    builder.link("m", 1.0, (0, 0, 0.1), (0.1, 0.1, 0.1)).joint(
+        "copy", "revolute", parent, "m", axis=(0, 1, 0), mimic=("j5", -2.0, 0.3)
+    )
     robot = builder.build()
     state = robot.random(seed=19)
-    lock = {j.name: state.q[j.q : j.q + j.nq] for j in robot.model.joints if not j.is_mimic and j.name != "j0"}
+    lock = {
+        j.name: state.q[j.q : j.q + j.nq]
+        for j in robot.model.joints
+        if not j.is_mimic and j.name != "j0"
+    }
     small = robot.reduced(lock=lock)
     assert small.joints == ("j0",)
-    np.testing.assert_allclose(small.forward_kinematics(state.q[:4])["m"], robot.forward_kinematics(state.q)["m"], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        small.forward_kinematics(state.q[:4])["m"],
+        robot.forward_kinematics(state.q)["m"],
+        rtol=0,
+        atol=1e-13,
+    )
     with pytest.raises(InputError, match="mimics 'j5'"):
         robot.reduced(lock={"copy": 0.1})
 
@@ -416,7 +487,10 @@ def test_attaching_a_tool_adds_its_mass_and_joints(arm):
     g = both.gravity_torque(q)[:7] - arm.gravity_torque(q[:7])
     masses = [(0.5, ee @ T @ [0, 0, 0.05, 1]), (0.1, ee @ T @ [0, 0.03, 0.12, 1])]
     pull = sum(
-        arm.add_frame("p", "iiwa_link_7", np.linalg.solve(arm.forward_kinematics(q[:7])["iiwa_link_7"], p)[:3]).jacobian(q[:7], "p")[2] * m
+        arm.add_frame(
+            "p", "iiwa_link_7", np.linalg.solve(arm.forward_kinematics(q[:7])["iiwa_link_7"], p)[:3]
+        ).jacobian(q[:7], "p")[2]
+        * m
         for m, p in masses
     )
     np.testing.assert_allclose(g, 9.81 * pull, rtol=0, atol=1e-12)
@@ -432,7 +506,11 @@ def test_frames_can_be_added_on_links_and_on_frames(arm):
     a = arm.add_frame("tip", "iiwa_link_7", (0, 0, 0.0635)).add_frame("beyond", "tip", (0, 0, 0.1))
     q = arm.random(seed=21).q
     T = a.forward_kinematics(q)
-    np.testing.assert_allclose(T["beyond"], T["iiwa_link_7"] @ [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0.1635], [0, 0, 0, 1]], atol=1e-15)
+    np.testing.assert_allclose(
+        T["beyond"],
+        T["iiwa_link_7"] @ [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0.1635], [0, 0, 0, 1]],
+        atol=1e-15,
+    )
     assert "tip" in a.frames and "tip" not in arm.frames
     with pytest.raises(ModelError, match="already"):
         a.add_frame("tip", "iiwa_link_7")
@@ -443,7 +521,7 @@ def test_frames_can_be_added_on_links_and_on_frames(arm):
             arm.add_frame("x", "iiwa_link_7", placement)
 
 
-# --- the builder ------------------------------------------------------------------------------------------------------------------
+# --- the builder ----------------------------------------------------------------------------------
 
 
 def one_joint(**joint):
@@ -511,7 +589,11 @@ def test_inertias_and_limits_may_be_written_in_several_ways():
     named = dict(zip(("ixx", "ixy", "ixz", "iyy", "iyz", "izz"), six, strict=True))
     limits = [(-1, 2, 3, 4), {"lower": -1, "upper": 2, "velocity": 3, "effort": 4}]
     robots = [
-        rg.Builder("r").link("a").link("b", 1.0, (0.1, 0, 0), inertia).joint("j", "spherical", "a", "b", limit=limit).build()
+        rg.Builder("r")
+        .link("a")
+        .link("b", 1.0, (0.1, 0, 0), inertia)
+        .joint("j", "spherical", "a", "b", limit=limit)
+        .build()
         for inertia in (matrix, six, named)
         for limit in limits
     ]
@@ -522,7 +604,12 @@ def test_inertias_and_limits_may_be_written_in_several_ways():
 
 
 def test_strict_false_warns_about_physics_alone():
-    builder = rg.Builder("r").link("a").joint("j", "revolute", "a", "b").link("b", 1.0, (0, 0, 0), (1, 1, 3))
+    builder = (
+        rg.Builder("r")
+        .link("a")
+        .joint("j", "revolute", "a", "b")
+        .link("b", 1.0, (0, 0, 0), (1, 1, 3))
+    )
     with pytest.warns(ModelWarning, match="triangle"):
         builder.build(strict=False)
 
@@ -546,7 +633,9 @@ def test_massless_links_that_carry_something_are_fine():
 def test_a_singular_mass_matrix_is_an_error_that_says_what_to_do(engine):
     builder = rg.Builder("s").link("base").link("a").link("b", 1.0, (0.3, 0, 0), np.eye(3))
     robot = (
-        builder.joint("j1", "revolute", "base", "a", axis=(0, 0, 1)).joint("j2", "revolute", "a", "b", axis=(0, 0, 1)).build(engine=engine)
+        builder.joint("j1", "revolute", "base", "a", axis=(0, 0, 1))
+        .joint("j2", "revolute", "a", "b", axis=(0, 0, 1))
+        .build(engine=engine)
     )
     with pytest.raises(ModelError, match=r"singular.*armature"):
         robot.minv(np.zeros(2))
@@ -571,5 +660,7 @@ def test_a_robot_that_cannot_move_still_works():
 def test_deep_chains_need_no_recursion():
     builder = rg.Builder("chain").link("l0")
     for i in range(1, 3000):
-        builder.link(f"l{i}", 1.0, (0, 0, 0.1), (1, 1, 1)).joint(f"j{i}", "fixed" if i % 100 else "revolute", f"l{i - 1}", f"l{i}")
+        builder.link(f"l{i}", 1.0, (0, 0, 0.1), (1, 1, 1)).joint(
+            f"j{i}", "fixed" if i % 100 else "revolute", f"l{i - 1}", f"l{i}"
+        )
     assert builder.build().nv == 29

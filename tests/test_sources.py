@@ -26,7 +26,7 @@ def edited(path: str, old: str, new: str) -> sources.Sources:
     return OWN | {path: text.replace(old, new).encode()}
 
 
-# --- which parts compile ----------------------------------------------------------------------------------------------------------
+# --- which parts compile --------------------------------------------------------------------------
 
 
 def imports_by_syntax(text: bytes) -> set[str]:
@@ -38,7 +38,11 @@ def imports_by_syntax(text: bytes) -> set[str]:
             if module[0] == "rigidgrad":
                 found |= {module[1]} if len(module) > 1 else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {(alias.name + ".*").split(".")[1] for alias in node.names if alias.name.split(".")[0] == "rigidgrad"}
+            found |= {
+                (alias.name + ".*").split(".")[1]
+                for alias in node.names
+                if alias.name.split(".")[0] == "rigidgrad"
+            }
     return found
 
 
@@ -50,8 +54,29 @@ def test_imports_are_those_of_pythons_own_parser():
 
 
 def test_parts_that_compile_are_known_from_their_imports():
-    assert {"algorithms", "control", "model", "plants", "program", "runtime", "scalars", "spatial", "targets"} <= PARTS
-    assert not PARTS & {"__init__", "cli", "commands", "cluster", "play", "reports", "reproduce", "tasks", "viewer"}
+    assert {
+        "algorithms",
+        "control",
+        "model",
+        "plants",
+        "program",
+        "runtime",
+        "scalars",
+        "spatial",
+        "targets",
+        "trees",
+    } <= PARTS
+    assert not PARTS & {
+        "__init__",
+        "cli",
+        "commands",
+        "cluster",
+        "play",
+        "reports",
+        "reproduce",
+        "tasks",
+        "viewer",
+    }
     for name in PARTS:
         for path, text in OWN.items():
             if sources.part(path) == name:
@@ -67,7 +92,10 @@ def test_an_import_that_is_not_plain_counts_as_one_of_everything():
         b"from .other import x",
     ):
         assert "*" in sources._imports(b"x = 1\n" + line + b"\n")
-    assert sources._imports(b"def f():\n    from rigidgrad import viewer as v, play\n") == {"viewer", "play"}
+    assert sources._imports(b"def f():\n    from rigidgrad import viewer as v, play\n") == {
+        "viewer",
+        "play",
+    }
     changed = OWN | {"model/pose.py": OWN["model/pose.py"] + b"\nimport rigidgrad as rg\n"}
     assert sources.compiling_parts(changed) == {sources.part(path) for path in OWN}
 
@@ -84,12 +112,19 @@ def test_terms_and_systems_are_of_parts_that_compile():
 
 def test_docstrings_are_not_read_and_modules_are_not_imported_by_text_where_code_is_made():
     for path, text in OWN.items():
-        if sources.part(path) not in PARTS - {"codegen"}:  # source code that it writes is not cached
+        # source code that it writes is not cached
+        if sources.part(path) not in PARTS - {"codegen"}:
             continue
         for node in ast.walk(ast.parse(text)):
             assert not (isinstance(node, ast.Attribute) and node.attr == "__doc__"), path
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "import_module":
-                assert isinstance(node.args[0], ast.Constant) and not str(node.args[0].value).startswith("rigidgrad"), path
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "import_module"
+            ):
+                assert isinstance(node.args[0], ast.Constant) and not str(
+                    node.args[0].value
+                ).startswith("rigidgrad"), path
 
 
 TRACED = """
@@ -128,18 +163,38 @@ print("\\n".join(sorted(files)))
 
 def test_all_that_runs_while_code_is_made_is_of_parts_that_compile():
     environment = os.environ | {"RIGIDGRAD_CACHE": "off"}
-    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED], capture_output=True, text=True, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
-    ran = {os.path.relpath(file, sources.PACKAGE) for file in done.stdout.splitlines() if file.startswith(str(sources.PACKAGE))}
-    assert {"program/recorder.py", "control/programs.py", "plants/simulator.py", "targets/llvm.py", "targets/llvm_riccati.py"} <= ran
+    ran = {
+        os.path.relpath(file, sources.PACKAGE)
+        for file in done.stdout.splitlines()
+        if file.startswith(str(sources.PACKAGE))
+    }
+    assert {
+        "program/recorder.py",
+        "control/programs.py",
+        "plants/simulator.py",
+        "targets/llvm.py",
+        "targets/llvm_riccati.py",
+    } <= ran
     assert {sources.part(path) for path in ran} <= PARTS
 
 
-# --- which edits count ------------------------------------------------------------------------------------------------------------
+# --- which edits count ----------------------------------------------------------------------------
 
 HARMLESS = {
-    "docstring of a module": ("spatial.py", OWN["spatial.py"].decode().split('"""')[1], "Another text."),
-    "comment": ("scalars.py", "from __future__ import annotations\n", "from __future__ import annotations\n# a comment\n\n"),
+    "docstring of a module": (
+        "spatial.py",
+        OWN["spatial.py"].decode().split('"""')[1],
+        "Another text.",
+    ),
+    "comment": (
+        "scalars.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\n# a comment\n\n",
+    ),
     "code of a part that compiles nothing": (
         "viewer/poses.py",
         "from __future__ import annotations\n",
@@ -148,8 +203,17 @@ HARMLESS = {
 }
 CODE = {
     "number": ("targets/llvm_rows.py", "_LINE = 64 ", "_LINE = 32 "),
-    "statement": ("scalars.py", "from __future__ import annotations\n", "from __future__ import annotations\nX = 1\n"),
-    "sign of a zero": ("errors.py", "from __future__ import annotations\n", "from __future__ import annotations\nX = -0.0\n"),
+    "statement": (
+        "scalars.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\nX = 1\n",
+    ),
+    "number in loops over arrays": ("trees/plan.py", "TASK = 1024 ", "TASK = 512 "),
+    "sign of a zero": (
+        "errors.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\nX = -0.0\n",
+    ),
 }
 
 
@@ -172,7 +236,8 @@ def test_any_statement_in_any_part_that_compiles_counts():
 
 def test_every_docstring_of_functions_and_classes_may_be_edited():
     text = (
-        b'"""m"""\nclass A:\n    """a"""\n    x = 1\n    def f(self):\n        """f"""\n        return "f"\nasync def g():\n    """g"""\n'
+        b'"""m"""\nclass A:\n    """a"""\n    x = 1\n    def f(self):\n        """f"""\n       '
+        b' return "f"\nasync def g():\n    """g"""\n'
     )
     for letter in (b"m", b"a", b"f", b"g"):
         assert sources._same_statements(text, text.replace(b'"""%s"""' % letter, b"'another'", 1))
@@ -192,7 +257,7 @@ def test_what_is_packed_is_unpacked():
     assert sources.unpack(b"") == {}
 
 
-# --- in a folder ------------------------------------------------------------------------------------------------------------------
+# --- in a folder ----------------------------------------------------------------------------------
 
 KERNEL = """
 import json
@@ -213,8 +278,17 @@ class Package:
 
     def run(self) -> tuple[int, str]:
         """How much was compiled, and the identity."""
-        environment = os.environ | {"PYTHONPATH": str(self.folder.parent), "RIGIDGRAD_CACHE": str(self.cache)}
-        done = subprocess.run([sys.executable, "-c", KERNEL], capture_output=True, text=True, env=environment, check=False)
+        environment = os.environ | {
+            "PYTHONPATH": str(self.folder.parent),
+            "RIGIDGRAD_CACHE": str(self.cache),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", KERNEL],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         file, count, identity = json.loads(done.stdout)
         assert file.startswith(str(self.folder))
@@ -277,7 +351,9 @@ def test_versions_that_compile_the_same_share_an_identity(identity):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda x: x[:-1], lambda x: x.replace(b"import", b"IMPORT", 1), lambda x: b""], ids=["cut", "changed", "empty"]
+    "damage",
+    [lambda x: x[:-1], lambda x: x.replace(b"import", b"IMPORT", 1), lambda x: b""],
+    ids=["cut", "changed", "empty"],
 )
 def test_damaged_sources_are_not_believed(identity, tmp_path, damage):
     first = identity(OWN)

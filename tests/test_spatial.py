@@ -70,9 +70,13 @@ def make(rng, kind=float):
     m = Motion(nested(rng.normal(size=3), kind), nested(rng.normal(size=3), kind))
     n = Motion(nested(rng.normal(size=3), kind), nested(rng.normal(size=3), kind))
     f = Force(nested(rng.normal(size=3), kind), nested(rng.normal(size=3), kind))
-    inertia = Inertia(kind(rng.uniform(1, 2)), nested(rng.normal(size=3), kind), nested(rng.normal(size=6), kind))
+    inertia = Inertia(
+        kind(rng.uniform(1, 2)), nested(rng.normal(size=3), kind), nested(rng.normal(size=6), kind)
+    )
     articulated = ArticulatedInertia(
-        nested(rng.normal(size=6), kind), nested(rng.normal(size=(3, 3)), kind), nested(rng.normal(size=6), kind)
+        nested(rng.normal(size=6), kind),
+        nested(rng.normal(size=(3, 3)), kind),
+        nested(rng.normal(size=6), kind),
     )
     return X, Y, m, n, f, inertia, articulated
 
@@ -120,7 +124,12 @@ def inertia_matrix(i):
 
 
 def articulated_matrix(a):
-    return np.block([[np.array(symmetric_matrix(a.A)), np.array(a.B)], [np.array(a.B).T, np.array(symmetric_matrix(a.C))]])
+    return np.block(
+        [
+            [np.array(symmetric_matrix(a.A)), np.array(a.B)],
+            [np.array(a.B).T, np.array(symmetric_matrix(a.C))],
+        ]
+    )
 
 
 def motion_cross_matrix(m):
@@ -184,12 +193,16 @@ def test_turns_about_a_coordinate_axis_are_cheaper_and_right(axis, turn):
     result = rotate_symmetric(R, S)
     assert Counted.tally["mul"] <= 13
     expected = plain @ np.array([[_value(x) for x in row] for row in symmetric_matrix(S)]) @ plain.T
-    np.testing.assert_allclose([[_value(x) for x in row] for row in symmetric_matrix(result)], expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        [[_value(x) for x in row] for row in symmetric_matrix(result)], expected, rtol=0, atol=1e-13
+    )
     Counted.tally.update(mul=0, add=0)
     result = rotate_matrix(R, K)
     assert Counted.tally["mul"] <= 19  # instead of 24
     expected = plain @ np.array([[_value(x) for x in row] for row in K]) @ plain.T
-    np.testing.assert_allclose([[_value(x) for x in row] for row in result], expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        [[_value(x) for x in row] for row in result], expected, rtol=0, atol=1e-13
+    )
 
 
 def _signed_permutations():

@@ -1,4 +1,6 @@
-"""Generated C: compiled by the system's compiler, it gives what Robot gives, for any batch, and touches nothing outside its arrays."""
+"""Generated C: compiled by the system's compiler, it gives what Robot gives, for any batch, and
+touches nothing outside its arrays.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ class Library:
 
     def __init__(self, folder, name, flags, programs):
         path = folder / f"{name}.so"
-        subprocess.run([CC, "-shared", "-fPIC", *WARNINGS, *flags, "-o", path, folder / f"{name}.c", "-lm"], check=True)
+        subprocess.run(
+            [CC, "-shared", "-fPIC", *WARNINGS, *flags, "-o", path, folder / f"{name}.c", "-lm"],
+            check=True,
+        )
         self.dll, self.name, self.programs = ctypes.CDLL(str(path)), name, programs
 
     def lanes(self, dtype):
@@ -50,7 +55,9 @@ class Library:
         """Outputs as flat rows; every array stands between guards."""
         program = self.programs[function]
         n = len(inputs[0])
-        sizes = [math.prod(shape) for shape in (*program.inputs.values(), *program.outputs.values())]
+        sizes = [
+            math.prod(shape) for shape in (*program.inputs.values(), *program.outputs.values())
+        ]
         outputs = [np.full((n, size), 7.0) for size in sizes[len(inputs) :]]
         arrays = [guarded(x.astype(dtype)) for x in (*inputs, *outputs)]
         suffix = "_f32" if dtype == np.float32 else ""
@@ -62,8 +69,13 @@ class Library:
             for row in range(n):
                 symbol(*(middle(x, row * size) for x, size in zip(arrays, sizes, strict=True)))
         for x in arrays:
-            assert np.all(np.isnan(x[:GUARD])) and np.all(np.isnan(x[-GUARD:])), "written outside the array"
-        return [x[GUARD:-GUARD].reshape(n, size) for x, size in list(zip(arrays, sizes, strict=True))[len(inputs) :]]
+            assert np.all(np.isnan(x[:GUARD])) and np.all(np.isnan(x[-GUARD:])), (
+                "written outside the array"
+            )
+        return [
+            x[GUARD:-GUARD].reshape(n, size)
+            for x, size in list(zip(arrays, sizes, strict=True))[len(inputs) :]
+        ]
 
 
 def guarded(x):
@@ -79,7 +91,12 @@ def middle(x, offset=0):
 def build(robot, functions, folder, flags=()):
     name = identifier(robot.name)
     generate(robot, functions, out=folder)
-    return Library(folder, name, [*SAME_BITS, *VECTORS, *flags], {f: program_of(robot.model, f) for f in functions})
+    return Library(
+        folder,
+        name,
+        [*SAME_BITS, *VECTORS, *flags],
+        {f: program_of(robot.model, f) for f in functions},
+    )
 
 
 IIWA = ["rnea", "aba", "crba", "rnea_derivatives", "aba_derivatives", "rnea_hessian"]
@@ -93,13 +110,19 @@ def iiwa(tmp_path_factory):
 
 def expected(robot, function, inputs):
     result = getattr(robot, function)(*inputs)
-    return [x.reshape(len(x), math.prod(x.shape[1:])) for x in (result if isinstance(result, tuple) else (result,))]
+    return [
+        x.reshape(len(x), math.prod(x.shape[1:]))
+        for x in (result if isinstance(result, tuple) else (result,))
+    ]
 
 
 def states(robot, function, n, seed=0):
     rng = np.random.default_rng(seed)
     q = robot.random(batch=n, seed=seed).q
-    return [q if name == "q" else rng.uniform(-1, 1, (n, robot.nv)) for name in catalog.FUNCTIONS[function].inputs]
+    return [
+        q if name == "q" else rng.uniform(-1, 1, (n, robot.nv))
+        for name in catalog.FUNCTIONS[function].inputs
+    ]
 
 
 def batches(lanes):
@@ -123,7 +146,11 @@ def test_floats_are_near_those_of_the_robot(iiwa, function):
     robot, library = iiwa
     for n in batches(library.lanes(np.float32)):
         inputs = [x.astype(np.float32).astype(float) for x in states(robot, function, n)]
-        condition = max(np.linalg.cond(robot.crba(inputs[0])), default=1.0) if function.startswith("aba") else 1.0
+        condition = (
+            max(np.linalg.cond(robot.crba(inputs[0])), default=1.0)
+            if function.startswith("aba")
+            else 1.0
+        )
         computed = library.call(function, inputs, np.float32, batch=True)
         for x, y in zip(computed, expected(robot, function, inputs), strict=True):
             assert x.dtype == np.float32
@@ -159,9 +186,13 @@ def test_a_floating_base_at_other_widths_has_the_same_bits(tmp_path, width):
     """width: bytes in a vector; 0 is what a compiler without vectors sees."""
     robot = rg.load("hyq", floating_base=True, engine="numpy")
     library = build(robot, ["rnea"], tmp_path, [f"-DHYQ_VECTOR_BYTES={width}"])
-    assert library.lanes(np.float64) == max(1, width // 8) and library.lanes(np.float32) == max(1, width // 4)
+    assert library.lanes(np.float64) == max(1, width // 8) and library.lanes(np.float32) == max(
+        1, width // 4
+    )
     inputs = states(robot, "rnea", 37)
-    together, alone = (library.call("rnea", inputs, np.float64, batch)[0] for batch in (True, False))
+    together, alone = (
+        library.call("rnea", inputs, np.float64, batch)[0] for batch in (True, False)
+    )
     (y,) = expected(robot, "rnea", inputs)
     assert np.array_equal(together, alone)
     assert np.max(abs(together - y)) <= 1e-12 * np.max(abs(y))
@@ -194,9 +225,14 @@ def test_every_kind_of_node_is_rendered(tmp_path):
     library = Library(tmp_path, "robot_2_robots", [*SAME_BITS, *VECTORS], {"for_": program})
     x = np.random.default_rng(0).normal(size=(37, 3))
     many, one = program.interpret({"n": tuple(x.T)})
-    outputs = [np.array([np.broadcast_to(column, 37) for column in columns]).T for columns in (many, (one,))]
+    outputs = [
+        np.array([np.broadcast_to(column, 37) for column in columns]).T
+        for columns in (many, (one,))
+    ]
     for batch in (True, False):
-        for computed, direct in zip(library.call("for_", [x], np.float64, batch), outputs, strict=True):
+        for computed, direct in zip(
+            library.call("for_", [x], np.float64, batch), outputs, strict=True
+        ):
             np.testing.assert_allclose(computed, direct, rtol=1e-14, atol=1e-15)
 
 
@@ -215,9 +251,12 @@ def test_the_plain_part_is_standard_c(tmp_path, compiler):
 def test_the_header_serves_c_plus_plus(tmp_path):
     generate(rg.load("double_pendulum"), ["rnea"], out=tmp_path)
     (tmp_path / "use.cpp").write_text(
-        '#include "double_pendulum.h"\nvoid (*f)(long, const double *, const double *, const double *, double *) = double_pendulum_rnea_batch;\n'
+        '#include "double_pendulum.h"\nvoid (*f)(long, const double *, const double *, const double'
+        " *, double *) = double_pendulum_rnea_batch;\n"
     )
-    subprocess.run(["c++", "-std=c++11", "-Wall", "-Werror", "-fsyntax-only", tmp_path / "use.cpp"], check=True)
+    subprocess.run(
+        ["c++", "-std=c++11", "-Wall", "-Werror", "-fsyntax-only", tmp_path / "use.cpp"], check=True
+    )
 
 
 @needs_compiler
@@ -226,7 +265,15 @@ def test_the_example_builds_and_finds_what_python_found(tmp_path):
     robot = rg.load("quadrotor")
     generate(
         robot,
-        ["rnea", "aba", "integrate", "difference", "energy", "fused_gradient", ("jacobian", {"frame": robot.frames[-1]})],
+        [
+            "rnea",
+            "aba",
+            "integrate",
+            "difference",
+            "energy",
+            "fused_gradient",
+            ("jacobian", {"frame": robot.frames[-1]}),
+        ],
         out=tmp_path,
     )
     built = tmp_path / "built"
@@ -248,7 +295,9 @@ def test_sanitizers_find_nothing(tmp_path):
     example = tmp_path / "example"
     flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", *SAME_BITS, *VECTORS]
     built = subprocess.run(
-        [CC, *flags, "-o", example, tmp_path / "main.c", tmp_path / "quadrotor.c", "-lm"], capture_output=True, text=True
+        [CC, *flags, "-o", example, tmp_path / "main.c", tmp_path / "quadrotor.c", "-lm"],
+        capture_output=True,
+        text=True,
     )
     if built.returncode:
         pytest.skip(f"no sanitizers: {built.stderr[-200:]}")
@@ -256,19 +305,29 @@ def test_sanitizers_find_nothing(tmp_path):
     assert ran.returncode == 0, ran.stderr
 
 
-# --- names and files -------------------------------------------------------------------------------------------------------------------
+# --- names and files ------------------------------------------------------------------------------
 
 
 def test_functions_take_options(tmp_path):
     robot = rg.load("iiwa14")
     generate(
-        robot, ["rnea", ("jacobian", {"frame": "iiwa_link_7", "expressed_in": "local"})], out=tmp_path, dtypes=["float64"], name="My arm"
+        robot,
+        ["rnea", ("jacobian", {"frame": "iiwa_link_7", "expressed_in": "local"})],
+        out=tmp_path,
+        dtypes=["float64"],
+        name="My arm",
     )
     header = (tmp_path / "My_arm.h").read_text()
-    assert "void My_arm_jacobian_iiwa_link_7_local_batch(long n, const double *q, double *J);" in header
+    assert (
+        "void My_arm_jacobian_iiwa_link_7_local_batch(long n, const double *q, double *J);"
+        in header
+    )
     assert "J (6, 7)" in header and "float *" not in header
     generate(robot, [("rnea", {"external": ["iiwa_link_7"]})], out=tmp_path / "pushed")
-    assert "const double *external_iiwa_link_7, double *tau" in (tmp_path / "pushed" / "iiwa14.h").read_text()
+    assert (
+        "const double *external_iiwa_link_7, double *tau"
+        in (tmp_path / "pushed" / "iiwa14.h").read_text()
+    )
 
 
 def test_what_does_not_exist_is_named_and_nothing_is_written(tmp_path):
@@ -307,7 +366,12 @@ def test_files_of_the_user_are_left_alone(tmp_path):
     robot = rg.load("double_pendulum")
     (tmp_path / "notes.txt").write_text("mine")
     paths = generate(robot, ["rnea"], out=tmp_path)
-    assert {p.name for p in paths} == {"double_pendulum.h", "double_pendulum.c", "main.c", "CMakeLists.txt"}
+    assert {p.name for p in paths} == {
+        "double_pendulum.h",
+        "double_pendulum.c",
+        "main.c",
+        "CMakeLists.txt",
+    }
     before = {p: p.read_bytes() for p in paths}
     assert generate(robot, ["rnea"], out=tmp_path) == paths  # ours are replaced, by the same
     assert {p: p.read_bytes() for p in paths} == before
@@ -316,16 +380,38 @@ def test_files_of_the_user_are_left_alone(tmp_path):
         generate(robot, ["rnea", "aba"], out=tmp_path)
     assert (tmp_path / "main.c").read_text() == "int main(void) { return 0; }"
     assert (tmp_path / "double_pendulum.h").read_bytes() == before[tmp_path / "double_pendulum.h"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["CMakeLists.txt", "double_pendulum.c", "double_pendulum.h", "main.c", "notes.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "CMakeLists.txt",
+        "double_pendulum.c",
+        "double_pendulum.h",
+        "main.c",
+        "notes.txt",
+    ]
     with pytest.raises(errors.InputError, match="folder"):
         generate(robot, ["rnea"], out=tmp_path / "notes.txt")
 
 
 def test_names_become_identifiers_that_do_not_meet():
-    assert identifier("iiwa 14/-b") == "iiwa_14_b" and identifier("7axis") == "robot_7axis" and identifier("...") == "robot"
-    assert identifier("double") == "double_" and identifier("t12") == "t12_" and identifier("FMA") == "FMA_"
-    program = record({"a.b": (1,), "a:b": (1,), "q": ()}, {"q": ()}, lambda v: (v["q"] * v["a.b"][0] * v["a:b"][0],))
+    assert (
+        identifier("iiwa 14/-b") == "iiwa_14_b"
+        and identifier("7axis") == "robot_7axis"
+        and identifier("...") == "robot"
+    )
+    assert (
+        identifier("double") == "double_"
+        and identifier("t12") == "t12_"
+        and identifier("FMA") == "FMA_"
+    )
+    program = record(
+        {"a.b": (1,), "a:b": (1,), "q": ()},
+        {"q": ()},
+        lambda v: (v["q"] * v["a.b"][0] * v["a:b"][0],),
+    )
     header = c.render({"f": program, "f_batch": program, "f.batch": program}, "r")["r.h"]
-    assert re.search(r"void r_f\(const double \*a_b_\w{8}, const double \*a_b_\w{8}, const double \*q, double \*q_out\);", header)
+    assert re.search(
+        r"void r_f\(const double \*a_b_\w{8}, const double \*a_b_\w{8}, const double \*q, double"
+        r" \*q_out\);",
+        header,
+    )
     functions = re.findall(r"void (\w+)\(", header)
     assert len(functions) == len(set(functions)) == 12

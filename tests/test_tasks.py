@@ -63,7 +63,7 @@ def file(tmp_path, monkeypatch):
     return "task.toml"
 
 
-# --- what is read ------------------------------------------------------------------------------------------------------------------------
+# --- what is read ---------------------------------------------------------------------------------
 
 
 def test_a_task_is_the_problem_that_it_describes():
@@ -93,7 +93,12 @@ def test_dt_or_duration():
 
 @pytest.mark.parametrize(
     ("said", "state"),
-    [("neutral", [0, 0, 0, 0]), ([0.1, 0.2], [0.1, 0.2, 0, 0]), ([1, 2, 3, 4], [1, 2, 3, 4]), ({"elbow": 0.5}, [0, 0.5, 0, 0])],
+    [
+        ("neutral", [0, 0, 0, 0]),
+        ([0.1, 0.2], [0.1, 0.2, 0, 0]),
+        ([1, 2, 3, 4], [1, 2, 3, 4]),
+        ({"elbow": 0.5}, [0, 0.5, 0, 0]),
+    ],
 )
 def test_states_in_all_notations(said, state):
     assert task(start=said, limits={}).start == pytest.approx(state)
@@ -101,18 +106,39 @@ def test_states_in_all_notations(said, state):
 
 def test_a_floating_base_starts_with_a_quaternion():
     costs = [{"type": "state", "goal": "start", "weight": 1.0}, {"type": "effort", "weight": 1.0}]
-    said = Task({"robot": "hyq", "floating_base": True, "steps": 2, "dt": 0.01, "costs": costs, "start": {"lf_hfe_joint": 0.5}})
+    said = Task(
+        {
+            "robot": "hyq",
+            "floating_base": True,
+            "steps": 2,
+            "dt": 0.01,
+            "costs": costs,
+            "start": {"lf_hfe_joint": 0.5},
+        }
+    )
     assert said.start[6] == 1.0 and len(said.start) == 37 and said.start[8] == 0.5
 
 
 def test_limits_in_all_notations():
-    assert task(limits={"torque": {"lower": -1.0, "upper": [2.0, 3.0]}}).problem.bounds[1][0] == pytest.approx([2, 3])
+    assert task(limits={"torque": {"lower": -1.0, "upper": [2.0, 3.0]}}).problem.bounds[1][
+        0
+    ] == pytest.approx([2, 3])
     own = Task(
         tomllib.loads(TASK)
-        | {"robot": "iiwa14", "start": "neutral", "costs": [{"type": "effort", "weight": 1.0}], "limits": {"torque": True}}
+        | {
+            "robot": "iiwa14",
+            "start": "neutral",
+            "costs": [{"type": "effort", "weight": 1.0}],
+            "limits": {"torque": True},
+        }
     )
     assert own.problem.bounds[1][0] == pytest.approx(own.robot.limits.effort)
-    around = task(limits={"obstacles": [{"center": [2, 2, 2], "radius": 0.1}], "spheres": [{"frame": "lower_rod", "radius": 0.1}]})
+    around = task(
+        limits={
+            "obstacles": [{"center": [2, 2, 2], "radius": 0.1}],
+            "spheres": [{"frame": "lower_rod", "radius": 0.1}],
+        }
+    )
     assert len(around.problem.constraints) == 1
 
 
@@ -122,8 +148,12 @@ def test_actuation_and_solvers():
         costs=[{"type": "state", "goal": [0.0, 3.14159], "weight": 1.0}, {"type": "effort", "weight": 0.01}],
         solver={"type": "direct", "linear_solver": "pcg", "iterations": 7},
     )  # fmt: skip
-    assert said.problem.system.nu == 1 and said.solver == rg.Direct(linear_solver="pcg", iterations=7)
-    assert task(solver={"blocks": 4, "alphas": [1.0, 0.5]}).solver == rg.PDDP(blocks=4, alphas=(1.0, 0.5))
+    assert said.problem.system.nu == 1 and said.solver == rg.Direct(
+        linear_solver="pcg", iterations=7
+    )
+    assert task(solver={"blocks": 4, "alphas": [1.0, 0.5]}).solver == rg.PDDP(
+        blocks=4, alphas=(1.0, 0.5)
+    )
 
 
 @pytest.mark.parametrize(("kind", "solver"), [("pddp", rg.PDDP), ("direct", rg.Direct)])
@@ -141,20 +171,42 @@ def test_a_robot_is_found_beside_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = load_task("deep/task.toml")
     assert said.robot.name == "double_pendulum" and said.output("solution") is None
-    assert Task({**tomllib.loads(TASK), "output": {"log": "a.npz"}}, folder=Path("deep")).output("log") == Path("deep/a.npz")
+    assert Task({**tomllib.loads(TASK), "output": {"log": "a.npz"}}, folder=Path("deep")).output(
+        "log"
+    ) == Path("deep/a.npz")
 
 
-# --- targets, plants ---------------------------------------------------------------------------------------------------------------------
+# --- targets, plants ------------------------------------------------------------------------------
 
 
 def test_paths_are_what_they_are_called():
     t = np.linspace(0, 8, 81)
-    eight = path_of({"type": "figure_eight", "center": [1, 2, 3], "size": [0.3, 0.2], "plane": "yz", "period": 8.0})(t)
-    assert eight[:, 0] == pytest.approx(1.0) and eight[20] == pytest.approx([1, 2.3, 3]) and eight[10, 2] == pytest.approx(3.2)
-    circle = path_of({"type": "circle", "center": [0, 0, 1], "radius": 0.5, "plane": "xy", "period": 8.0})(t)
-    assert np.linalg.norm(circle - [0, 0, 1], axis=1) == pytest.approx(0.5) and circle[0] == pytest.approx(circle[-1])
-    way = path_of({"type": "waypoints", "points": [[0, 0, 0], [1, 0, 0], [1, 2, 0]], "times": [0.0, 1.0, 2.0]})
-    assert way(np.array([-1.0, 0.5, 1.5, 9.0])) == pytest.approx(np.array([[0, 0, 0], [0.5, 0, 0], [1, 1, 0], [1, 2, 0]]))
+    eight = path_of(
+        {
+            "type": "figure_eight",
+            "center": [1, 2, 3],
+            "size": [0.3, 0.2],
+            "plane": "yz",
+            "period": 8.0,
+        }
+    )(t)
+    assert (
+        eight[:, 0] == pytest.approx(1.0)
+        and eight[20] == pytest.approx([1, 2.3, 3])
+        and eight[10, 2] == pytest.approx(3.2)
+    )
+    circle = path_of(
+        {"type": "circle", "center": [0, 0, 1], "radius": 0.5, "plane": "xy", "period": 8.0}
+    )(t)
+    assert np.linalg.norm(circle - [0, 0, 1], axis=1) == pytest.approx(0.5) and circle[
+        0
+    ] == pytest.approx(circle[-1])
+    way = path_of(
+        {"type": "waypoints", "points": [[0, 0, 0], [1, 0, 0], [1, 2, 0]], "times": [0.0, 1.0, 2.0]}
+    )
+    assert way(np.array([-1.0, 0.5, 1.5, 9.0])) == pytest.approx(
+        np.array([[0, 0, 0], [0.5, 0, 0], [1, 1, 0], [1, 2, 0]])
+    )
     assert path_of({"type": "point", "at": [1, 2, 3]})(0.0) == pytest.approx([1, 2, 3])
 
 
@@ -166,7 +218,9 @@ def test_a_plant_has_the_troubles_that_it_was_given():
     }})  # fmt: skip
     plant = said.plant()
     assert (plant.dt, plant.integrator, plant.seed, plant.payload.mass) == (0.002, "rk3", 4, 1.0)
-    assert plant.faults == rg.plants.Faults(drop=0.5, latency=0.01) and plant.x == pytest.approx([0.1, 0.1, 0, 0])
+    assert plant.faults == rg.plants.Faults(drop=0.5, latency=0.01) and plant.x == pytest.approx(
+        [0.1, 0.1, 0, 0]
+    )
 
 
 def test_mujoco_may_be_the_plant():
@@ -182,14 +236,20 @@ def test_helps_of_a_controller():
 
 
 def test_the_distance_to_the_target_is_that_of_the_point():
-    said = task(mpc={"target": {"type": "circle", "center": [0, 0, -1], "radius": 0.1, "period": 2.0}})
+    said = task(
+        mpc={"target": {"type": "circle", "center": [0, 0, -1], "radius": 0.1, "period": 2.0}}
+    )
     t, x = np.array([0.0, 0.5]), np.zeros((2, 4))
     tip = said.robot.forward_kinematics(np.zeros(2))["lower_rod"][:3, 3]
-    assert said.tracked.distance(t, x) == pytest.approx(np.linalg.norm(tip - said.target(t), axis=1))
-    assert task().tracked.distance(t[:1], x[:1]) == pytest.approx(np.linalg.norm(tip - [0.4, 0.0, -0.9165]))
+    assert said.tracked.distance(t, x) == pytest.approx(
+        np.linalg.norm(tip - said.target(t), axis=1)
+    )
+    assert task().tracked.distance(t[:1], x[:1]) == pytest.approx(
+        np.linalg.norm(tip - [0.4, 0.0, -0.9165])
+    )
 
 
-# --- the commands ------------------------------------------------------------------------------------------------------------------------
+# --- the commands ---------------------------------------------------------------------------------
 
 
 def test_solve_writes_a_solution_that_can_be_viewed_and_a_report(file, tmp_path, capsys):
@@ -198,8 +258,16 @@ def test_solve_writes_a_solution_that_can_be_viewed_and_a_report(file, tmp_path,
     assert said["status"] == "converged" and said["files"] == ["solution.npz", "report.html"]
     expected = rg.solve(load_task(file).problem)
     with np.load("solution.npz") as found:
-        assert found["x"] == pytest.approx(expected.x, abs=1e-9) and found["gains"].shape == (40, 2, 4)
-        assert found["t"][-1] == pytest.approx(0.8) and str(found["status"]) == "converged" and float(found["cost"]) == said["cost"]
+        assert found["x"] == pytest.approx(expected.x, abs=1e-9) and found["gains"].shape == (
+            40,
+            2,
+            4,
+        )
+        assert (
+            found["t"][-1] == pytest.approx(0.8)
+            and str(found["status"]) == "converged"
+            and float(found["cost"]) == said["cost"]
+        )
     assert "<svg" in (tmp_path / "report.html").read_text()
     assert main(["view", "double_pendulum", "solution.npz", "--html", "motion.html"]) == 0
 
@@ -228,7 +296,10 @@ def test_a_solve_that_does_not_converge_exits_with_one(file, capsys):
     assert main(["solve", file]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "iteration limit was reached" in said
-    assert "raise iterations in [solver], try second_order = true in [solver]" in said and "rg." not in said
+    assert (
+        "raise iterations in [solver], try second_order = true in [solver]" in said
+        and "rg." not in said
+    )
 
 
 def test_mpc_runs_and_writes_a_log_that_can_be_viewed(file, capsys):
@@ -238,7 +309,9 @@ def test_mpc_runs_and_writes_a_log_that_can_be_viewed(file, capsys):
     from rigidgrad.control.mpc.log import Log
 
     log = Log.load("log.npz")
-    assert log.steps == 500 and said["distance"]["last"] == pytest.approx(float(load_task(file).tracked.distance(log.t, log.x)[-1]))
+    assert log.steps == 500 and said["distance"]["last"] == pytest.approx(
+        float(load_task(file).tracked.distance(log.t, log.x)[-1])
+    )
     assert main(["view", "double_pendulum", "log.npz", "--html", "motion.html"]) == 0
 
 
@@ -248,7 +321,7 @@ def test_mpc_fails_where_the_robot_stays_too_far_from_the_target(file, capsys):
     assert "NOT within" in capsys.readouterr().out and "NOT within" in Path("page.html").read_text()
 
 
-# --- init ----------------------------------------------------------------------------------------------------------------------------------
+# --- init -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", rg.bundled())
@@ -265,15 +338,25 @@ def test_what_init_writes_converges_and_tracks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["init", "double_pendulum"]) == 0
     assert "next    rigidgrad solve task.toml --report" in capsys.readouterr().out
-    assert main(["solve", "task.toml", "--quiet"]) == 0 and main(["mpc", "task.toml", "--quiet"]) == 0
-    assert capsys.readouterr().out == "" and {"solution.npz", "log.npz"} <= {p.name for p in tmp_path.iterdir()}
+    assert (
+        main(["solve", "task.toml", "--quiet"]) == 0 and main(["mpc", "task.toml", "--quiet"]) == 0
+    )
+    assert capsys.readouterr().out == "" and {"solution.npz", "log.npz"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
 
 
-@pytest.mark.parametrize(("robot", "driven"), [("cartpole", "1 control: slider; not driven: pole"), ("quadrotor", "4 controls: rotor_1,")])
+@pytest.mark.parametrize(
+    ("robot", "driven"),
+    [("cartpole", "1 control: slider; not driven: pole"), ("quadrotor", "4 controls: rotor_1,")],
+)
 def test_commands_say_what_is_driven(robot, driven, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["init", robot]) == 0
-    assert driven in capsys.readouterr().out and 'actuation = "joints"' in Path("task.toml").read_text()
+    assert (
+        driven in capsys.readouterr().out
+        and 'actuation = "joints"' in Path("task.toml").read_text()
+    )
     assert main(["solve", "task.toml"]) == 0
     assert driven in capsys.readouterr().out
     main(["mpc", "task.toml", "--duration", "0.05", "--json"])
@@ -282,14 +365,23 @@ def test_commands_say_what_is_driven(robot, driven, tmp_path, monkeypatch, capsy
 
 def test_a_free_base_is_neither_held_nor_left_to_fall_in_silence(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    mass = '<link name="mount"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
-    Path("arm.urdf").write_text(rg.load("double_pendulum").to_urdf().replace('<link name="mount">', mass))
+    mass = (
+        '<link name="mount"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0"'
+        ' ixz="0" iyz="0"/></inertial>'
+    )
+    Path("arm.urdf").write_text(
+        rg.load("double_pendulum").to_urdf().replace('<link name="mount">', mass)
+    )
     assert main(["init", "arm.urdf", "--floating-base"]) == 0
     said = capsys.readouterr().out
     assert "not driven: root_joint (6 freedoms)" in said and "nothing holds the free base" in said
     task = load_task("task.toml")
     assert task.system.nu == 2 and task.robot.model.gravity == (0.0, 0.0, 0.0)
-    for value, controls in (('"all"', 8), ('["elbow"]', 1), ("{ both = { shoulder = 1.0, elbow = [2.0] } }", 1)):
+    for value, controls in (
+        ('"all"', 8),
+        ('["elbow"]', 1),
+        ("{ both = { shoulder = 1.0, elbow = [2.0] } }", 1),
+    ):
         text = re.sub("(?m)^actuation = .*$", f"actuation = {value}", Path("task.toml").read_text())
         Path("other.toml").write_text(text)
         assert load_task("other.toml").system.nu == controls
@@ -301,7 +393,11 @@ def test_a_free_base_is_neither_held_nor_left_to_fall_in_silence(tmp_path, monke
 def test_a_task_may_ask_for_a_guess(file):
     Path(file).write_text('guess = "reach"\n' + TASK)
     problem = load_task(file).problem
-    (left,) = (aim.remaining(problem.system, problem.guess_states[-1]).position for aim in problem.aims() if "Reach" in aim.name)
+    (left,) = (
+        aim.remaining(problem.system, problem.guess_states[-1]).position
+        for aim in problem.aims()
+        if "Reach" in aim.name
+    )
     assert left < 1e-4  # the target is given in four digits
     Path(file).write_text('guess = "line"\n' + TASK)
     with pytest.raises(rg.errors.UsageError, match="needs a cost State"):
@@ -314,13 +410,15 @@ def test_init_names_the_robot_relative_to_the_task(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("robots").mkdir()
     Path("tasks").mkdir()
-    Path("robots/mine.urdf").write_text((resources.files("rigidgrad.model") / "robots" / "pendulum.urdf").read_text())
+    Path("robots/mine.urdf").write_text(
+        (resources.files("rigidgrad.model") / "robots" / "pendulum.urdf").read_text()
+    )
     assert main(["init", "robots/mine.urdf", "--out", "tasks/mine.toml", "--quiet"]) == 0
     assert 'robot = "../robots/mine.urdf"' in Path("tasks/mine.toml").read_text()
     assert load_task("tasks/mine.toml").robot.name == "pendulum"
 
 
-# --- the page about it ---------------------------------------------------------------------------------------------------------------------
+# --- the page about it ----------------------------------------------------------------------------
 
 
 def test_every_key_is_documented():
@@ -344,10 +442,12 @@ def test_every_key_is_documented():
         assert re.search(rf"[`\"]{kind}[`\"]", page), kind
 
 
-# --- files of others -----------------------------------------------------------------------------------------------------------------------
+# --- files of others ------------------------------------------------------------------------------
 
 
-def test_output_stays_in_the_folder_of_the_task_unless_it_is_allowed_out(tmp_path, monkeypatch, capsys):
+def test_output_stays_in_the_folder_of_the_task_unless_it_is_allowed_out(
+    tmp_path, monkeypatch, capsys
+):
     home, folder = tmp_path / "home", tmp_path / "home" / "task"
     folder.mkdir(parents=True)
     (folder / "link.npz").symlink_to(home / "linked.npz")
@@ -358,13 +458,26 @@ def test_output_stays_in_the_folder_of_the_task_unless_it_is_allowed_out(tmp_pat
             (folder / "t.toml").write_text(TASK + f"[output]\n{key} = '{value}'\n")
             assert main(["solve" if key == "solution" else "mpc", "home/task/t.toml"]) == 2
             said = capsys.readouterr().err
-            assert f"output.{key}: " in said and "is outside of the task's folder" in said and "--allow-outside" in said
+            assert (
+                f"output.{key}: " in said
+                and "is outside of the task's folder" in said
+                and "--allow-outside" in said
+            )
     assert not [p for p in tmp_path.rglob("*.npz") if p.exists()]
     (folder / "t.toml").write_text(TASK + "[output]\nsolution = '../x.npz'\n")
-    assert main(["solve", "home/task/t.toml", "--quiet", "--allow-outside"]) == 0 and (home / "x.npz").exists()
-    (folder / "t.toml").write_text(TASK + "[output]\nsolution = 'x.npz'\nreport = 'sub/../r.html'\n")
+    assert (
+        main(["solve", "home/task/t.toml", "--quiet", "--allow-outside"]) == 0
+        and (home / "x.npz").exists()
+    )
+    (folder / "t.toml").write_text(
+        TASK + "[output]\nsolution = 'x.npz'\nreport = 'sub/../r.html'\n"
+    )
     (folder / "sub").mkdir()
-    assert main(["solve", "home/task/t.toml", "--quiet"]) == 0 and (folder / "x.npz").exists() and (folder / "r.html").exists()
+    assert (
+        main(["solve", "home/task/t.toml", "--quiet"]) == 0
+        and (folder / "x.npz").exists()
+        and (folder / "r.html").exists()
+    )
 
 
 @pytest.mark.parametrize("said", ['report = ".bashrc"', 'solution = "x.py"', 'log = "task.toml"'])
@@ -416,9 +529,16 @@ def test_gravity_is_that_of_the_model(tmp_path, capsys, monkeypatch):
         """<mujoco><option gravity="0 0 -1.62"/><worldbody><body name="rod"><joint name="hinge" axis="0 1 0"/>
         <inertial pos="0.5 0 0" mass="2" diaginertia="0.1 0.1 0.1"/></body></worldbody></mujoco>"""
     )
-    said = "robot = 'rod.xml'\nsteps = 10\ndt = 0.01\ncosts = [{ type = 'state', goal = 'start', weight = 1e4 }, { type = 'effort', weight = 1e-6 }]\n"
+    said = (
+        "robot = 'rod.xml'\nsteps = 10\ndt = 0.01\ncosts = [{ type = 'state', goal = 'start',"
+        " weight = 1e4 }, { type = 'effort', weight = 1e-6 }]\n"
+    )
     held = {}
-    for name, more in {"of the model": "", "by name": "gravity = 'model'\n", "given": "gravity = [0, 0, -9.81]\n"}.items():
+    for name, more in {
+        "of the model": "",
+        "by name": "gravity = 'model'\n",
+        "given": "gravity = [0, 0, -9.81]\n",
+    }.items():
         (tmp_path / "t.toml").write_text(more + said)
         assert main(["solve", "t.toml", "--quiet"]) == 0
         held[name] = np.load(tmp_path / "solution.npz")["u"][0]
@@ -433,15 +553,25 @@ def test_locked_joints_do_not_move():
     said = task(lock={"elbow": 0.5}, start=[0.3], limits={"torque": 60.0}, mpc={})
     assert said.robot.joints == ("shoulder",) and said.problem.start == pytest.approx([0.3, 0.0])
     expected = rg.load("double_pendulum").reduced(lock={"elbow": 0.5})
-    assert said.robot.forward_kinematics([0.3])["lower_rod"] == pytest.approx(expected.forward_kinematics([0.3])["lower_rod"])
-    with pytest.raises(rg.errors.UsageError, match=r"lock: no moving joint is called 'elbw'\. Did you mean 'elbow'"):
+    assert said.robot.forward_kinematics([0.3])["lower_rod"] == pytest.approx(
+        expected.forward_kinematics([0.3])["lower_rod"]
+    )
+    with pytest.raises(
+        rg.errors.UsageError, match=r"lock: no moving joint is called 'elbw'\. Did you mean 'elbow'"
+    ):
         task(lock={"elbw": 0.5})
 
 
 def test_a_name_cannot_write_into_the_task_that_init_makes():
     name = 'tip"\n[output]\nreport = "x.html"\n#\\\x85'
     link = {"mass": 1.0, "com": (0, 0, 0.3), "inertia": (0.1, 0.1, 0.1)}
-    robot = rg.Builder("r").link("a").link(name, **link).joint("j\n[output]\n#", "revolute", "a", name).build()
+    robot = (
+        rg.Builder("r")
+        .link("a")
+        .link(name, **link)
+        .joint("j\n[output]\n#", "revolute", "a", name)
+        .build()
+    )
     data = tomllib.loads(template(robot, 'r"\n.urdf'))
     assert data["robot"] == 'r"\n.urdf' and data["costs"][0]["frame"] == name
     assert data["output"] == {"solution": "solution.npz", "log": "log.npz"}

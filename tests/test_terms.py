@@ -1,4 +1,6 @@
-"""Terms and the keys of tasks: what a constructor says is what a file may say, with the same defaults, and what the page about it lists."""
+"""Terms and the keys of tasks: what a constructor says is what a file may say, with the same
+defaults, and what the page about it lists.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,7 @@ NEEDED = {
     "state": {"goal": np.zeros(4)},
     "effort": {},
     "control_rate": {},
+    "duration": {},
     "center_of_mass": {"target": [0.1, 0.0, -0.5]},
     "centroidal_momentum": {},
     "frame_velocity": {"frame": "lower_rod"},
@@ -36,6 +39,8 @@ NEEDED = {
 }
 # of a contact, which only phases have: tests/test_phase_tasks.py
 OF_A_CONTACT = {"friction_cone", "center_of_pressure", "contact_force"}
+# of links that have shapes: tests/test_self_avoidance.py
+OF_SHAPES = {"clearance"}
 
 
 def task(*costs, **more) -> Task:
@@ -57,26 +62,32 @@ def same(a, b):
         np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
 
 
-# --- one place for names and defaults ------------------------------------------------------------------------------------------------------
+# --- one place for names and defaults -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", NEEDED)
 def test_what_a_task_leaves_out_is_what_python_leaves_out(kind):
     limited = {"robot": "iiwa14"} if kind == "joint_limits" else {}
     same(
-        task({"type": kind, "weight": 2.0} | in_a_file(NEEDED[kind]), **limited).costs[0], keys.COST_TYPES[kind](**NEEDED[kind], weight=2.0)
+        task({"type": kind, "weight": 2.0} | in_a_file(NEEDED[kind]), **limited).costs[0],
+        keys.COST_TYPES[kind](**NEEDED[kind], weight=2.0),
     )
 
 
 def test_limits_that_a_task_leaves_out_are_what_python_leaves_out():
     same(task({"type": "effort", "weight": 1.0}, limits={}).limits, rg.Limits())
-    around = {"obstacles": [{"center": [2.0, 2.0, 2.0], "radius": 0.1}], "spheres": [{"frame": "lower_rod", "radius": 0.1}]}
+    around = {
+        "obstacles": [{"center": [2.0, 2.0, 2.0], "radius": 0.1}],
+        "spheres": [{"frame": "lower_rod", "radius": 0.1}],
+    }
     found = task({"type": "effort", "weight": 1.0}, limits=around).limits
-    assert found.obstacles == (rg.Obstacle([2.0, 2.0, 2.0], 0.1),) and found.spheres == (rg.LinkSphere("lower_rod", 0.1),)
+    assert found.obstacles == (rg.Obstacle([2.0, 2.0, 2.0], 0.1),) and found.spheres == (
+        rg.LinkSphere("lower_rod", 0.1),
+    )
 
 
 def test_tasks_have_every_cost_that_a_file_can_describe():
-    assert set(keys.COST_TYPES) == set(NEEDED) | OF_A_CONTACT
+    assert set(keys.COST_TYPES) == set(NEEDED) | OF_A_CONTACT | OF_SHAPES
     assert not schema.is_described_by_keys(rg.costs.Custom)  # a function is no value of a file
 
 
@@ -86,8 +97,8 @@ def test_every_argument_is_a_key_and_has_a_line_about_it(made):
     assert all(key.about for key in schema.keys_of(made).values())
 
 
-def test_limits_have_every_argument_as_a_key_but_functions():
-    assert list(keys.LIMITS) == [name for name in arguments(rg.Limits) if name != "constraints"]
+def test_limits_have_every_argument_as_a_key():
+    assert set(keys.LIMITS) == set(arguments(rg.Limits))
 
 
 # tables whose keys are listed in tasks, and what they become; None leaves a choice to what is made
@@ -106,18 +117,24 @@ LISTED = [
 @pytest.mark.parametrize(("said", "made"), LISTED, ids=lambda x: getattr(x, "__name__", ""))
 def test_defaults_of_other_tables_are_those_of_python(said, made):
     given = {name: key.default for name, key in said.items() if key.default is not None}
-    ours = {name: a.default for name, a in arguments(made).items() if a.default not in (a.empty, None)}
+    ours = {
+        name: a.default for name, a in arguments(made).items() if a.default not in (a.empty, None)
+    }
     shared = given.keys() & ours.keys()
     assert shared
-    assert json.dumps({name: given[name] for name in shared}) == json.dumps({name: ours[name] for name in shared})
+    assert json.dumps({name: given[name] for name in shared}) == json.dumps(
+        {name: ours[name] for name in shared}
+    )
 
 
 def test_a_term_that_needs_a_weight_says_so():
-    with pytest.raises(rg.errors.UsageError, match=r"costs\[0\]: all its weights are zero: give it 'weight'$"):
+    with pytest.raises(
+        rg.errors.UsageError, match=r"costs\[0\]: all its weights are zero: give it 'weight'$"
+    ):
         task({"type": "effort"})
 
 
-# --- a new cost ------------------------------------------------------------------------------------------------------------------------------
+# --- a new cost -----------------------------------------------------------------------------------
 
 HEIGHT = """
 from __future__ import annotations
@@ -164,16 +181,35 @@ def test_a_file_with_a_new_cost_is_all_that_tasks_need(tmp_path):
     (tmp_path / "rigidgrad/control/terms/mass_height.py").write_text(HEIGHT)
     offered = tmp_path / "rigidgrad/control/costs.py"
     line = "from rigidgrad.control.terms.mass_height import MassHeight\n"
-    offered.write_text(offered.read_text().replace("from rigidgrad.control.terms.reach", line + "from rigidgrad.control.terms.reach"))
-    offered.write_text(offered.read_text().replace("(\n    Reach,", "(\n    MassHeight,\n    Reach,"))
+    offered.write_text(
+        offered.read_text().replace(
+            "from rigidgrad.control.terms.reach", line + "from rigidgrad.control.terms.reach"
+        )
+    )
+    offered.write_text(
+        offered.read_text().replace("(\n    Reach,", "(\n    MassHeight,\n    Reach,")
+    )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", USE],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+    )
     assert run.stdout.splitlines() == [
         "MassHeight (0.0, 0.0, 1.0) 0.0 0.5",
         "task: costs[0].height: this is -1; it must be a number at least 0",
         "task: costs[0]: 'height' is missing: it is a number at least 0",
-        "task: costs[0]: no key of cost of type 'mass_height' is called 'abov'. Did you mean 'above'?",
-        "task: costs[0].above: no frame is called 'lower_rot'. Did you mean 'lower_rod' or 'upper_rod'?",
+        (
+            "task: costs[0]: no key of cost of type 'mass_height' is called 'abov'. Did you mean"
+            " 'above'?"
+        ),
+        (
+            "task: costs[0].above: no frame is called 'lower_rot'. Did you mean 'lower_rod' or"
+            " 'upper_rod'?"
+        ),
     ]
 
 
@@ -181,41 +217,76 @@ def test_every_cost_and_constraint_has_its_place_among_public_names():
     for module in pkgutil.iter_modules(terms.__path__):
         found = importlib.import_module(f"{terms.__name__}.{module.name}")
         for name, made in inspect.getmembers(found, inspect.isclass):
-            if made.__module__ == found.__name__ and issubclass(made, rg.costs.Cost) and not inspect.isabstract(made):
+            if (
+                made.__module__ == found.__name__
+                and issubclass(made, rg.costs.Cost)
+                and not inspect.isabstract(made)
+            ):
                 assert made in rg.costs.COSTS and getattr(rg.costs, name) is made
-            if made.__module__ == found.__name__ and issubclass(made, limits.Constraint) and module.name not in ("constraint", "limit"):
+            if (
+                made.__module__ == found.__name__
+                and issubclass(made, limits.Constraint)
+                and module.name not in ("constraint", "limit")
+            ):
                 assert getattr(limits, name) is made
 
 
-# --- the page about it -----------------------------------------------------------------------------------------------------------------------
+# --- the page about it ----------------------------------------------------------------------------
 
 
 def row(*cells, key):
-    default = "needed" if key.required else "none" if key.default is None else f"`{json.dumps(key.default)}`"
+    default = (
+        "needed"
+        if key.required
+        else "none"
+        if key.default is None
+        else f"`{json.dumps(key.default)}`"
+    )
     return "| " + " | ".join([*(f"`{cell}`" for cell in cells), default, key.about]) + " |"
 
 
 def test_the_page_lists_the_keys_of_costs_and_limits_with_their_defaults():
-    rows = [row(kind, name, key=key) for kind, table in keys.COSTS.items() for name, key in table.items()]
+    rows = [
+        row(kind, name, key=key)
+        for kind, table in keys.COSTS.items()
+        for name, key in table.items()
+    ]
     assert "\n".join(rows) + "\n\n" in PAGE
     rows = []
     for name, key in keys.LIMITS.items():
         rows.append(row(name, key=key))
         for inner, made in {"obstacles": rg.Obstacle, "spheres": rg.LinkSphere}.items():
-            rows += [row(f"{name}.{n}", key=k) for n, k in schema.keys_of(made).items() if name == inner]
+            rows += [
+                row(f"{name}.{n}", key=k) for n, k in schema.keys_of(made).items() if name == inner
+            ]
+    rows += [row(f"constraints.{n}", key=k) for n, k in keys.BETWEEN.items()]
     assert "\n".join(rows) + "\n\n" in PAGE
 
 
-# --- what was stored ------------------------------------------------------------------------------------------------------------------------
+# --- what was stored ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["costs.State", "costs.Reach", "costs.Custom", "limits.Obstacle", "limits.Inequality", "limits.Position"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "costs.State",
+        "costs.Reach",
+        "costs.Custom",
+        "limits.Obstacle",
+        "limits.Inequality",
+        "limits.Position",
+    ],
+)
 def test_pickles_find_public_names(name):
     module, made = name.split(".")
     assert pickle.loads(f"crigidgrad.control.{module}\n{made}\n.".encode()).__name__ == made
 
 
 def test_terms_survive_pickling():
-    for term in (rg.costs.Reach("lower_rod", (0.4, 0.0, -0.9), weight=1.0), rg.Limits(torque=1.0), rg.LinkSphere("lower_rod", 0.1)):
+    for term in (
+        rg.costs.Reach("lower_rod", (0.4, 0.0, -0.9), weight=1.0),
+        rg.Limits(torque=1.0),
+        rg.LinkSphere("lower_rod", 0.1),
+    ):
         same(pickle.loads(pickle.dumps(term)), term)
     assert repr(rg.Obstacle((1, 2, 3), 0.5)) == "Obstacle(center=(1, 2, 3), radius=0.5)"

@@ -1,4 +1,6 @@
-"""Crews: every item of a job is done exactly once, whoever calls, forks or leaves, and threads that wait cost nothing."""
+"""Crews: every item of a job is done exactly once, whoever calls, forks or leaves, and threads that
+wait cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -99,14 +101,23 @@ def check_add(crew: Crew, total: int, grain: int, times: int = 1) -> None:
 
 
 def run_python(code: str) -> str:
-    header = "import os, sys, threading, time\nfrom rigidgrad.runtime.threads import Crew, default_crew\n"
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", header + code], capture_output=True, text=True, timeout=120, check=False)
+    header = (
+        "import os, sys, threading, time\nfrom rigidgrad.runtime.threads import Crew,"
+        " default_crew\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", header + code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     return run.stdout
 
 
-# --- native jobs ------------------------------------------------------------------------------------------------------------------
+# --- native jobs ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("grain", [1, 2, 7, 64, 1000])
@@ -127,7 +138,9 @@ def test_many_jobs_with_sleep_between_them(crew):
 
 def test_chunks_start_at_multiples_of_the_grain(crew):
     seen = []
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(lambda _, start, stop: seen.append((start, stop)))
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        lambda _, start, stop: seen.append((start, stop))
+    )
     crew.run(ctypes.cast(callback, ctypes.c_void_p).value, None, 23, 5)
     assert sorted(seen) in ([(0, 5), (5, 10), (10, 15), (15, 20), (20, 23)], [(0, 23)])
 
@@ -194,7 +207,9 @@ def test_wrong_arguments_are_told():
 
 def test_the_number_of_threads_follows_the_environment(monkeypatch):
     monkeypatch.delenv("RIGIDGRAD_THREADS", raising=False)
-    assert threads.thread_count() == (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    assert threads.thread_count() == (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
     monkeypatch.setenv("RIGIDGRAD_THREADS", "3")
     assert Crew().threads == len(Crew()) == 3
     assert threads.default_crew() is threads.default_crew(3)
@@ -212,7 +227,7 @@ def test_a_shared_crew_that_was_closed_is_replaced():
     check_add(threads.default_crew(2), 100, 3)
 
 
-# --- several at once --------------------------------------------------------------------------------------------------------------
+# --- several at once ------------------------------------------------------------------------------
 
 
 def test_several_python_threads_at_once(crew):
@@ -268,7 +283,7 @@ def test_the_gil_is_released_during_a_job():
         thread.join()
 
 
-# --- Python on a worker -----------------------------------------------------------------------------------------------------------
+# --- Python on a worker ---------------------------------------------------------------------------
 
 
 def test_each_worker_is_one_thread_and_keeps_its_state(crew):
@@ -327,7 +342,7 @@ def test_a_worker_can_use_its_own_crew_without_waiting_for_itself(crew):
     assert values == [1, 2, 3]
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 def test_closing_finishes_what_was_given_and_ends_the_threads(crew):
@@ -395,10 +410,16 @@ def test_waiting_costs_no_cpu():
         "sys.exit()",
         "crew[0].submit(time.sleep, 60); crew[0].submit(print, 'never')",
         "crew[1].submit(crew.map, abs, [1])",
-        "threading.Thread(target=lambda: [crew.run(ADD, memory.ctypes.data, 100, 1) for _ in range(10**9)], daemon=True).start()",
+        (
+            "threading.Thread(target=lambda: [crew.run(ADD, memory.ctypes.data, 100, 1) for _ in"
+            " range(10**9)], daemon=True).start()"
+        ),
         "import atexit; atexit.register(lambda: crew.ensure_awake())",
         "keep = crew; crew.self = crew",
-        "child = threading.Thread(target=lambda: (time.sleep(0.05), crew.map(abs, range(9)))); child.start()",
+        (
+            "child = threading.Thread(target=lambda: (time.sleep(0.05), crew.map(abs, range(9))));"
+            " child.start()"
+        ),
     ],
 )
 def test_the_process_ends(ending):
@@ -414,7 +435,7 @@ print("end")
     assert run_python(begin + ending) == "end\n"
 
 
-# --- fork -------------------------------------------------------------------------------------------------------------------------
+# --- fork -----------------------------------------------------------------------------------------
 
 
 @FORK
@@ -485,7 +506,9 @@ def test_native_jobs_work_in_a_child():
         check_add(crew, 1000, 7)
 
 
-@pytest.mark.parametrize("triple", ["x86_64-unknown-linux-gnu", "aarch64-apple-darwin", "riscv64-unknown-linux-gnu"])
+@pytest.mark.parametrize(
+    "triple", ["x86_64-unknown-linux-gnu", "aarch64-apple-darwin", "riscv64-unknown-linux-gnu"]
+)
 def test_the_native_loop_is_valid_for_other_cpus(triple):
     import llvmlite.binding as llvm
 

@@ -16,7 +16,14 @@ from rigidgrad.viewer.page import content
 
 def robots() -> Path:
     pin = pytest.importorskip("pinocchio")
-    found = next((p / "share/example-robot-data/robots" for p in Path(pin.__file__).parents if p.name == "cmeel.prefix"), Path("nowhere"))
+    found = next(
+        (
+            p / "share/example-robot-data/robots"
+            for p in Path(pin.__file__).parents
+            if p.name == "cmeel.prefix"
+        ),
+        Path("nowhere"),
+    )
     if not found.is_dir():
         pytest.skip("example-robot-data is not installed")
     return found
@@ -58,11 +65,18 @@ def test_bundled_robots():
     assert tool_frame(rg.Builder("rock").link("rock", 1.0).build().model) == "rock"
 
 
-def gripper(*ends: str, second: str = "prismatic", mimic: str | None = None, names: tuple[str, str] = ("a", "b")):
+def gripper(
+    *ends: str,
+    second: str = "prismatic",
+    mimic: str | None = None,
+    names: tuple[str, str] = ("a", "b"),
+):
     """An arm of two joints, links fixed to its end, and two more links that slide or turn there."""
     ball = (1.0, (0, 0, 0.1), (0.01, 0.01, 0.01))
     made = rg.Builder("arm").link("base").link("upper", *ball).link("lower", *ball)
-    made = made.joint("j1", "revolute", "base", "upper", axis=(0, 1, 0)).joint("j2", "revolute", "upper", "lower", axis=(0, 1, 0))
+    made = made.joint("j1", "revolute", "base", "upper", axis=(0, 1, 0)).joint(
+        "j2", "revolute", "upper", "lower", axis=(0, 1, 0)
+    )
     for end in ends:
         made = made.link(end).joint(f"to {end}", "fixed", "lower", end)
     for k, name in enumerate(names):
@@ -75,20 +89,31 @@ def test_fingers_are_passed_over():
     assert tool_frame(gripper("mount", "plate")) == "plate"
     assert tool_frame(gripper("mount", second="revolute", mimic="s0")) == "mount"
     assert tool_frame(gripper("mount", second="revolute", names=("jaw_1", "jaw_2"))) == "mount"
-    assert tool_frame(gripper("mount", second="revolute")) in ("a", "b")  # nothing says that these are fingers
+    # nothing says that these are fingers
+    assert tool_frame(gripper("mount", second="revolute")) in ("a", "b")
 
 
 def test_names_are_words():
     assert tool_frame(gripper("flange", "myToolFrame2", "hand", "camera")) == "myToolFrame2"
     assert tool_frame(gripper("TCP", "handle", "committee")) == "TCP"
-    assert tool_frame(gripper("handle", "tool_changer", "wheel")) == "wheel"  # no words of ours: the last
+    # no words of ours: the last
+    assert tool_frame(gripper("handle", "tool_changer", "wheel")) == "wheel"
     assert tool_frame(gripper("flange", "end_effector", "plate")) == "end_effector"
 
 
 def test_an_arm_with_a_parallel_linkage_has_no_fingers():
     ball = (1.0, (0, 0, 0.1), (0.01, 0.01, 0.01))
-    made = rg.Builder("palletizer").link("base").link("turret", *ball).link("main", *ball).link("bar", *ball).link("fore", *ball)
-    made = made.joint("j1", "revolute", "base", "turret", axis=(0, 0, 1)).joint("j2", "revolute", "turret", "main", axis=(0, 1, 0))
+    made = (
+        rg.Builder("palletizer")
+        .link("base")
+        .link("turret", *ball)
+        .link("main", *ball)
+        .link("bar", *ball)
+        .link("fore", *ball)
+    )
+    made = made.joint("j1", "revolute", "base", "turret", axis=(0, 0, 1)).joint(
+        "j2", "revolute", "turret", "main", axis=(0, 1, 0)
+    )
     made = made.joint("j2b", "revolute", "turret", "bar", axis=(0, 1, 0), mimic="j2")
     made = made.joint("j3", "revolute", "main", "fore", axis=(0, 1, 0)).link("level", *ball)
     made = made.joint("j4", "revolute", "fore", "level", axis=(0, 1, 0), mimic=("j3", -1.0))
@@ -97,7 +122,13 @@ def test_an_arm_with_a_parallel_linkage_has_no_fingers():
 
 def test_a_task_and_a_view_are_about_the_tool_or_the_frame_that_is_named():
     robot = rg.Robot(gripper("mount", "tool0"))
-    assert 'frame = "tool0"' in template(robot, "arm.urdf") and content(robot)["trace"]["label"] == "tool0"
-    assert 'frame = "upper"' in template(robot, "arm.urdf", frame="upper") and content(robot, frame="upper")["trace"]["label"] == "upper"
+    assert (
+        'frame = "tool0"' in template(robot, "arm.urdf")
+        and content(robot)["trace"]["label"] == "tool0"
+    )
+    assert (
+        'frame = "upper"' in template(robot, "arm.urdf", frame="upper")
+        and content(robot, frame="upper")["trace"]["label"] == "upper"
+    )
     with pytest.raises(UnknownNameError, match="nothing"):
         template(robot, "arm.urdf", frame="nothing")

@@ -1,4 +1,6 @@
-"""Trees as arrays: shapes of every kind, vector-tree operations, and clear words for what is wrong."""
+"""Trees as arrays: shapes of every kind, vector-tree operations, and clear words for what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,27 @@ from rigidgrad.errors import InputError, ModelError, UnknownNameError
 from rigidgrad.trees.topology import Topology
 
 METHODS = ("sequential", "levels", "heavy_path", "euler_tour")
-SHAPES = st.tuples(st.integers(1, 300), st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 10, 1000]), st.sampled_from([0.0, 0.05, 1.0]))
+SHAPES = st.tuples(
+    st.integers(1, 300),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 2, 10, 1000]),
+    st.sampled_from([0.0, 0.05, 1.0]),
+)
 
 
 def random_parents(shape) -> np.ndarray:
-    """A forest: each body hangs on one of the last few, or now and then on the world; numbered in any order."""
+    """A forest: each body hangs on one of the last few, or now and then on the world; numbered in
+    any order.
+    """
     bodies, seed, reach, roots = shape
     rng = np.random.default_rng(seed)
-    parents = np.array([-1] + [-1 if rng.random() < roots / 2 else rng.integers(max(0, i - reach), i) for i in range(1, bodies)])
+    parents = np.array(
+        [-1]
+        + [
+            -1 if rng.random() < roots / 2 else rng.integers(max(0, i - reach), i)
+            for i in range(1, bodies)
+        ]
+    )
     name = rng.permutation(bodies) if seed % 2 else np.arange(bodies)
     result = np.empty(bodies, np.int64)
     result[name] = np.where(parents >= 0, name[parents], -1)
@@ -50,7 +65,7 @@ def tree_of(parents, **more) -> trees.Tree:
     )
 
 
-# --- shape ---------------------------------------------------------------------------------------------------------------------------
+# --- shape ----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,7 +82,9 @@ def test_depth_size_tour_and_paths_are_those_of_the_definition(shape):
         above.append(path)
         assert topology.path(i).tolist() == path[::-1]
     assert topology.depth.tolist() == [len(p) - 1 for p in above]
-    assert topology.size.tolist() == np.bincount([i for p in above for i in p], minlength=n).tolist()
+    assert (
+        topology.size.tolist() == np.bincount([i for p in above for i in p], minlength=n).tolist()
+    )
     lp, rp = topology.euler_tour(threads=2)
     assert sorted([*lp, *rp]) == list(range(2 * n))
     for i in range(n):
@@ -78,19 +95,22 @@ def test_depth_size_tour_and_paths_are_those_of_the_definition(shape):
 def test_auto_tree_is_featherstones():
     tree = trees.auto_tree(7, 2.0, skew=0.5, taper=0.9)
     assert tree.parents.tolist() == [-1, 0, 0, 1, 1, 2, 2]
-    assert trees.auto_tree(6, 1.5).parents.tolist() == [-1, 0, 1, 1, 2, 3]  # floor(i / 1.5) from 1 on
+    # floor(i / 1.5) from 1 on
+    assert trees.auto_tree(6, 1.5).parents.tolist() == [-1, 0, 1, 1, 2, 3]
     assert trees.auto_tree(4).parents.tolist() == [-1, 0, 1, 2]
     q = np.zeros(7)
     where = trees.forward_kinematics(tree, q)
     # along its parent's x by the parent's length, which is 0.9^(number - 1); then turned about x
-    np.testing.assert_allclose(where.position[3] - where.position[1], where.rotation[1] @ [0.9, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(
+        where.position[3] - where.position[1], where.rotation[1] @ [0.9, 0, 0], atol=1e-15
+    )
     c, s = np.cos(0.5), np.sin(0.5)
     np.testing.assert_allclose(where.rotation[1], [[1, 0, 0], [0, c, -s], [0, s, c]], atol=1e-15)
     mass = tree.data[:, 12]
     np.testing.assert_allclose(mass, 0.9 ** (3 * np.arange(7)))
 
 
-# --- vector trees --------------------------------------------------------------------------------------------------------------------
+# --- vector trees ---------------------------------------------------------------------------------
 
 
 def add(x, y, out):
@@ -105,7 +125,12 @@ def negate(x, out):
 
 def multiply(x, y, out):
     """2x2 matrices of integers, which do not commute."""
-    a, b, c, d = x[0] * y[0] + x[1] * y[2], x[0] * y[1] + x[1] * y[3], x[2] * y[0] + x[3] * y[2], x[2] * y[1] + x[3] * y[3]
+    a, b, c, d = (
+        x[0] * y[0] + x[1] * y[2],
+        x[0] * y[1] + x[1] * y[3],
+        x[2] * y[0] + x[3] * y[2],
+        x[2] * y[1] + x[3] * y[3],
+    )
     out[0], out[1], out[2], out[3] = a % 1009, b % 1009, c % 1009, d % 1009
 
 
@@ -131,8 +156,18 @@ def test_rootfix_and_leaffix_are_the_same_by_every_method(shape):
         if parents[i] >= 0:
             up[parents[i]] += up[i]
     for method in ("levels", "heavy_path", "euler_tour"):
-        for variant in ("native", "work_efficient", "blocked", "mapped") if method == "euler_tour" else ("blocked",):
-            options = {"inverse": negate, "method": method, "variant": variant, "block": 5, "threads": 2}
+        for variant in (
+            ("native", "work_efficient", "blocked", "mapped")
+            if method == "euler_tour"
+            else ("blocked",)
+        ):
+            options = {
+                "inverse": negate,
+                "method": method,
+                "variant": variant,
+                "block": 5,
+                "threads": 2,
+            }
             assert np.array_equal(trees.rootfix(tree, values, add, 0, **options), down)
             assert np.array_equal(trees.leaffix(tree, values, add, 0, **options), up)
     assert np.array_equal(trees.rootfix(tree, np.ones(n, int), add, 0), tree.topology.depth + 1)
@@ -154,7 +189,16 @@ def test_operators_need_not_commute_on_the_way_down(shape):
             multiply(expected[parents[i]], values[i], expected[i])
     for method in ("levels", "heavy_path", "euler_tour"):
         for variant in ("native", "work_efficient", "blocked"):
-            found = trees.rootfix(tree, values, multiply, (1, 0, 0, 1), inverse=invert, method=method, variant=variant, block=7)
+            found = trees.rootfix(
+                tree,
+                values,
+                multiply,
+                (1, 0, 0, 1),
+                inverse=invert,
+                method=method,
+                variant=variant,
+                block=7,
+            )
             assert np.array_equal(found, expected), (method, variant)
 
 
@@ -162,9 +206,13 @@ def test_operators_need_not_commute_on_the_way_down(shape):
 @pytest.mark.parametrize("rows", [1, 2, 63, 64, 65, 1000])
 def test_scans_are_cumulative_sums(rows, variant):
     values = np.random.default_rng(rows).integers(-9, 10, (rows, 3))
-    assert np.array_equal(trees.scan(values, add, 0, variant=variant, block=64, threads=2), np.cumsum(values, axis=0))
+    assert np.array_equal(
+        trees.scan(values, add, 0, variant=variant, block=64, threads=2), np.cumsum(values, axis=0)
+    )
     before = np.cumsum(values, axis=0) - values
-    assert np.array_equal(trees.scan(values, add, 0, variant=variant, block=64, exclusive=True), before)
+    assert np.array_equal(
+        trees.scan(values, add, 0, variant=variant, block=64, exclusive=True), before
+    )
 
 
 def test_large_scans_and_walks_are_shared_by_threads():
@@ -172,12 +220,14 @@ def test_large_scans_and_walks_are_shared_by_threads():
     ones = np.ones((200_000, 1), int)
     assert np.array_equal(trees.scan(ones, add, 0, threads=2)[:, 0], np.arange(1, 200_001))
     for method in ("levels", "heavy_path"):
-        assert np.array_equal(trees.leaffix(tree, ones[:, 0], add, 0, method=method, threads=2), tree.topology.size)
+        assert np.array_equal(
+            trees.leaffix(tree, ones[:, 0], add, 0, method=method, threads=2), tree.topology.size
+        )
     one, two = tree.topology.euler_tour(threads=1), tree.topology.euler_tour(threads=2)
     assert np.array_equal(one, two)
 
 
-# --- any tree ------------------------------------------------------------------------------------------------------------------------
+# --- any tree -------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -195,8 +245,12 @@ def test_methods_agree_on_any_forest(shape, single):
                 found, expected_ = found[0], expected[0]
             else:
                 expected_ = expected
-            # 300 bodies in a row turned at random: the Euler tour undoes what it did over lengths of hundreds of metres
-            assert np.abs(found - expected_).max() <= (1e-8 if method == "euler_tour" else 1e-11) * scale
+            # 300 bodies in a row turned at random: the Euler tour undoes what it did over lengths
+            # of hundreds of metres
+            assert (
+                np.abs(found - expected_).max()
+                <= (1e-8 if method == "euler_tour" else 1e-11) * scale
+            )
     H = trees.crba(tree, q)
     assert np.abs((H @ a) + trees.bias(tree, q, v) - expected).max() <= 1e-11 * scale
 
@@ -224,7 +278,14 @@ def test_batches_are_states_one_by_one(count, dtype):
                 assert np.array_equal(found[-1], one)
             else:
                 np.testing.assert_allclose(
-                    found[-1], one, rtol=0, atol=1e-4 * np.abs(one).max() if dtype == np.float32 else 1e-12 * np.abs(one).max()
+                    found[-1],
+                    one,
+                    rtol=0,
+                    atol=(
+                        1e-4 * np.abs(one).max()
+                        if dtype == np.float32
+                        else 1e-12 * np.abs(one).max()
+                    ),
                 )
     out = np.empty((count, 700), dtype)
     assert trees.rnea(tree, q, v, a, out=out) is out
@@ -237,22 +298,31 @@ def test_batches_are_states_one_by_one(count, dtype):
 @pytest.mark.parametrize("branching", [1.0, 1.4, 2.0, 9.0])
 @pytest.mark.parametrize("floating", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_columns_of_the_mass_matrix_are_forces_of_unit_accelerations(bodies, branching, floating, dtype):
+def test_columns_of_the_mass_matrix_are_forces_of_unit_accelerations(
+    bodies, branching, floating, dtype
+):
     kinds = ("revolute", "prismatic", "helical")
-    tree = trees.auto_tree(bodies, branching, 0.3, joints=kinds, gravity=(0.0, 0.0, 0.0), floating_base=floating)
+    tree = trees.auto_tree(
+        bodies, branching, 0.3, joints=kinds, gravity=(0.0, 0.0, 0.0), floating_base=floating
+    )
     q = tree.random(seed=0).q
     expected = trees.rnea(tree, q, np.zeros(tree.nv), np.eye(tree.nv), method="sequential")
     for threads in (1, 2):
         H = trees.crba(tree, q.astype(dtype), threads=threads).to_dense()
         assert H.dtype == dtype
-        assert np.abs(H - expected).max() <= (1e-5 if dtype == np.float32 else 1e-13) * np.abs(expected).max()
+        assert (
+            np.abs(H - expected).max()
+            <= (1e-5 if dtype == np.float32 else 1e-13) * np.abs(expected).max()
+        )
 
 
 def test_threads_share_the_mass_matrix_of_a_large_tree():
     for branching in (1.05, 2.0):
         tree = trees.auto_tree(30_001, branching, 0.3)
         q = tree.random(seed=0).q
-        assert np.array_equal(trees.crba(tree, q, threads=1).values, trees.crba(tree, q, threads=2).values)
+        assert np.array_equal(
+            trees.crba(tree, q, threads=1).values, trees.crba(tree, q, threads=2).values
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -260,7 +330,9 @@ def test_one_body_is_a_tree(method):
     tree = trees.auto_tree(1, 2.0, gravity=(0.0, -9.81, 0.0))
     # a pendulum about z: I = 1.015/12 + 1/4, lever 1/2
     tau = trees.rnea(tree, [0.3], [0.7], [2.0], method=method)
-    np.testing.assert_allclose(tau, [(1.015 / 12 + 0.25) * 2.0 + 9.81 * 0.5 * np.cos(0.3)], rtol=1e-14)
+    np.testing.assert_allclose(
+        tau, [(1.015 / 12 + 0.25) * 2.0 + 9.81 * 0.5 * np.cos(0.3)], rtol=1e-14
+    )
     assert trees.crba(tree, [0.0]).to_dense().tolist() == [[1.015 / 12 + 0.25]]
     assert trees.forward_dynamics(tree, [0.3], [0.7], tau).a == pytest.approx(2.0)
 
@@ -273,7 +345,9 @@ def test_a_chain_of_a_million_bodies_needs_no_recursion():
     q, v, a = 0.1 * np.random.default_rng(0).normal(size=(3, 1_000_000))
     fast, slow = trees.rnea(tree, q, v, a), trees.rnea(tree, q, v, a, method="sequential")
     assert np.abs(fast - slow).max() < 1e-11 * np.abs(slow).max()
-    with pytest.raises(trees.TooLargeError, match=r"500,000,500,000 entries would take .* GiB.*forward_dynamics"):
+    with pytest.raises(
+        trees.TooLargeError, match=r"500,000,500,000 entries would take .* GiB.*forward_dynamics"
+    ):
         trees.crba(tree, q)
 
 
@@ -314,10 +388,15 @@ def test_scipy_gets_both_triangles():
 
 def test_importing_rigidgrad_loads_neither_trees_nor_numba():
     code = "import sys, rigidgrad; print({'numba', 'rigidgrad.trees'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "set()\n"
+    )
 
 
-# --- errors --------------------------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -414,11 +493,26 @@ def test_wrong_arguments_are_named():
 
 
 def test_models_that_are_no_such_tree_are_refused():
-    ball = rg.Builder("b").link("w").link("x", 1.0, inertia=(1, 1, 1)).joint("j", "spherical", "w", "x").build(engine="numpy")
+    ball = (
+        rg.Builder("b")
+        .link("w")
+        .link("x", 1.0, inertia=(1, 1, 1))
+        .joint("j", "spherical", "w", "x")
+        .build(engine="numpy")
+    )
     with pytest.raises(ModelError, match="'j' is spherical"):
         trees.Tree.from_model(ball)
-    two = rg.Builder("b").link("w").link("x", 1.0, inertia=(1, 1, 1)).link("y", 1.0, inertia=(1, 1, 1))
-    two = two.joint("j", "revolute", "w", "x").joint("k", "revolute", "x", "y", mimic="j").build(engine="numpy")
+    two = (
+        rg.Builder("b")
+        .link("w")
+        .link("x", 1.0, inertia=(1, 1, 1))
+        .link("y", 1.0, inertia=(1, 1, 1))
+    )
+    two = (
+        two.joint("j", "revolute", "w", "x")
+        .joint("k", "revolute", "x", "y", mimic="j")
+        .build(engine="numpy")
+    )
     with pytest.raises(ModelError, match="'k' mimics"):
         trees.Tree.from_model(two)
     with pytest.raises(InputError, match="a Robot or a Model"):

@@ -1,4 +1,6 @@
-"""How many digits are kept, against the textbook's loops in extended precision, on large trees, tilted gravity, all joint types."""
+"""How many digits are kept, against the textbook's loops in extended precision, on large trees,
+tilted gravity, all joint types.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ MIXED = ("revolute", "prismatic", "helical")
 
 
 def cross(a, b):
-    return np.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+    return np.stack(
+        [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+    )
 
 
 def rnea(tree, q, v, a):
@@ -34,13 +38,18 @@ def rnea(tree, q, v, a):
     w, u, dw, du = (np.zeros((3, n + 1), D) for _ in range(4))
     du[:, n] = -np.array(tree.gravity, D)
     z = np.array([0, 0, 1], D)[:, None]
-    levels = [topology.order[x:y] for x, y in zip(topology.level_start, topology.level_start[1:], strict=False)]
+    levels = [
+        topology.order[x:y]
+        for x, y in zip(topology.level_start, topology.level_start[1:], strict=False)
+    ]
     for i in levels:
         p = np.where(parents[i] >= 0, parents[i], n)
         turn = E[:, :, i]
         w[:, i] = (turn * w[:, p]).sum(1) + z * (ang[i] * v[i])
         u[:, i] = (turn * (u[:, p] - cross(r[:, i], w[:, p]))).sum(1) + z * (lin[i] * v[i])
-        dw[:, i] = (turn * dw[:, p]).sum(1) + z * (ang[i] * a[i]) + cross(w[:, i], z * (ang[i] * v[i]))
+        dw[:, i] = (
+            (turn * dw[:, p]).sum(1) + z * (ang[i] * a[i]) + cross(w[:, i], z * (ang[i] * v[i]))
+        )
         du[:, i] = (turn * (du[:, p] - cross(r[:, i], dw[:, p]))).sum(1) + z * (lin[i] * a[i])
         du[:, i] += cross(u[:, i], z * (ang[i] * v[i])) + cross(w[:, i], z * (lin[i] * v[i]))
     w, u, dw, du = (x[:, :n] for x in (w, u, dw, du))
@@ -59,7 +68,14 @@ def rnea(tree, q, v, a):
 
 def state(tree, dtype=np.float64):
     rng = np.random.default_rng(7)
-    return tuple(x.astype(dtype) for x in (rng.uniform(-3, 3, tree.nv), 0.1 * rng.normal(size=tree.nv), rng.normal(size=tree.nv)))
+    return tuple(
+        x.astype(dtype)
+        for x in (
+            rng.uniform(-3, 3, tree.nv),
+            0.1 * rng.normal(size=tree.nv),
+            rng.normal(size=tree.nv),
+        )
+    )
 
 
 def error(found, exact):
@@ -67,7 +83,9 @@ def error(found, exact):
 
 
 @pytest.mark.parametrize("joints", [("revolute",), MIXED], ids=["revolute", "mixed"])
-@pytest.mark.parametrize(("bodies", "branching"), [(10_000, 1.0), (100_000, 1.01), (100_000, 1.5), (100_000, 2.0)])
+@pytest.mark.parametrize(
+    ("bodies", "branching"), [(10_000, 1.0), (100_000, 1.01), (100_000, 1.5), (100_000, 2.0)]
+)
 def test_levels_and_heavy_paths_keep_their_digits(bodies, branching, joints):
     tree = trees.auto_tree(bodies, branching, 0.3, joints=joints, gravity=GRAVITY)
     q, v, a = state(tree)

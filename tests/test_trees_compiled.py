@@ -1,4 +1,6 @@
-"""Loops over arrays as compiled code: every function does what Python itself does with it, on NumPy's arrays."""
+"""Loops over arrays as compiled code: every function does what Python itself does with it, on
+NumPy's arrays.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +165,16 @@ print(native.compiled_count())
 """
     environment = {**os.environ, "RIGIDGRAD_CACHE": str(tmp_path)}
     counts = [
-        int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment).stdout) for _ in "12"
+        int(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment,
+            ).stdout
+        )
+        for _ in "12"
     ]
     assert counts[0] > 0 and counts[1] == 0
 
@@ -211,4 +222,7 @@ def test_an_operator_without_a_source_is_run_by_python():
     exec("def add(x, y, out):\n    out[0] = x[0] + y[0]", names)
     tree = trees.auto_tree(300, 1.5)
     for method in ("levels", "heavy_path"):
-        assert np.array_equal(trees.leaffix(tree, np.ones(300, int), names["add"], 0, method=method), tree.topology.size)
+        assert np.array_equal(
+            trees.leaffix(tree, np.ones(300, int), names["add"], 0, method=method),
+            tree.topology.size,
+        )

@@ -1,4 +1,6 @@
-"""Trees against Pinocchio, MuJoCo and the Robot of the same model: every method, joint type, base and kind of external force."""
+"""Trees against Pinocchio, MuJoCo and the Robot of the same model: every method, joint type, base
+and kind of external force.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,19 @@ SEEDS = range(12)
 
 
 def one_dof(seed):
-    return random_tree(seed, 2 + 3 * (seed % 6), floating=bool(seed % 2), mimic=False, types=(*ONE_DOF, "fixed"))
+    return random_tree(
+        seed, 2 + 3 * (seed % 6), floating=bool(seed % 2), mimic=False, types=(*ONE_DOF, "fixed")
+    )
 
 
 def both(seed):
     """A tree of ours, Pinocchio's model of it, and a state."""
     described = one_dof(seed)
-    return trees.Tree.from_model(described.robot()), described.oracle(), described.random_state(np.random.default_rng(seed))
+    return (
+        trees.Tree.from_model(described.robot()),
+        described.oracle(),
+        described.random_state(np.random.default_rng(seed)),
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -34,7 +42,12 @@ def test_every_method_gives_pinocchios_joint_forces(seed):
     for method in RNEA:
         assert_close(trees.rnea(tree, q, v, a, method=method), expected, 1e-12, method)
     for variant in ("simulated", "native", "work_efficient", "blocked"):
-        assert_close(trees.rnea(tree, q, v, a, method="euler_tour", variant=variant, block=3), expected, 1e-12, variant)
+        assert_close(
+            trees.rnea(tree, q, v, a, method="euler_tour", variant=variant, block=3),
+            expected,
+            1e-12,
+            variant,
+        )
     assert_close(trees.bias(tree, q, v), oracle.bias(q, v), 1e-12, "bias")
 
 
@@ -68,7 +81,9 @@ def test_energy_momentum_and_placements_are_the_robots(seed):
     assert_close(ours.kinetic, theirs.kinetic, 1e-12, "kinetic")
     assert_close(ours.potential, theirs.potential, 1e-12, "potential")
     assert_close(trees.center_of_mass(tree, q), robot.center_of_mass(q), 1e-12, "centre of mass")
-    assert_close(trees.centroidal_momentum(tree, q, v), robot.centroidal_momentum(q, v), 1e-11, "momentum")
+    assert_close(
+        trees.centroidal_momentum(tree, q, v), robot.centroidal_momentum(q, v), 1e-11, "momentum"
+    )
     where, expected = trees.forward_kinematics(tree, q), robot.forward_kinematics(q)
     for i, name in enumerate(robot.model.body_names):
         assert_close(where.rotation[:, i], expected[name][..., :3, :3], 1e-12, name)
@@ -86,16 +101,29 @@ def test_external_forces_in_either_frame_are_the_robots(seed):
     expected = robot.rnea(q, v, a, external={name: wrench[:, i] for i, name in enumerate(names)})
     where = trees.forward_kinematics(tree, q)
     force = np.einsum("bnij,bnj->bni", where.rotation, wrench[..., :3])
-    moment = np.einsum("bnij,bnj->bni", where.rotation, wrench[..., 3:]) + np.cross(where.position, force)
+    moment = np.einsum("bnij,bnj->bni", where.rotation, wrench[..., 3:]) + np.cross(
+        where.position, force
+    )
     in_root = np.concatenate([force, moment], axis=-1)
     for method in RNEA:
-        assert_close(trees.rnea(tree, q, v, a, method=method, external=wrench), expected, 1e-12, method)
-        assert_close(trees.rnea(tree, q, v, a, method=method, external=in_root, external_in="root"), expected, 1e-12, method)
+        assert_close(
+            trees.rnea(tree, q, v, a, method=method, external=wrench), expected, 1e-12, method
+        )
+        assert_close(
+            trees.rnea(tree, q, v, a, method=method, external=in_root, external_in="root"),
+            expected,
+            1e-12,
+            method,
+        )
     by_body = trees.rnea(tree, q, v, a, external={i: wrench[:, i] for i in range(tree.bodies)})
     assert_close(by_body, expected, 1e-12, "dictionary")
-    accelerations = robot.aba(q, v, a, external={name: wrench[:, i] for i, name in enumerate(names)})
+    accelerations = robot.aba(
+        q, v, a, external={name: wrench[:, i] for i, name in enumerate(names)}
+    )
     for method in FORWARD:
-        found = trees.forward_dynamics(tree, q, v, a, method=method, external=in_root, external_in="root")
+        found = trees.forward_dynamics(
+            tree, q, v, a, method=method, external=in_root, external_in="root"
+        )
         assert_close(found.a, accelerations, 1e-8, method)
 
 
@@ -121,12 +149,16 @@ def test_mujoco_agrees_on_auto_trees(branching, joint):
         place = "" if i == 0 else f'pos="1 0 0" axisangle="1 0 0 {skew}"'
         inside = "".join(body(c) for c in children[i])
         return (
-            f'<body name="b{i}" {place}><joint name="j{i}" type="{kind}" axis="0 0 1"/>'
-            f'<inertial pos="0.5 0 0" mass="1" diaginertia="0.0025 {1.015 / 12!r} {1.015 / 12!r}"/>{inside}</body>'
+            f'<body name="b{i}" {place}><joint name="j{i}" type="{kind}" axis="0 0 1"/><inertial'
+            f' pos="0.5 0 0" mass="1" diaginertia="0.0025 {1.015 / 12!r}'
+            f' {1.015 / 12!r}"/>{inside}</body>'
         )
 
     gx, gy, gz = gravity
-    xml = f'<mujoco><compiler angle="radian" balanceinertia="true"/><option gravity="{gx} {gy} {gz}"/><worldbody>{body(0)}</worldbody></mujoco>'
+    xml = (
+        f'<mujoco><compiler angle="radian" balanceinertia="true"/><option gravity="{gx} {gy}'
+        f' {gz}"/><worldbody>{body(0)}</worldbody></mujoco>'
+    )
     model = mujoco.MjModel.from_xml_string(xml)
     data = mujoco.MjData(model)
     where = np.array([model.joint(f"j{i}").qposadr[0] for i in range(bodies)])
@@ -137,14 +169,20 @@ def test_mujoco_agrees_on_auto_trees(branching, joint):
     # diag(0.0025, …) violates no triangle inequality, so MuJoCo keeps it as it is
     assert_close(trees.rnea(tree, q, v, a), data.qfrc_inverse[where], 1e-12, "rnea")
     dense = np.zeros((bodies, bodies))
-    mujoco.mj_fullM(model, data, dense) if mujoco.__version__ >= "4" else mujoco.mj_fullM(model, dense, data.qM)
+    (
+        mujoco.mj_fullM(model, data, dense)
+        if mujoco.__version__ >= "4"
+        else mujoco.mj_fullM(model, dense, data.qM)
+    )
     assert_close(trees.crba(tree, q).to_dense(), dense[np.ix_(where, where)], 1e-12, "crba")
 
 
 @pytest.mark.parametrize("floating", [False, True])
 def test_energy_is_conserved_without_forces(floating):
     """dE/dt = v·tau: zero without joint forces, along the accelerations of forward dynamics."""
-    tree = trees.auto_tree(40, 1.5, 0.4, joints=("revolute", "helical", "prismatic"), floating_base=floating)
+    tree = trees.auto_tree(
+        40, 1.5, 0.4, joints=("revolute", "helical", "prismatic"), floating_base=floating
+    )
     q, v, _ = tree.random(seed=2)
     a = trees.forward_dynamics(tree, q, v, np.zeros(tree.nv)).a
     h = 1e-4
@@ -156,7 +194,11 @@ def test_energy_is_conserved_without_forces(floating):
         if floating:
             robot_step = step[:6]
             angle = np.linalg.norm(robot_step[3:])
-            half = np.append(np.sin(angle / 2) * robot_step[3:] / angle, np.cos(angle / 2)) if angle else np.array([0, 0, 0, 1.0])
+            half = (
+                np.append(np.sin(angle / 2) * robot_step[3:] / angle, np.cos(angle / 2))
+                if angle
+                else np.array([0, 0, 0, 1.0])
+            )
             R = trees.forward_kinematics(tree, q).rotation[0]
             moved[:3] += R @ (robot_step[:3] + 0.5 * np.cross(robot_step[3:], robot_step[:3]))
             x, w = q[3:6], q[6]
@@ -185,7 +227,13 @@ def test_a_poor_residual_is_a_warning_that_names_it():
 
 @pytest.mark.parametrize("branching", [1.0, 1.01, 2.0])
 def test_forward_dynamics_of_large_trees_leaves_little(branching):
-    tree = trees.auto_tree(20_000, branching, 0.3, gravity=(3.0, -4.0, -8.0), joints=("revolute", "prismatic", "helical"))
+    tree = trees.auto_tree(
+        20_000,
+        branching,
+        0.3,
+        gravity=(3.0, -4.0, -8.0),
+        joints=("revolute", "prismatic", "helical"),
+    )
     rng = np.random.default_rng(0)
     q, v, a = rng.uniform(-3, 3, tree.nv), 0.1 * rng.normal(size=tree.nv), rng.normal(size=tree.nv)
     tau = trees.rnea(tree, q, v, a)
@@ -203,7 +251,10 @@ def test_threads_give_the_same_forces():
         for method in ("levels", "heavy_path"):
             one, two = (trees.rnea(tree, q, v, a, method=method, threads=n) for n in (1, 2))
             assert np.abs(two - one).max() <= 1e-12 * np.abs(one).max(), method
-        assert np.array_equal(trees.rnea(tree, q, v, a, method="levels", threads=1), trees.rnea(tree, q, v, a, method="levels", threads=3))
+        assert np.array_equal(
+            trees.rnea(tree, q, v, a, method="levels", threads=1),
+            trees.rnea(tree, q, v, a, method="levels", threads=3),
+        )
 
 
 @pytest.mark.parametrize("reach", [1, 3, 60, 40_000])
@@ -212,7 +263,12 @@ def test_walks_of_many_strata_agree_with_the_plain_loop(reach):
     n = 40_000
     parents = np.arange(n) - rng.integers(1, reach + 1, n)
     tree = trees.Tree(
-        np.maximum(parents, -1), translation=(0.3, 0.1, 0.2), com=(0.1, 0, 0), inertia=0.1 * np.eye(3), axis=(1, 2, 3), joints="helical"
+        np.maximum(parents, -1),
+        translation=(0.3, 0.1, 0.2),
+        com=(0.1, 0, 0),
+        inertia=0.1 * np.eye(3),
+        axis=(1, 2, 3),
+        joints="helical",
     )
     q, v, a = tree.random(seed=1)
     v *= 0.1

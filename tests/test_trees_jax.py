@@ -1,4 +1,6 @@
-"""The JAX engine gives what the default engine and the Robot give, on one device and shared by two, and derivatives on top."""
+"""The JAX engine gives what the default engine and the Robot give, on one device and shared by two,
+and derivatives on top.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +69,15 @@ def test_jax_gives_the_default_engines_dynamics(tree, batch, method):
     q, v, tau = tree.random(batch=batch, seed=0)
     wrench = np.random.default_rng(0).normal(size=(*batch, tree.bodies, 6))
     forces = {"external": wrench, "external_in": "root"}
-    agree(trees.jax.rnea(tree, q, v, tau, method=method, **forces), trees.rnea(tree, q, v, tau, **forces))
+    agree(
+        trees.jax.rnea(tree, q, v, tau, method=method, **forces),
+        trees.rnea(tree, q, v, tau, **forces),
+    )
     by_body = {"external": {0: wrench[..., 0, :]}}
     found = trees.jax.forward_dynamics(tree, q, v, tau, method=method, **by_body)
     assert np.all(np.asarray(found.residual) < 1e-12)
-    agree(found.a, trees.forward_dynamics(tree, q, v, tau, **by_body).a, 1e-9)  # as exact as the mass matrix's condition lets it be
+    # as exact as the mass matrix's condition lets it be
+    agree(found.a, trees.forward_dynamics(tree, q, v, tau, **by_body).a, 1e-9)
 
 
 @pytest.mark.usefixtures("quickly_compiled")
@@ -83,7 +89,10 @@ def test_jax_gives_the_default_engines_placements_energy_and_momentum():
     agree(trees.jax.centroidal_momentum(tree, q, v), trees.centroidal_momentum(tree, q, v))
     deep = forest(160, 2, 2)
     q, _, _ = deep.random(batch=(1,), seed=0)
-    agree(trees.jax.forward_kinematics(deep, q, method="heavy_path"), trees.forward_kinematics(deep, q))
+    agree(
+        trees.jax.forward_kinematics(deep, q, method="heavy_path"),
+        trees.forward_kinematics(deep, q),
+    )
 
 
 @pytest.mark.usefixtures("quickly_compiled")
@@ -100,6 +109,19 @@ def test_jax_packs_the_same_mass_matrix():
     assert H.values.dtype == np.float32  # JAX's default, within a function of the user's
     assert_close(H.to_dense()[None], trees.crba(tree, q).to_dense()[None], 1e-5, "dense")
     assert_close(H.to_scipy().toarray()[None], trees.crba(tree, q).to_dense()[None], 1e-5, "SciPy")
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+def test_jax_walks_the_euler_tour():
+    tree = forest(30, 15, 1, floating_base=True)
+    q, v, a = tree.random(seed=0)
+    tour, external = {"method": "euler_tour"}, {"external": {3: np.arange(6.0)}}
+    found = trees.jax.rnea(tree, q, v, a, **external, **tour)
+    agree(found[None], trees.rnea(tree, q, v, a, **external)[None], 1e-10)
+    found = trees.jax.crba(tree, q, **tour).values
+    agree(found[None], trees.crba(tree, q).values[None], 1e-10)
+    with pytest.raises(InputError, match="one device"):
+        trees.jax.rnea(tree, q, v, a, **tour, devices=jax.devices() * 2)
 
 
 def test_a_robots_tree_has_the_robots_dynamics_in_jax():
@@ -125,22 +147,32 @@ def test_jax_keeps_the_digits_of_large_trees(branching):
 
 @pytest.mark.usefixtures("quickly_compiled")
 def test_jax_differentiates_dynamics():
-    """Forwards and backwards, in jitted functions of the user's, against central differences of the default engine."""
+    """Forwards and backwards, in jitted functions of the user's, against central differences of the
+    default engine.
+    """
     tree = forest(6, 3, 1)
     state = tree.random(seed=2)
     change = np.random.default_rng(3).normal(size=(3, 6))
 
     def slope(f, step=1e-5):
-        more, less = ([x + s * dx for x, dx in zip(state, change, strict=True)] for s in (step, -step))
+        more, less = (
+            [x + s * dx for x, dx in zip(state, change, strict=True)] for s in (step, -step)
+        )
         return (f(*more) - f(*less)) / (2 * step)
 
     with jax.enable_x64(True):
         inputs, tangents = (tuple(jax.numpy.asarray(x) for x in y) for y in (state, change))
-        found = jax.jit(lambda *x: jax.jvp(lambda *y: trees.jax.rnea(tree, *y), x, tangents)[1])(*inputs)
+        found = jax.jit(lambda *x: jax.jvp(lambda *y: trees.jax.rnea(tree, *y), x, tangents)[1])(
+            *inputs
+        )
         agree(found[None], slope(lambda *x: trees.rnea(tree, *x))[None], 1e-7)
-        pulled = jax.jit(jax.grad(lambda *x: trees.jax.forward_dynamics(tree, *x).a.sum(), argnums=(0, 1, 2)))(*inputs)
+        pulled = jax.jit(
+            jax.grad(lambda *x: trees.jax.forward_dynamics(tree, *x).a.sum(), argnums=(0, 1, 2))
+        )(*inputs)
     along = sum(float(x @ dx) for x, dx in zip(np.asarray(pulled), change, strict=True))
-    assert along == pytest.approx(slope(lambda *x: trees.forward_dynamics(tree, *x).a).sum(), rel=1e-6)
+    assert along == pytest.approx(
+        slope(lambda *x: trees.forward_dynamics(tree, *x).a).sum(), rel=1e-6
+    )
 
 
 def test_jax_stays_out_of_the_callers_configuration():
@@ -153,7 +185,11 @@ def test_jax_refuses_what_it_cannot_do():
     tree = trees.auto_tree(5)
     x = np.zeros(5)
     with pytest.raises(UnknownNameError, match="no method"):
-        trees.jax.rnea(tree, x, x, x, method="euler_tour")
+        trees.jax.rnea(tree, x, x, x, method="sequential")
+    with pytest.raises(UnknownNameError, match="no method"):
+        trees.jax.crba(tree, x, method="levels")
+    with pytest.raises(InputError, match="articulated"):
+        trees.jax.forward_dynamics(tree, x, x, x, method="euler_tour")
     with pytest.raises(InputError, match=r"expected \(…, 5\)"):
         trees.jax.rnea(tree, np.zeros(4), x, x)
     with pytest.raises(InputError, match="do not broadcast"):
@@ -177,7 +213,10 @@ def test_jax_refuses_what_it_cannot_do():
 
 
 def test_without_jax_the_message_says_what_to_install():
-    code = "import sys; sys.modules['jax'] = None\nfrom rigidgrad import trees\ntry:\n    trees.jax\nexcept Exception as error:\n    print(error)"
+    code = (
+        "import sys; sys.modules['jax'] = None\nfrom rigidgrad import trees\ntry:\n   "
+        " trees.jax\nexcept Exception as error:\n    print(error)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'rigidgrad[jax]'" in done.stdout
 
@@ -210,5 +249,7 @@ print("shared")
         "JAX_PLATFORMS": "cpu",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     }
-    done = subprocess.run([sys.executable, "-c", code], env=flags, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=flags, capture_output=True, text=True, timeout=600
+    )
     assert done.stdout == "shared\n", done.stderr

@@ -1,4 +1,6 @@
-"""A malformed or hostile URDF is refused with an error of ours that names the place; nothing hangs, grows without bound or reads other files."""
+"""A malformed or hostile URDF is refused with an error of ours that names the place; nothing hangs,
+grows without bound or reads other files.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hostile.documents import DOCUMENTS, document
 from hostile.mutations import mutant
-from hostile.robots import BAD_NUMBERS, BODIES, MALFORMED, NUMBERS, TREES, VALID, changed
+from hostile.robots import BAD_NUMBERS, BODIES, LIMITS, MALFORMED, NUMBERS, TREES, VALID, changed
 
 import rigidgrad as rg
 from rigidgrad import files
@@ -42,10 +45,12 @@ def no_test_hangs():
     signal.signal(signal.SIGALRM, before)
 
 
-def refusal(source, kind: type[RigidgradError] = RigidgradError) -> str:
-    """The message with which a source is refused. pytest.raises lets any other exception through, so that the test fails."""
+def refusal(source, kind: type[RigidgradError] = RigidgradError, **options) -> str:
+    """The message with which a source is refused. pytest.raises lets any other exception through,
+    so that the test fails.
+    """
     with pytest.raises(kind) as caught:
-        rg.load(source)
+        rg.load(source, **options)
     return str(caught.value)
 
 
@@ -59,7 +64,9 @@ def test_malformed_elements_are_refused_with_their_name_and_line(case):
     message = refusal(changed(old, new), UrdfError)
     assert fragment in message
     line = int(re.match(r"line (\d+): ", message)[1])
-    assert abs(line - VALID[: VALID.index(old)].count("\n") - 1) <= 3, "the line of the element, or of the one around it"
+    assert abs(line - VALID[: VALID.index(old)].count("\n") - 1) <= 3, (
+        "the line of the element, or of the one around it"
+    )
 
 
 @pytest.mark.parametrize("word", BAD_NUMBERS, ids=ascii)
@@ -74,27 +81,46 @@ def test_what_is_no_plain_finite_decimal_is_refused_everywhere(place, word):
 def test_links_and_joints_that_form_no_tree_are_refused(case):
     old, new, fragment = TREES[case]
     assert fragment in refusal(changed(old, new), ModelError)
-    with pytest.raises(ModelError):
-        rg.load(changed(old, new), strict=False)
+    assert fragment in refusal(changed(old, new), ModelError, strict=True)
 
 
 @pytest.mark.parametrize("case", BODIES)
 def test_impossible_bodies_are_refused_or_warned_about(case):
     old, new, fragment = BODIES[case]
-    assert fragment in refusal(changed(old, new), ModelError)
-    with pytest.warns(ModelWarning, match=fragment):
-        rg.load(changed(old, new), strict=False)
+    assert fragment in refusal(changed(old, new), ModelError, strict=True)
+    for options in ({}, {"strict": False}):
+        with pytest.warns(ModelWarning, match=fragment) as caught:
+            rg.load(changed(old, new), **options)
+        assert len(caught) == 1
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_limits_that_cannot_be_are_none_and_warned_about(case):
+    old, new, fragment = LIMITS[case]
+    assert fragment in refusal(changed(old, new), ModelError, strict=True)
+    with pytest.warns(ModelWarning, match=fragment) as caught:
+        limits = rg.load(changed(old, new)).limits
+    assert len(caught) == 1
+    kind = {"lower": "lower", "velocity": "velocity", "effort": "effort"}[old.split("=")[0]]
+    assert np.isinf(getattr(limits, kind)[0])
 
 
 @pytest.mark.parametrize(
-    "text", ['<robot name="r"/>', '<robot name="r"><joint name="j" type="fixed"/></robot>', '<robot name="r"><material/></robot>']
+    "text",
+    [
+        '<robot name="r"/>',
+        '<robot name="r"><joint name="j" type="fixed"/></robot>',
+        '<robot name="r"><material/></robot>',
+    ],
 )
 def test_a_robot_without_links_is_refused(text):
     refusal(text, UrdfError)
 
 
 @pytest.mark.parametrize(
-    "source", ["", " ", "robot", "iiwa", "robot.urdf", "x" * 10_000, None, 3, 1.5, [], {}, object()], ids=lambda x: repr(x)[:20]
+    "source",
+    ["", " ", "robot", "iiwa", "robot.urdf", "x" * 10_000, None, 3, 1.5, [], {}, object()],
+    ids=lambda x: repr(x)[:20],
 )
 def test_what_is_neither_a_robot_nor_a_path_is_refused(source):
     refusal(source)
@@ -102,7 +128,9 @@ def test_what_is_neither_a_robot_nor_a_path_is_refused(source):
 
 @pytest.mark.parametrize("first", range(0, 10_000, 1000))
 def test_ten_thousand_damaged_robots_load_or_are_refused(first):
-    """Each loads, with finite numbers only and without a complaint of NumPy's, or is refused with an error of ours."""
+    """Each loads, with finite numbers only and without a complaint of NumPy's, or is refused with
+    an error of ours.
+    """
     outcomes = Counter()
     for seed in range(first, first + 1000):
         with warnings.catch_warnings():
@@ -117,7 +145,14 @@ def test_ten_thousand_damaged_robots_load_or_are_refused(first):
                 assert all(
                     map(
                         math.isfinite,
-                        flat((model.inertias, model.placements, model.armature, [(j.axis, j.multiplier, j.offset) for j in model.joints])),
+                        flat(
+                            (
+                                model.inertias,
+                                model.placements,
+                                model.armature,
+                                [(j.axis, j.multiplier, j.offset) for j in model.joints],
+                            )
+                        ),
                     )
                 )
     assert outcomes["loaded"] > 50
@@ -138,7 +173,16 @@ def test_bad_documents_are_refused(case):
     assert DOCUMENTS[case][1] in refusal(document(case), UrdfError)
 
 
-@pytest.mark.parametrize("case", ["billion laughs", "quadratic blowup", "nested 100,000 deep", "half a million attributes", "long comment"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "billion laughs",
+        "quadratic blowup",
+        "nested 100,000 deep",
+        "half a million attributes",
+        "long comment",
+    ],
+)
 def test_a_small_attack_takes_little_memory(case):
     attack = document(case).encode()
     refusal(b"")
@@ -153,12 +197,15 @@ def test_a_small_attack_takes_little_memory(case):
 def test_the_limits_are_only_met_by_what_is_beyond_them():
     deep = "<a>" * (xml.MAX_DEPTH - 2) + "</a>" * (xml.MAX_DEPTH - 2)
     long = "x" * (xml.MAX_TOKEN_BYTES - 100)
-    text = f'<robot name="r"><link name="a"/><gazebo>{deep}</gazebo><!--{long}--><gazebo a="{long}"/>{" " * (5 << 20)}</robot>'
+    text = (
+        f'<robot name="r"><link name="a"/><gazebo>{deep}</gazebo><!--{long}--><gazebo'
+        f' a="{long}"/>{" " * (5 << 20)}</robot>'
+    )
     assert rg.load(text).frames == ("a",)
     assert rg.load(text.replace("x", "").encode("utf-16")).frames == ("a",)
 
 
-# --- files -------------------------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["external_entity", "external_dtd", "parameter_entity"])
@@ -185,7 +232,15 @@ def test_no_file_but_the_named_one_is_opened_and_nothing_is_run_or_called():
     environment = {**os.environ, "PYTHONPATH": str(Path(rg.__file__).parents[1])}
     for path in sorted(CORPUS.glob("*.urdf")):
         command = [sys.executable, "-c", script, str(path)]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=CORPUS, env=environment)
+        run = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            cwd=CORPUS,
+            env=environment,
+        )
         assert run.stdout == f"open {path}\n"
 
 
@@ -243,4 +298,6 @@ def test_an_unreadable_file(tmp_path, monkeypatch):
 
     (tmp_path / "robot.urdf").write_text(VALID)
     monkeypatch.setattr(files, "_open_without_waiting", refuse)
-    assert "robot.urdf': it may not be read; check its permissions" in refusal(tmp_path / "robot.urdf", UrdfError)
+    assert "robot.urdf': it may not be read; check its permissions" in refusal(
+        tmp_path / "robot.urdf", UrdfError
+    )

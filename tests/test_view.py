@@ -1,4 +1,6 @@
-"""Robots on pages: shapes, motions and sliders by themselves; saved pages and live ones in a real browser."""
+"""Robots on pages: shapes, motions and sliders by themselves; saved pages and live ones in a real
+browser.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def swing(robot, frames=50, seed=1):
     return robot.integrate(a, np.linspace(0, 1, frames)[:, None] * robot.difference(a, b))
 
 
-# --- where bodies are ------------------------------------------------------------------------------------------------------------------
+# --- where bodies are -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seed", "bodies"), TREES)
@@ -52,15 +54,23 @@ def test_bodies_are_where_forward_kinematics_has_them(seed, bodies):
     poses, T = body_poses(robot.model, q), robot.forward_kinematics(q)
     assert poses.shape == (3, 2, len(robot.joints) + 1, 4, 4)
     for i, name in enumerate(robot.model.body_names):
-        np.testing.assert_allclose(poses[..., i, :, :], T[name], atol=1e-12 * (1 + abs(T[name]).max()))
+        np.testing.assert_allclose(
+            poses[..., i, :, :], T[name], atol=1e-12 * (1 + abs(T[name]).max())
+        )
     np.testing.assert_array_equal(poses[..., -1, :, :], np.broadcast_to(np.eye(4), (3, 2, 4, 4)))
     for frame in robot.frames:
-        np.testing.assert_allclose(frame_path(robot.model, poses, frame), T[frame][..., :3, 3], atol=1e-12 * (1 + abs(T[frame]).max()))
+        np.testing.assert_allclose(
+            frame_path(robot.model, poses, frame),
+            T[frame][..., :3, 3],
+            atol=1e-12 * (1 + abs(T[frame]).max()),
+        )
 
 
 def test_quaternions_give_back_their_rotations_also_half_turns():
     rng = np.random.default_rng(0)
-    q = np.concatenate([rng.normal(size=(500, 4)), np.eye(4), rng.normal(size=(50, 4)) * (0, 1, 1, 1)])
+    q = np.concatenate(
+        [rng.normal(size=(500, 4)), np.eye(4), rng.normal(size=(50, 4)) * (0, 1, 1, 1)]
+    )
     w, x, y, z = (q / np.linalg.norm(q, axis=1, keepdims=True)).T
     R = np.array(
         [
@@ -70,7 +80,9 @@ def test_quaternions_give_back_their_rotations_also_half_turns():
         ]
     ).transpose(2, 0, 1)
     found = quaternions(R)
-    np.testing.assert_allclose(np.abs(np.sum(found * np.stack([w, x, y, z], 1), axis=1)), 1.0, atol=1e-14)
+    np.testing.assert_allclose(
+        np.abs(np.sum(found * np.stack([w, x, y, z], 1), axis=1)), 1.0, atol=1e-14
+    )
     np.testing.assert_allclose(quaternions(R[3]), found[3])
 
 
@@ -94,7 +106,7 @@ def test_sliders_keep_to_the_limits():
     np.testing.assert_array_equal([d.high for d in found], robot.limits.upper)
 
 
-# --- shapes ----------------------------------------------------------------------------------------------------------------------------
+# --- shapes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", rg.bundled())
@@ -125,12 +137,14 @@ MESHED = """
 def test_meshes_are_replaced_by_shapes_from_joint_to_joint_and_a_note_says_so():
     robot = rg.load(MESHED)
     drawing = draw(robot.model)
-    assert drawing.notes == ("3 meshes are not read; simple shapes stand for them.",)
+    assert drawing.notes[0].startswith("3 meshes are not drawn; simple shapes stand for them")
+    assert "the robot was given as text" in drawing.notes[0] or "package" in drawing.notes[0]
     [upper] = [s for s in drawing.shapes if s.link == "upper" and s.kind == "capsule"]
     assert upper.size[1] == pytest.approx(0.4) and upper.placement.p == pytest.approx((0, 0, 0.2))
     [hub] = [s for s in drawing.shapes if s.link == "upper" and s.kind == "cylinder"]
     assert np.array(hub.placement.R)[:, 2] == pytest.approx((0, 1, 0))
-    assert [s.kind for s in drawing.shapes if s.link == "lower"] == ["box"]  # it has a shape of its own
+    # it has a shape of its own
+    assert [s.kind for s in drawing.shapes if s.link == "lower"] == ["box"]
     assert [s.kind for s in drawing.shapes if s.link == "base"] == ["capsule"]
 
 
@@ -152,7 +166,12 @@ def test_robots_without_any_shapes_get_some_on_every_body_with_mass(seed, bodies
 
 
 def test_shapes_that_cannot_be_drawn_are_left_out_with_a_note():
-    shapes = ['sphere radius="0"', 'box size="1 -1 1"', 'cylinder radius="1" length="1e40"', 'sphere radius="0.1"']
+    shapes = [
+        'sphere radius="0"',
+        'box size="1 -1 1"',
+        'cylinder radius="1" length="1e40"',
+        'sphere radius="0.1"',
+    ]
     visuals = "".join(f"<visual><geometry><{shape}/></geometry></visual>" for shape in shapes)
     text = f'<robot name="r"><link name="l">{visuals}</link></robot>'
     with warnings.catch_warnings():
@@ -174,18 +193,34 @@ def test_the_box_around_shapes_is_as_small_as_it_can_be():
         "capsule": lambda d: radius * d + np.sign(d[:, 2:]) * np.array([0, 0, length / 2]),
         "box": lambda d: np.sign(d) * np.array([0.1, 0.2, 0.4]),
         "cylinder": lambda d: np.concatenate(
-            [radius * d[:, :2] / np.linalg.norm(d[:, :2], axis=1, keepdims=True), np.sign(d[:, 2:]) * length / 2], 1
+            [
+                radius * d[:, :2] / np.linalg.norm(d[:, :2], axis=1, keepdims=True),
+                np.sign(d[:, 2:]) * length / 2,
+            ],
+            1,
         ),
     }
-    sizes = {"sphere": (radius,), "capsule": (radius, length), "cylinder": (radius, length), "box": (0.2, 0.4, 0.8)}
+    sizes = {
+        "sphere": (radius,),
+        "capsule": (radius, length),
+        "cylinder": (radius, length),
+        "box": (0.2, 0.4, 0.8),
+    }
     for kind, furthest in support.items():
-        shape = Shape(kind, sizes[kind], Pose(((1.0, 0, 0), (0, 1.0, 0), (0, 0, 1.0)), (0, 0, 0)), (1, 1, 1, 1), 0, "l")
+        shape = Shape(
+            kind,
+            sizes[kind],
+            Pose(((1.0, 0, 0), (0, 1.0, 0), (0, 0, 1.0)), (0, 0, 0)),
+            (1, 1, 1, 1),
+            0,
+            "l",
+        )
         seen = (furthest(u) @ R.T).max(axis=0)
         np.testing.assert_allclose(shape.reach(R), seen, atol=2e-3)  # as far as the samples reach
         assert np.all(shape.reach(R) >= seen - 1e-12)
 
 
-# --- motions ---------------------------------------------------------------------------------------------------------------------------
+# --- motions --------------------------------------------------------------------------------------
 
 
 def test_motions_come_from_solutions_logs_and_arrays():
@@ -194,11 +229,21 @@ def test_motions_come_from_solutions_logs_and_arrays():
     problem = rg.Problem(robot, start=x[0], steps=2, dt=0.1, costs=[rg.costs.Effort(weight=1.0)])
     solution = rg.solve(problem)
     motion = as_motion(robot.model, solution)
-    assert motion.q == pytest.approx(solution.x[:, :1]) and motion.t == pytest.approx([0, 0.1, 0.2]) and motion.notes == ()
+    assert (
+        motion.q == pytest.approx(solution.x[:, :1])
+        and motion.t == pytest.approx([0, 0.1, 0.2])
+        and motion.notes == ()
+    )
     assert as_motion(robot.model, x[:, :1], dt=0.5).t == pytest.approx([0, 0.5, 1.0])
-    log = SimpleNamespace(t=np.array([1.0, 2.0, 4.0]), x=np.array([[0.0, 1.0], [np.nan, np.nan], [0.2, 1.0]]))
+    log = SimpleNamespace(
+        t=np.array([1.0, 2.0, 4.0]), x=np.array([[0.0, 1.0], [np.nan, np.nan], [0.2, 1.0]])
+    )
     motion = as_motion(robot.model, log)
-    assert motion.t == pytest.approx([1, 4]) and motion.duration == 3 and motion.q == pytest.approx(np.array([[0.0], [0.2]]))
+    assert (
+        motion.t == pytest.approx([1, 4])
+        and motion.duration == 3
+        and motion.q == pytest.approx(np.array([[0.0], [0.2]]))
+    )
     assert motion.at(1.5, robot.model) == pytest.approx([0.1])
 
 
@@ -239,7 +284,7 @@ def test_long_motions_are_thinned_but_keep_their_ends():
     assert len(motion.t) == 1000 and motion.q[0] == 0 and motion.q[-1] == 9999
 
 
-# --- files and errors ------------------------------------------------------------------------------------------------------------------
+# --- files and errors -----------------------------------------------------------------------------
 
 
 def test_a_saved_page_fetches_nothing(tmp_path):
@@ -248,7 +293,9 @@ def test_a_saved_page_fetches_nothing(tmp_path):
     path = view(robot, swing(robot), dt=0.02, html=tmp_path / "motion.html")
     text = path.read_text()
     assert path == tmp_path / "motion.html" and "default-src 'none'" in text
-    assert not re.findall(r"""(?:src|href)\s*=|url\(|@import|\bimport\s*\(|fetch\(|https?://""", text)
+    assert not re.findall(
+        r"""(?:src|href)\s*=|url\(|@import|\bimport\s*\(|fetch\(|https?://""", text
+    )
     assert len(text) < 60_000
     assert [p.name for p in tmp_path.iterdir()] == ["motion.html"]
 
@@ -284,7 +331,10 @@ def test_bad_requests_say_what_is_wrong(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(bool(missing("viser")), reason=missing("viser"))
-@pytest.mark.parametrize("address", [{"host": "203.0.113.7"}, {"host": "nowhere.invalid"}, {"port": 70_000}, {"port": "8080"}])
+@pytest.mark.parametrize(
+    "address",
+    [{"host": "203.0.113.7"}, {"host": "nowhere.invalid"}, {"port": 70_000}, {"port": "8080"}],
+)
 def test_bad_addresses_are_refused(address):
     with pytest.raises(InputError, match=r"address|port"):
         view(rg.load("pendulum"), block=False, **address)
@@ -330,7 +380,7 @@ def test_the_command_saves_a_page(tmp_path, capsys):
     assert '"root_joint"' in (tmp_path / "h.html").read_text()
 
 
-# --- saved pages in a browser ----------------------------------------------------------------------------------------------------------
+# --- saved pages in a browser ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -372,7 +422,9 @@ def page_text(tmp_path, robot, solution=None, **options):
 
 
 def settle(page):
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
 
 
 PLAYER = "document.querySelector('.rigidgrad-view').player"
@@ -383,7 +435,8 @@ def test_a_saved_robot_is_seen_and_its_sliders_move_it(opened, tmp_path):
     page = opened(page_text(tmp_path, rg.load("iiwa14")), color_scheme="light")
     settle(page)
     before = picture(page)
-    assert share(before, ORANGE, 60) > 0.001 and share(before, (235, 235, 238), 20) > 0.005  # rings and white arms
+    # rings and white arms
+    assert share(before, ORANGE, 60) > 0.001 and share(before, (235, 235, 238), 20) > 0.005
     assert share(before[:, :40], (246, 247, 250), 12) > 0.5  # and background where nothing is
     slider = page.get_by_label("iiwa_joint_2")
     slider.focus()
@@ -394,7 +447,9 @@ def test_a_saved_robot_is_seen_and_its_sliders_move_it(opened, tmp_path):
     assert q[1] > 0.1 and all(x == 0 for k, x in enumerate(q) if k != 1)
     assert (np.abs(picture(page) - before).max(axis=-1) > 40).mean() > 0.01
     slider.press("End")
-    assert page.evaluate(f"{PLAYER}.q")[1] == pytest.approx(rg.load("iiwa14").limits.upper[1], abs=5e-3)
+    assert page.evaluate(f"{PLAYER}.q")[1] == pytest.approx(
+        rg.load("iiwa14").limits.upper[1], abs=5e-3
+    )
 
 
 @with_browser
@@ -408,12 +463,25 @@ def test_a_page_puts_bodies_where_python_does(opened, tmp_path):
         page = opened(page_text(tmp_path, robot))
         expected = body_poses(robot.model, q)
         for k in range(len(q)):
-            found = np.array(page.evaluate(f"q => ({PLAYER}.set(q), {PLAYER}.poses())", q[k].tolist()))
+            found = np.array(
+                page.evaluate(f"q => ({PLAYER}.set(q), {PLAYER}.poses())", q[k].tolist())
+            )
             rotations = expected[k, :, :3, :3].reshape(-1, 9)
             np.testing.assert_allclose(
-                found, np.concatenate([rotations, expected[k, :, :3, 3]], axis=1), atol=1e-11 * (1 + abs(expected).max())
+                found,
+                np.concatenate([rotations, expected[k, :, :3, 3]], axis=1),
+                atol=1e-11 * (1 + abs(expected).max()),
             )
-    assert kinds >= {"revolute", "continuous", "prismatic", "helical", "spherical", "planar", "floating", "fixed"}
+    assert kinds >= {
+        "revolute",
+        "continuous",
+        "prismatic",
+        "helical",
+        "spherical",
+        "planar",
+        "floating",
+        "fixed",
+    }
 
 
 @with_browser
@@ -424,11 +492,16 @@ def test_sliders_of_a_page_agree_with_python(opened, tmp_path):
     settle(page)
     shown = page.evaluate(f"{PLAYER}.dials.map(d => +d.output.textContent)")
     np.testing.assert_allclose(shown, [d.start for d in dials(robot.model, q)], atol=6e-4)
-    page.evaluate(f"(() => {{ const d = {PLAYER}.dials[3]; d.input.value = 0.5; d.input.dispatchEvent(new Event('input')); }})()")
+    page.evaluate(
+        f"(() => {{ const d = {PLAYER}.dials[3]; d.input.value = 0.5; d.input.dispatchEvent(new"
+        " Event('input')); })()"
+    )
     values = [d.start for d in dials(robot.model, q)]
     values[3] = page.evaluate(f"+{PLAYER}.dials[3].input.value")
     found = np.array(page.evaluate(f"{PLAYER}.poses()"))
-    np.testing.assert_allclose(found[:, 9:], body_poses(robot.model, position(robot.model, values))[:, :3, 3], atol=1e-6)
+    np.testing.assert_allclose(
+        found[:, 9:], body_poses(robot.model, position(robot.model, values))[:, :3, 3], atol=1e-6
+    )
 
 
 @with_browser
@@ -462,7 +535,11 @@ def test_a_saved_motion_plays_pauses_and_scrubs(opened, tmp_path):
 @with_browser
 def test_buttons_change_what_is_seen(opened, tmp_path):
     robot = rg.load("iiwa14")
-    page = opened(page_text(tmp_path, robot, swing(robot), dt=0.02), color_scheme="dark", reduced_motion="reduce")
+    page = opened(
+        page_text(tmp_path, robot, swing(robot), dt=0.02),
+        color_scheme="dark",
+        reduced_motion="reduce",
+    )
     settle(page)
     assert not page.evaluate(f"{PLAYER}.playing")  # the reader asked for no motion
     dark = picture(page)
@@ -486,13 +563,23 @@ def test_buttons_change_what_is_seen(opened, tmp_path):
 
 @with_browser
 def test_the_camera_follows_mouse_and_fingers(opened, tmp_path):
-    page = opened(page_text(tmp_path, rg.load("hyq")), viewport={"width": 390, "height": 780}, has_touch=True, is_mobile=True)
+    page = opened(
+        page_text(tmp_path, rg.load("hyq")),
+        viewport={"width": 390, "height": 780},
+        has_touch=True,
+        is_mobile=True,
+    )
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.get_by_label("Joint sliders").is_visible() and not page.get_by_label("lf_haa_joint").is_visible()
+    assert (
+        page.get_by_label("Joint sliders").is_visible()
+        and not page.get_by_label("lf_haa_joint").is_visible()
+    )
 
     def camera():
-        return page.evaluate(f"(({{yaw, pitch, distance}}) => ({{yaw, pitch, distance}}))({PLAYER}.camera)")
+        return page.evaluate(
+            f"(({{yaw, pitch, distance}}) => ({{yaw, pitch, distance}}))({PLAYER}.camera)"
+        )
 
     home = camera()
     page.mouse.move(150, 300)
@@ -509,7 +596,11 @@ def test_the_camera_follows_mouse_and_fingers(opened, tmp_path):
 
     def fingers(kind, *points):
         touch.send(
-            "Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y, "id": k} for k, (x, y) in enumerate(points)]}
+            "Input.dispatchTouchEvent",
+            {
+                "type": kind,
+                "touchPoints": [{"x": x, "y": y, "id": k} for k, (x, y) in enumerate(points)],
+            },
         )
 
     fingers("touchStart", (100, 300))
@@ -528,11 +619,16 @@ def test_fragments_share_a_page_and_a_script(opened):
     first = fragment(robot, script=False, height="200px", theme="light")
     second = fragment(robot, swing(robot), dt=0.02, title="A <b>swing</b>", theme="dark")
     assert player() not in first and player() in second
-    page = opened(f"<!doctype html><meta charset=utf-8><body><p>Before</p>{first}<p>Between</p>{second}</body>")
+    page = opened(
+        "<!doctype html><meta"
+        f" charset=utf-8><body><p>Before</p>{first}<p>Between</p>{second}</body>"
+    )
     settle(page)
     boxes = [page.locator(".rigidgrad-view").nth(k).bounding_box() for k in range(2)]
     assert [b["height"] for b in boxes] == [200, 420]
-    assert page.evaluate("[...document.querySelectorAll('.rigidgrad-view')].map(v => Boolean(v.player.motion))") == [False, True]
+    assert page.evaluate(
+        "[...document.querySelectorAll('.rigidgrad-view')].map(v => Boolean(v.player.motion))"
+    ) == [False, True]
     assert page.get_by_text("A <b>swing</b>").is_visible()
     assert share(picture(page, clip=boxes[0]), (41, 107, 184), 60) > 0.001  # the cart
 
@@ -540,7 +636,13 @@ def test_fragments_share_a_page_and_a_script(opened):
 @with_browser
 def test_names_are_text_whatever_they_hold(opened, tmp_path):
     evil = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
-    robot = rg.Builder(evil).link("a").link("b", 1.0, (0, 0, 0.1), (1, 1, 1)).joint(evil, "revolute", "a", "b").build()
+    robot = (
+        rg.Builder(evil)
+        .link("a")
+        .link("b", 1.0, (0, 0, 0.1), (1, 1, 1))
+        .joint(evil, "revolute", "a", "b")
+        .build()
+    )
     page = opened(page_text(tmp_path, robot, title=evil))
     settle(page)
     assert page.evaluate("window.broken") is None and page.title() == evil
@@ -557,7 +659,7 @@ def test_a_browser_without_graphics_is_told(browser, tmp_path):
     page.close()
 
 
-# --- obstacles, spheres and targets ---------------------------------------------------------------------------------------------------
+# --- obstacles, spheres and targets ---------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -567,31 +669,52 @@ def around_obstacles():
     T = np.array([[1, 0, 0, 0.45], [0, -1, 0, 0.5], [0, 0, -1, 0.45], [0, 0, 0, 1.0]])
     passing = np.linspace((0.7, 0.4, 0.75), (0.7, -0.1, 0.75), 21)
     spheres = [rg.LinkSphere("iiwa_link_7", 0.08, (0, 0, 0.03))]
-    limits = rg.Limits(obstacles=[rg.Obstacle((0.62, -0.05, 0.4), 0.1), rg.Obstacle(passing, 0.06)], spheres=spheres)
+    limits = rg.Limits(
+        obstacles=[rg.Obstacle((0.62, -0.05, 0.4), 0.1), rg.Obstacle(passing, 0.06)],
+        spheres=spheres,
+    )
     costs = [
-        rg.costs.Reach("iiwa_link_7", T, offset=(0, 0, 0.0635), weight=(10.0, 1.0), final=(1000.0, 10.0)),
+        rg.costs.Reach(
+            "iiwa_link_7", T, offset=(0, 0, 0.0635), weight=(10.0, 1.0), final=(1000.0, 10.0)
+        ),
         rg.costs.State(np.zeros(14), np.r_[still, still + 0.02], np.r_[still, still + 1.0]),
         rg.costs.Effort(1e-4, reference="gravity"),
     ]
     start = np.r_[-1.0, 0.6, 0, -1.4, 0, 1.0, 0, still]
     problem = rg.Problem(robot, start=start, steps=20, dt=0.075, costs=costs, limits=limits)
-    return SimpleNamespace(robot=robot, problem=problem, solution=rg.solve(problem), passing=passing, T=T)
+    return SimpleNamespace(
+        robot=robot, problem=problem, solution=rg.solve(problem), passing=passing, T=T
+    )
 
 
 def test_obstacles_spheres_and_targets_of_a_solution_are_drawn(around_obstacles):
     a = around_obstacles
     data = content(a.robot, a.solution)
     standing, moving, sphere, target = data["balls"]
-    assert unpacked(standing["at"]) == pytest.approx([0.62, -0.05, 0.4]) and unpacked(standing["radius"]) == pytest.approx([0.1])
+    assert unpacked(standing["at"]) == pytest.approx([0.62, -0.05, 0.4]) and unpacked(
+        standing["radius"]
+    ) == pytest.approx([0.1])
     np.testing.assert_allclose(unpacked(moving["at"]).reshape(-1, 3), a.passing, atol=1e-6)
     np.testing.assert_allclose(unpacked(moving["t"]), 0.075 * np.arange(21), atol=1e-6)
-    assert sphere["body"] == 6 and unpacked(sphere["at"]) == pytest.approx([0, 0, 0.03]) and standing["body"] == -1
+    assert (
+        sphere["body"] == 6
+        and unpacked(sphere["at"]) == pytest.approx([0, 0, 0.03])
+        and standing["body"] == -1
+    )
     assert unpacked(target["at"]) == pytest.approx(a.T[:3, 3])
-    ends = [unpacked(path["points"]).reshape(2, 3) for path in data["paths"]]  # the axes of the pose
+    # the axes of the pose
+    ends = [unpacked(path["points"]).reshape(2, 3) for path in data["paths"]]
     for k, (origin, tip) in enumerate(ends):
-        np.testing.assert_allclose((tip - origin) / np.linalg.norm(tip - origin), a.T[:3, k], atol=1e-5)
-    assert data["trace"]["label"] == "iiwa_link_7" and data["trace"]["point"] == pytest.approx([0, 0, 0.0635])
-    assert sum("obstacles" in note or "targets" in note or "spheres" in note for note in data["notes"]) == 3
+        np.testing.assert_allclose(
+            (tip - origin) / np.linalg.norm(tip - origin), a.T[:3, k], atol=1e-5
+        )
+    assert data["trace"]["label"] == "iiwa_link_7" and data["trace"]["point"] == pytest.approx(
+        [0, 0, 0.0635]
+    )
+    assert (
+        sum("obstacles" in note or "targets" in note or "spheres" in note for note in data["notes"])
+        == 3
+    )
     assert data["high"][1] >= 0.5
 
 
@@ -608,7 +731,9 @@ def test_a_problem_says_what_is_around_an_array(around_obstacles):
 
 def test_a_large_sphere_that_stands_for_the_ground_does_not_move_the_camera_away(around_obstacles):
     a = around_obstacles
-    ground = replace(a.solution.surroundings, obstacles=(Sphere(np.array([[0, 0, -100.0]]), np.array([100.0])),))
+    ground = replace(
+        a.solution.surroundings, obstacles=(Sphere(np.array([[0, 0, -100.0]]), np.array([100.0])),)
+    )
     data = content(a.robot, replace(a.solution, surroundings=ground))
     assert min(data["low"]) > -2 and max(data["high"]) < 2
 
@@ -627,7 +752,11 @@ def test_a_saved_solution_keeps_what_is_around_it(around_obstacles, tmp_path):
         {"obstacle_0": np.full((1, 4), np.nan)},
         {"obstacle_0": np.zeros((1, 3))},
         {"sphere_0": np.ones(4)},
-        {"target_0": np.zeros((0, 3)), "target_0_frame": np.array("a"), "target_0_offset": np.zeros(3)},
+        {
+            "target_0": np.zeros((0, 3)),
+            "target_0_frame": np.array("a"),
+            "target_0_offset": np.zeros(3),
+        },
     ],
 )
 def test_files_with_odd_surroundings_are_refused(arrays, tmp_path):
@@ -652,22 +781,30 @@ def test_damaged_files_and_objects_are_refused_in_our_words(tmp_path):
 SHELF = rg.Scene(
     [
         rg.Box((0.3, 0.6, 0.3), (0.7, 0, 0.3)),
-        rg.Mesh((np.eye(4, 3, k=-1), [[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]), (-0.9, 0, 0), scale=0.4),
+        rg.Mesh(
+            (np.eye(4, 3, k=-1), [[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]),
+            (-0.9, 0, 0),
+            scale=0.4,
+        ),
         rg.Plane(),
     ]
 )
 
 
 @with_browser
-@pytest.mark.parametrize(("what", "color"), [("obstacles", (226, 130, 128)), ("mesh", (200, 120, 120))])
+@pytest.mark.parametrize(
+    ("what", "color"), [("obstacles", (226, 130, 128)), ("mesh", (200, 120, 120))]
+)
 def test_what_is_around_is_seen_and_can_be_hidden(opened, tmp_path, around_obstacles, what, color):
     a = around_obstacles
-    shown = {"solution": a.solution} if what == "obstacles" else {"scene": rg.Scene(SHELF.shapes[1:2])}
+    shown = (
+        {"solution": a.solution} if what == "obstacles" else {"scene": rg.Scene(SHELF.shapes[1:2])}
+    )
     page = opened(page_text(tmp_path, a.robot, **shown))
     settle(page)
     red = lambda: share(picture(page), color, 40)  # noqa: E731
     eventually(lambda: red() > 0.002, "it is seen")
-    page.get_by_label("Show obstacles, spheres and targets").click()
+    page.get_by_label("Show obstacles, spheres, targets and forces").click()
     eventually(lambda: red() < 0.0005, "it is hidden")
 
 
@@ -676,7 +813,10 @@ def test_a_live_page_draws_and_moves_obstacles(around_obstacles):
     a = around_obstacles
     stage = view(a.robot, a.solution, port=0, block=False, announce=False)
     try:
-        balls = [stage.server.scene.get_handle_by_name(name) for name in ("/around/ball_0", "/around/ball_1", "/robot/body_6/ball_2")]
+        balls = [
+            stage.server.scene.get_handle_by_name(name)
+            for name in ("/around/ball_0", "/around/ball_1", "/robot/body_6/ball_2")
+        ]
         np.testing.assert_allclose(balls[0].position, (0.62, -0.05, 0.4))
         np.testing.assert_allclose(balls[2].position, (0, 0, 0.03), atol=1e-9)
         for k in (0, 10, 20):
@@ -690,17 +830,21 @@ def test_a_live_page_draws_and_moves_obstacles(around_obstacles):
 def test_a_live_page_draws_a_scene():
     stage = view(rg.load("iiwa14"), port=0, block=False, announce=False, scene=SHELF)
     try:
-        box, mesh, patch = (stage.server.scene.get_handle_by_name(f"/around/solid_{k}") for k in range(3))
+        box, mesh, patch = (
+            stage.server.scene.get_handle_by_name(f"/around/solid_{k}") for k in range(3)
+        )
         np.testing.assert_allclose(box.position, (0.7, 0, 0.3))
         np.testing.assert_allclose(box.dimensions, (0.3, 0.6, 0.3))
         corners = np.asarray(mesh.vertices)[np.asarray(mesh.faces)]
-        np.testing.assert_allclose(corners, SHELF.shapes[1].triangles.corners + (-0.9, 0, 0), atol=1e-6)
+        np.testing.assert_allclose(
+            corners, SHELF.shapes[1].triangles.corners + (-0.9, 0, 0), atol=1e-6
+        )
         assert patch.position[2] + patch.dimensions[2] / 2 == pytest.approx(0, abs=1e-9)
     finally:
         stage.stop()
 
 
-# --- live pages ------------------------------------------------------------------------------------------------------------------------
+# --- live pages -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -732,7 +876,11 @@ def test_a_live_robot_is_seen_and_its_sliders_move_it(live, capfd):
     robot = rg.load("iiwa14")
     stage = view(robot, port=0, block=False)
     said = capfd.readouterr().out
-    assert f"http://localhost:{stage.port}" in said and f"ssh -L {stage.port}:localhost:{stage.port} " in said and "viser" not in said
+    assert (
+        f"http://localhost:{stage.port}" in said
+        and f"ssh -L {stage.port}:localhost:{stage.port} " in said
+        and "viser" not in said
+    )
     page = live(stage)
     eventually(lambda: share(picture(page), ORANGE, 70) > 0.002, "the robot is seen")
     value = page.get_by_role("textbox").nth(1)
@@ -741,9 +889,17 @@ def test_a_live_robot_is_seen_and_its_sliders_move_it(live, capfd):
     q = np.zeros(7)
     q[1] = 0.7
     expected = body_poses(robot.model, q)[6, :3, 3]
-    eventually(lambda: np.allclose(node(stage, 6).position, expected, atol=1e-3), "the arm follows its slider")
+    eventually(
+        lambda: np.allclose(node(stage, 6).position, expected, atol=1e-3),
+        "the arm follows its slider",
+    )
     page.get_by_text("Back to the start").click()
-    eventually(lambda: np.allclose(node(stage, 6).position, body_poses(robot.model, 0 * q)[6, :3, 3], atol=1e-6), "back")
+    eventually(
+        lambda: np.allclose(
+            node(stage, 6).position, body_poses(robot.model, 0 * q)[6, :3, 3], atol=1e-6
+        ),
+        "back",
+    )
 
 
 @with_live_page
@@ -756,7 +912,9 @@ def test_what_is_not_finite_is_never_sent():
         for q in (np.full(7, np.nan), np.r_[np.inf, np.zeros(6)]):
             stage.pose(q)
             np.testing.assert_array_equal(node(stage, 6).position, before)
-        stage.line("path", np.array([[0, 0, 0], [np.nan, 0, 0], [1, 0, 0], [1e30, 0, 0]]), (1, 2, 3))
+        stage.line(
+            "path", np.array([[0, 0, 0], [np.nan, 0, 0], [1, 0, 0], [1e30, 0, 0]]), (1, 2, 3)
+        )
         np.testing.assert_array_equal(stage._lines["path"].points, [[[0, 0, 0], [1, 0, 0]]])
     finally:
         stage.stop()
@@ -766,12 +924,23 @@ def test_what_is_not_finite_is_never_sent():
 def test_a_live_motion_plays_and_pauses_and_survives_a_reload(live):
     robot = rg.load("cartpole")
     q = np.linspace((-1.0, 0.0), (1.0, 3.0), 101)
-    stage = view(robot, q, dt=0.05, port=0, block=False, announce=False, paths={"line": [(0, 0, 0), (0, 0, 1)]}, points={"p": (0, 0, 0.5)})
+    stage = view(
+        robot,
+        q,
+        dt=0.05,
+        port=0,
+        block=False,
+        announce=False,
+        paths={"line": [(0, 0, 0), (0, 0, 1)]},
+        points={"p": (0, 0, 0.5)},
+    )
     page = live(stage)
     first = node(stage, 0).position[0]
     eventually(lambda: node(stage, 0).position[0] > first + 0.1, "the cart moves")
     page.reload()
-    eventually(lambda: stage.watched and page.get_by_text("Pause").is_visible(), "back after the reload")
+    eventually(
+        lambda: stage.watched and page.get_by_text("Pause").is_visible(), "back after the reload"
+    )
     page.get_by_text("Pause").click()
     eventually(lambda: page.get_by_text("Play", exact=True).is_visible(), "paused")
     resting = node(stage, 0).position[0]

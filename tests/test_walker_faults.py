@@ -1,4 +1,6 @@
-"""A walker under faults: whatever is measured and whatever a solver does, no exception leaves `mpc.step`, torques keep to their limits, and a fall ends in a safe stop."""
+"""A walker under faults: whatever is measured and whatever a solver does, no exception leaves
+`mpc.step`, torques keep to their limits, and a fall ends in a safe stop.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import pytest
 import rigidgrad as rg
 from rigidgrad.control.pddp import Run
 
-mujoco = pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install 'rigidgrad[plants]'")
+mujoco = pytest.importorskip(
+    "mujoco", reason="MuJoCo is not installed: pip install 'rigidgrad[plants]'"
+)
 LEGS, RADIUS = ("lf", "rf", "lh", "rh"), 0.02
 
 
@@ -21,7 +25,9 @@ def made():
     x0 = rg.gaits.standing(robot, feet, ground=RADIUS)
     walker = rg.gaits.Walker(robot, feet, x0)
     mpc = rg.MPC(walker.problem(), rg.PDDP(iterations=1), period=0.02, target=walker)
-    plant = rg.plants.MuJoCo(mpc.system, x0, 1e-3, ground=rg.plants.Ground({f.frame: (RADIUS, f.offset) for f in feet}))
+    plant = rg.plants.MuJoCo(
+        mpc.system, x0, 1e-3, ground=rg.plants.Ground({f.frame: (RADIUS, f.offset) for f in feet})
+    )
     return walker, mpc, plant
 
 
@@ -37,7 +43,9 @@ def walking(made):
 
 
 def run(made, seconds, measured):
-    """Walks on what `measured(plant, k)` gives, (x, time it was measured at), and checks every control."""
+    """Walks on what `measured(plant, k)` gives, (x, time it was measured at), and checks every
+    control.
+    """
     walker, mpc, plant = made
     lower, upper = (b[0] for b in mpc.problem.own_bounds)
     for k in range(round(seconds / 1e-3)):
@@ -65,7 +73,11 @@ def test_measurements_that_are_none_are_counted_and_survived(walking):
             x = x[:5]
         return x, None
 
-    assert not run(walking, 1.5, measured) and walking[1].counts["missing"] > 100 and walking[2].x[0] > 0.15
+    assert (
+        not run(walking, 1.5, measured)
+        and walking[1].counts["missing"] > 100
+        and walking[2].x[0] > 0.15
+    )
 
 
 def test_late_measurements_are_brought_forward(walking):
@@ -102,7 +114,8 @@ def test_a_solver_that_always_fails_ends_in_a_held_posture(walking, monkeypatch)
 
     monkeypatch.setattr(Run, "iterate", failing)
     monkeypatch.setattr(rg.PDDP, "solve", failing)
-    assert not run(walking, 1.0, lambda plant, k: (plant.x, None))  # a robot that stands stays standing
+    # a robot that stands stays standing
+    assert not run(walking, 1.0, lambda plant, k: (plant.x, None))
     assert walking[1].counts["held"] and np.abs(walking[2].x[19:]).max() < 0.5
 
 

@@ -1,11 +1,15 @@
-"""Attacks on what reads files of others: URDF, MJCF, task files and logs, damaged at random and loaded.
+"""Attacks on what reads files of others: URDF, MJCF, task files and logs, damaged at random and
+loaded.
 
     python tools/attack.py --mutations 1000000 --seed 0
     python tools/attack.py --part mjcf --mutations 20000 --seconds 60
-    python tools/attack.py --part mpc …            # attack_mpc.py with the remaining arguments; likewise --part cluster
+    python tools/attack.py --part mpc …            # attack_mpc.py with the remaining arguments;
+    likewise --part cluster
 
-A mutation is accepted, or refused with an error of ours; any other exception, a NaN that was let in, a crash or a hang is a finding, and the exit code is 1. Mutations run
-in a worker process with bounded memory, one after the other; where it dies or hangs, the next worker goes on with the next mutation. The same seed gives the same mutations.
+A mutation is accepted, or refused with an error of ours; any other exception, a NaN that was let
+in, a crash or a hang is a finding, and the exit code is 1. Mutations run in a worker process with
+bounded memory, one after the other; where it dies or hangs, the next worker goes on with the next
+mutation. The same seed gives the same mutations.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ class Target(NamedTuple):
     read: Callable[[bytes], object]
 
 
-# --- what a worker does --------------------------------------------------------------------------------------------------------------
+# --- what a worker does ---------------------------------------------------------------------------
 
 
 def urdf() -> Target:
@@ -67,7 +71,11 @@ def urdf() -> Target:
 
     robots = ROOT / "src" / "rigidgrad" / "model" / "robots"
     small = sorted(robots.glob("*.urdf"), key=lambda path: path.stat().st_size)[:6]
-    return Target([VALID, VALID, *(path.read_text() for path in small)], mutant, lambda data: _finite(rg.load(data).model))
+    return Target(
+        [VALID, VALID, *(path.read_text() for path in small)],
+        mutant,
+        lambda data: _finite(rg.load(data).model),
+    )
 
 
 def mjcf() -> Target:
@@ -75,7 +83,10 @@ def mjcf() -> Target:
 
     import rigidgrad as rg
 
-    Path("part.xml").write_text('<mujoco><worldbody><body name="part"><joint/><geom size="0.1"/></body></worldbody></mujoco>')
+    Path("part.xml").write_text(
+        '<mujoco><worldbody><body name="part"><joint/><geom'
+        ' size="0.1"/></body></worldbody></mujoco>'
+    )
     return Target([ARM, ARM, ROW], mutant, lambda data: _finite(rg.load(data).model))
 
 
@@ -121,7 +132,9 @@ def logs() -> Target:
 
 
 def wrong() -> Target:
-    """A reader with every fault, to see that each is noticed: of ten files it accepts six and refuses one."""
+    """A reader with every fault, to see that each is noticed: of ten files it accepts six and
+    refuses one.
+    """
 
     def read(data: bytes) -> None:
         from rigidgrad.errors import InputError
@@ -142,7 +155,9 @@ def wrong() -> Target:
 def _finite(model: Any) -> None:
     numbers = (model.inertias, model.placements, model.armature, model.gravity)
     joints = [(j.axis, j.multiplier, j.offset, j.damping, j.friction) for j in model.joints]
-    if not all(map(math.isfinite, _flat((numbers, joints, [f.placement for f in model.frames.values()])))):
+    if not all(
+        map(math.isfinite, _flat((numbers, joints, [f.placement for f in model.frames.values()])))
+    ):
         raise AssertionError("a number that is not finite was accepted")
 
 
@@ -155,7 +170,9 @@ def _flat(values: Any) -> Iterator[float]:
 
 
 class Tally:
-    """What a worker has done so far, in a file that outlives it: the next mutation, how many were accepted, refused, foreign."""
+    """What a worker has done so far, in a file that outlives it: the next mutation, how many were
+    accepted, refused, foreign.
+    """
 
     FORMAT = struct.Struct("4q")
 
@@ -207,23 +224,42 @@ def _keep(folder: Path, part: str, number: int, data: bytes, what: str) -> None:
         file.write(f"{part} {number}: {what!r}\n")
 
 
-# --- what watches it -----------------------------------------------------------------------------------------------------------------
+# --- what watches it ------------------------------------------------------------------------------
 
 
-def attack(part: str, count: int, seed: int, until: float, limit: float, keep: Path | None) -> dict[str, Any]:
-    """`count` mutations, or as many as there is time for; a worker that makes no step in `limit` seconds hangs."""
+def attack(
+    part: str, count: int, seed: int, until: float, limit: float, keep: Path | None
+) -> dict[str, Any]:
+    """`count` mutations, or as many as there is time for; a worker that makes no step in `limit`
+    seconds hangs.
+    """
     crashes = hangs = 0
-    with tempfile.TemporaryDirectory(dir=MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None) as name:
+    with tempfile.TemporaryDirectory(
+        dir=MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None
+    ) as name:
         folder = Path(name)
         tally = Tally(folder / "tally")
         while tally.read()[0] < count and time.monotonic() < until:
-            command = [sys.executable, __file__, "--worker", part, str(seed), str(count), str(folder)]
-            # a file: MuJoCo's warnings would fill a pipe that nobody reads, and the worker would wait
-            with (folder / "said").open("wb") as said, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as worker:
+            command = [
+                sys.executable,
+                __file__,
+                "--worker",
+                part,
+                str(seed),
+                str(count),
+                str(folder),
+            ]
+            # a file: MuJoCo's warnings would fill a pipe that nobody reads, and the worker would
+            # wait
+            with (
+                (folder / "said").open("wb") as said,
+                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as worker,
+            ):
                 try:
                     ended = _watch(worker, tally, until, limit)
                 finally:
-                    worker.kill()  # of what has ended, nothing; of what has not, because we are interrupted
+                    # of what has ended, nothing; of what has not, because we are interrupted
+                    worker.kill()
             at, *done = tally.read()
             if ended == "stopped" or at >= count:
                 break
@@ -232,10 +268,20 @@ def attack(part: str, count: int, seed: int, until: float, limit: float, keep: P
             elif worker.returncode:
                 crashes += 1
             last = (folder / "said").read_text("utf-8", "replace").strip().splitlines()[-1:]
-            _keep(folder, part, STRIDE * seed + at, b"", f"{ended}, exit code {worker.returncode}: {''.join(last)}")
+            _keep(
+                folder,
+                part,
+                STRIDE * seed + at,
+                b"",
+                f"{ended}, exit code {worker.returncode}: {''.join(last)}",
+            )
             tally.write(at + 1, *done)
         at, accepted, refused, foreign = tally.read()
-        findings = (folder / "findings.txt").read_text().splitlines() if (folder / "findings.txt").exists() else []
+        findings = (
+            (folder / "findings.txt").read_text().splitlines()
+            if (folder / "findings.txt").exists()
+            else []
+        )
         if keep is not None and findings:
             keep.mkdir(parents=True, exist_ok=True)
             for path in folder.glob("finding*"):
@@ -268,11 +314,25 @@ def main(argv: list[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no worker outlives us
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--part", choices=(*FILES, *ELSEWHERE), action="append", help="what to attack; default: all that read files")
-    parser.add_argument("--mutations", type=int, default=100_000, help="of all parts together; default: 100,000")
+    parser.add_argument(
+        "--part",
+        choices=(*FILES, *ELSEWHERE),
+        action="append",
+        help="what to attack; default: all that read files",
+    )
+    parser.add_argument(
+        "--mutations", type=int, default=100_000, help="of all parts together; default: 100,000"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="of all parts together; default: no end")
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds after which one mutation hangs; default: 20")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="of all parts together; default: no end"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=20.0,
+        help="seconds after which one mutation hangs; default: 20",
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to put what was found")
     chosen, rest = parser.parse_known_args(arguments)
     parts = chosen.part or list(FILES)
@@ -280,7 +340,11 @@ def main(argv: list[str] | None = None) -> int:
         if len(parts) > 1:
             parser.error(f"--part {elsewhere[0]} stands alone")
         sys.path.insert(0, str(Path(__file__).parent))
-        kept = [a for k, a in enumerate(arguments) if a != "--part" and (k == 0 or arguments[k - 1] != "--part")]
+        kept = [
+            a
+            for k, a in enumerate(arguments)
+            if a != "--part" and (k == 0 or arguments[k - 1] != "--part")
+        ]
         return int(importlib.import_module(ELSEWHERE[elsewhere[0]]).main(kept) or 0)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -288,10 +352,21 @@ def main(argv: list[str] | None = None) -> int:
     for k, part in enumerate(parts):
         left = began + chosen.seconds - time.monotonic()
         share = -(-chosen.mutations // len(parts))
-        result = attack(part, share, chosen.seed, time.monotonic() + left / (len(parts) - k), chosen.limit, chosen.keep)
+        result = attack(
+            part,
+            share,
+            chosen.seed,
+            time.monotonic() + left / (len(parts) - k),
+            chosen.limit,
+            chosen.keep,
+        )
         found.append(result)
         print(
-            ", ".join(f"{name} {value:,}" if isinstance(value, int) else value for name, value in result.items() if name != "findings"),
+            ", ".join(
+                f"{name} {value:,}" if isinstance(value, int) else value
+                for name, value in result.items()
+                if name != "findings"
+            ),
             flush=True,
         )
         for line in result["findings"][:20]:

@@ -1,4 +1,5 @@
-"""Kills workers of `rg.cluster.map` at random moments; every result row must appear exactly once and be right, or the call must say that it failed.
+"""Kills workers of `rg.cluster.map` at random moments; every result row must appear exactly once
+and be right, or the call must say that it failed.
 
 python tools/attack_cluster.py --kills 30 --seed 0
 """
@@ -46,7 +47,9 @@ class Killer(threading.Thread):
     def run(self) -> None:
         while self.done < self.kills and not self.stop.wait(self.rng.uniform(0.1, 1.0)):
             children = {process.pid for process in psutil.Process().children(recursive=True)}
-            workers = sorted(int(path.name) for path in self.log.iterdir() if int(path.name) in children)
+            workers = sorted(
+                int(path.name) for path in self.log.iterdir() if int(path.name) in children
+            )
             every = self.rng.random() < 0.3  # all at once: nothing that only workers hold survives
             for pid in workers if every else [int(self.rng.choice(workers))] if workers else []:
                 if self.done < self.kills:
@@ -57,15 +60,24 @@ class Killer(threading.Thread):
 
 def rows_on_disk(folder: Path) -> list[int]:
     """Row numbers of all parts, read without rigidgrad."""
-    return [row for part in sorted(folder.glob("part-*.parquet")) for row in parquet.read_table(part, columns=["row"])["row"].to_pylist()]
+    return [
+        row
+        for part in sorted(folder.glob("part-*.parquet"))
+        for row in parquet.read_table(part, columns=["row"])["row"].to_pylist()
+    ]
 
 
 def attack(kills: int, seed: int, seconds: float, workers: int) -> dict[str, int]:
-    """Maps until so many workers were killed; raises AssertionError where a map returned and rows are missing, double or wrong."""
+    """Maps until so many workers were killed; raises AssertionError where a map returned and rows
+    are missing, double or wrong.
+    """
     rng = np.random.default_rng(seed)
     counts = {"maps": 0, "returned": 0, "said that they failed": 0}
     until = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as scratch, rg.cluster.local(workers, dashboard=None) as client:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        rg.cluster.local(workers, dashboard=None) as client,
+    ):
         log = Path(scratch) / "log"
         log.mkdir()
         killer = Killer(kills, rng, log)
@@ -74,12 +86,21 @@ def attack(kills: int, seed: int, seconds: float, workers: int) -> dict[str, int
             library = 0
             while killer.done < kills or counts["returned"] == 0:
                 if time.monotonic() > until:
-                    raise TimeoutError(f"{killer.done} of {kills} kills in {seconds:.0f} s: give --seconds more")
+                    raise TimeoutError(
+                        f"{killer.done} of {kills} kills in {seconds:.0f} s: give --seconds more"
+                    )
                 folder = Path(scratch) / str(library)
                 x = np.arange(ROWS) + 1000.0 * library
                 counts["maps"] += 1
                 try:
-                    results = rg.cluster.map(task_of(log), {"x": x}, folder, chunk=CHUNK, cluster=client, progress=lambda *_: None)
+                    results = rg.cluster.map(
+                        task_of(log),
+                        {"x": x},
+                        folder,
+                        chunk=CHUNK,
+                        cluster=client,
+                        progress=lambda *_: None,
+                    )
                 except RigidgradError:
                     counts["said that they failed"] += 1
                     kept = rows_on_disk(folder)
@@ -88,7 +109,9 @@ def attack(kills: int, seed: int, seconds: float, workers: int) -> dict[str, int
                 counts["returned"] += 1
                 library += 1
                 assert rows_on_disk(folder) == list(range(ROWS)), "rows are missing or double"
-                assert np.array_equal(results["square"], x**2) and np.array_equal(results["pair"], np.stack([x, -x], axis=1))
+                assert np.array_equal(results["square"], x**2) and np.array_equal(
+                    results["pair"], np.stack([x, -x], axis=1)
+                )
         finally:
             killer.stop.set()
             killer.join()
@@ -102,14 +125,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="at most (default 600)")
     parser.add_argument("--workers", type=int, default=3)
     arguments = parser.parse_args(argv)
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it tells of every worker that is gone
+    # it tells of every worker that is gone
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     began = time.monotonic()
     try:
         found = attack(arguments.kills, arguments.seed, arguments.seconds, arguments.workers)
     except (AssertionError, TimeoutError) as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
-    print(", ".join(f"{count} {what}" for what, count in found.items()) + f", in {time.monotonic() - began:.0f} s: every row exactly once")
+    print(
+        ", ".join(f"{count} {what}" for what, count in found.items())
+        + f", in {time.monotonic() - began:.0f} s: every row exactly once"
+    )
     return 0
 
 

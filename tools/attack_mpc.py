@@ -1,9 +1,14 @@
-"""An attack on rg.MPC: minutes of simulated time with random faults, and every control checked: finite, and within the bounds of that moment.
+"""An attack on rg.MPC: minutes of simulated time with random faults, and every control checked:
+finite, and within the bounds of that moment.
 
-    python tools/attack_mpc.py [--minutes 60] [--scenes pendulum cartpole iiwa14 quadrotor hyq] [--seed 0]
+    python tools/attack_mpc.py [--minutes 60] [--scenes pendulum cartpole iiwa14 quadrotor hyq]
+    [--seed 0]
 
-Samples are lost, delayed, repeated, huge, not numbers, of a wrong kind or with a quaternion that is none; the clock jumps and stands still; targets raise; torque limits, obstacles and weights change, some of them
-to nonsense. HyQ walks in MuJoCo under a `Walker`, whose commands, feet and terrain are attacked as well; it may fall. The exit code is 1 where a control was wrong or an exception left `step`.
+Samples are lost, delayed, repeated, huge, not numbers, of a wrong kind or with a quaternion that is
+none; the clock jumps and stands still; targets raise; torque limits, obstacles and weights change,
+some of them to nonsense. HyQ walks in MuJoCo under a `Walker`, whose commands, feet and terrain are
+attacked as well; it may fall. The exit code is 1 where a control was wrong or an exception left
+`step`.
 """
 
 from __future__ import annotations
@@ -35,17 +40,24 @@ class Scene:
     quaternion: slice | None = None  # where in a state
 
     def __post_init__(self) -> None:
-        self.most, self.middle = self.torque, self.limits.obstacles[0].center if self.limits.obstacles else None
+        self.most, self.middle = (
+            self.torque,
+            self.limits.obstacles[0].center if self.limits.obstacles else None,
+        )
 
     def change(self, rng: np.random.Generator) -> str:
         """A number, right or wrong, becomes another."""
-        kind = str(rng.choice(["torque", "weight", "nonsense", *["obstacle"] * (self.middle is not None)]))
+        kind = str(
+            rng.choice(["torque", "weight", "nonsense", *["obstacle"] * (self.middle is not None)])
+        )
         if kind == "torque":
             self.limits.torque = self.torque = float(rng.uniform(0.3, 1.0) * self.most)
         elif kind == "weight":
             self.mpc.problem.costs[-1].weight = float(10.0 ** rng.uniform(-4, 0))
         elif kind == "obstacle":
-            self.limits.obstacles[0].center = np.asarray(self.middle) + rng.normal(scale=0.1, size=3)
+            self.limits.obstacles[0].center = np.asarray(self.middle) + rng.normal(
+                scale=0.1, size=3
+            )
         else:
             self.limits.torque = float(rng.choice([np.nan, -1.0]))
         self.mpc.update()
@@ -76,10 +88,17 @@ class Walking(Scene):
     def aim(self, rng: np.random.Generator) -> str:
         kind = str(rng.choice(["command", "absurd command", "no command", "touching"]))
         if kind == "touching":
-            self.walker.touching = [None, rng.random(4) < 0.5, True, self.plant.touching][rng.integers(4)]
+            self.walker.touching = [None, rng.random(4) < 0.5, True, self.plant.touching][
+                rng.integers(4)
+            ]
         elif kind == "no command":
             with contextlib.suppress(rg.errors.RigidgradError):
-                self.walker.command = [(np.nan, 0.0, 0.0), (1.0, 2.0), "forward", (np.inf, 0.0, 0.0)][rng.integers(4)]
+                self.walker.command = [
+                    (np.nan, 0.0, 0.0),
+                    (1.0, 2.0),
+                    "forward",
+                    (np.inf, 0.0, 0.0),
+                ][rng.integers(4)]
         else:
             size = 0.4 if kind == "command" else 10.0 ** rng.uniform(0, 300)
             self.walker.command = size * rng.uniform(-1, 1, 3)
@@ -90,11 +109,15 @@ class Walking(Scene):
         if kind == "wrong feet":
             self.walker.touching = [np.ones(3), "all", np.nan, [[None]]][rng.integers(4)]
         else:
-            self.walker.terrain = _nothing if kind == "raising terrain" else lambda x, y: np.nan * np.asarray(x)
+            self.walker.terrain = (
+                _nothing if kind == "raising terrain" else lambda x, y: np.nan * np.asarray(x)
+            )
         return kind
 
     def mend(self) -> None:
-        """Ground that was gone is back some steps later, feet are known again, and commands are those of a robot that can."""
+        """Ground that was gone is back some steps later, feet are known again, and commands are
+        those of a robot that can.
+        """
         super().mend()
         self.broken = getattr(self, "broken", 0) + 1
         if self.broken >= 25:
@@ -109,7 +132,13 @@ def _nothing(x: Any, y: Any) -> Any:
 
 
 def scene(name: str) -> Scene:
-    make = {"pendulum": _pendulum, "cartpole": _cartpole, "iiwa14": _arm, "quadrotor": _quadrotor, "hyq": _walking}
+    make = {
+        "pendulum": _pendulum,
+        "cartpole": _cartpole,
+        "iiwa14": _arm,
+        "quadrotor": _quadrotor,
+        "hyq": _walking,
+    }
     if name not in make:
         raise SystemExit(f"there is no scene {name!r}; these are: {', '.join(make)}")
     return make[name]()
@@ -120,14 +149,23 @@ def _pendulum() -> Scene:
     costs = [rg.costs.State([np.pi, 0.0], weight=1.0, final=50.0), rg.costs.Effort(0.01)]
     problem = rg.Problem(robot, start=start, steps=20, dt=0.05, costs=costs, limits=limits)
     mpc = rg.MPC(problem, period=0.04, observer=True, log=1000)
-    return Scene(mpc, rg.plants.Simulator(robot, start, dt=0.02), start, lambda rng: [rng.uniform(-3, 3), 0.0], limits, 5.0)
+    return Scene(
+        mpc,
+        rg.plants.Simulator(robot, start, dt=0.02),
+        start,
+        lambda rng: [rng.uniform(-3, 3), 0.0],
+        limits,
+        5.0,
+    )
 
 
 def _cartpole() -> Scene:
     robot, drive, start = rg.load("cartpole"), [[1.0], [0.0]], np.array([0.0, np.pi, 0.0, 0.0])
     limits = rg.Limits(torque=30.0, position=([-2.0, -np.inf], [2.0, np.inf]))
     costs = [rg.costs.State(start, weight=[1.0, 1.0, 0.1, 0.1], final=50.0), rg.costs.Effort(0.01)]
-    problem = rg.Problem(rg.RobotSystem(robot, drive), start=start, steps=25, dt=0.04, costs=costs, limits=limits)
+    problem = rg.Problem(
+        rg.RobotSystem(robot, drive), start=start, steps=25, dt=0.04, costs=costs, limits=limits
+    )
     mpc = rg.MPC(problem, period=0.04, latency=0.04, log=1000)
     plant = rg.plants.Simulator(robot, start, dt=0.02, actuation=drive)
     return Scene(mpc, plant, start, lambda rng: [rng.uniform(-1, 1), np.pi, 0.0, 0.0], limits, 30.0)
@@ -137,7 +175,10 @@ def _arm() -> Scene:
     robot, start = rg.load("iiwa14"), np.r_[-0.5, 0.6, 0.0, -1.4, 0.0, 1.0, 0.0, np.zeros(7)]
     still = np.r_[np.zeros(7), np.ones(7)]
     limits = rg.Limits(
-        torque=200.0, velocity=2.0, obstacles=[rg.Obstacle([0.65, 0.0, 0.5], 0.08)], spheres=[rg.LinkSphere("iiwa_link_7", 0.05)]
+        torque=200.0,
+        velocity=2.0,
+        obstacles=[rg.Obstacle([0.65, 0.0, 0.5], 0.08)],
+        spheres=[rg.LinkSphere("iiwa_link_7", 0.05)],
     )
     costs = [
         rg.costs.Reach("iiwa_link_7", [0.55, 0.3, 0.5], weight=20.0, final=1000.0),
@@ -156,15 +197,36 @@ def _arm() -> Scene:
 
 def _quadrotor() -> Scene:
     robot, arm, yaw = rg.load("quadrotor"), 0.175, 0.0245
-    drive = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, arm, 0, -arm], [-arm, 0, arm, 0], [yaw, -yaw, yaw, -yaw]], dtype=float)
+    drive = np.array(
+        [
+            [0, 0, 0, 0],
+            [0, 0, 0, 0],
+            [1, 1, 1, 1],
+            [0, arm, 0, -arm],
+            [-arm, 0, arm, 0],
+            [yaw, -yaw, yaw, -yaw],
+        ],
+        dtype=float,
+    )
     start = np.r_[0, 0, 1.0, 0, 0, 0, 1.0, np.zeros(6)]
     limits = rg.Limits(torque=6.0)
-    costs = [rg.costs.State(start, weight=np.r_[np.ones(6), 0.1 * np.ones(6)], final=50.0), rg.costs.Effort(0.1, reference=0.5 * 9.81 / 4)]
-    problem = rg.Problem(rg.RobotSystem(robot, drive), start=start, steps=20, dt=0.03, costs=costs, limits=limits)
+    costs = [
+        rg.costs.State(start, weight=np.r_[np.ones(6), 0.1 * np.ones(6)], final=50.0),
+        rg.costs.Effort(0.1, reference=0.5 * 9.81 / 4),
+    ]
+    problem = rg.Problem(
+        rg.RobotSystem(robot, drive), start=start, steps=20, dt=0.03, costs=costs, limits=limits
+    )
     mpc = rg.MPC(problem, period=0.04, log=1000)
     plant = rg.plants.Simulator(robot, start, dt=0.01, actuation=drive)
     return Scene(
-        mpc, plant, start, lambda rng: np.r_[rng.uniform(-1, 1, 3) + [0, 0, 2], 0, 0, 0, 1.0, np.zeros(6)], limits, 6.0, slice(3, 7)
+        mpc,
+        plant,
+        start,
+        lambda rng: np.r_[rng.uniform(-1, 1, 3) + [0, 0, 2], 0, 0, 0, 1.0, np.zeros(6)],
+        limits,
+        6.0,
+        slice(3, 7),
     )
 
 
@@ -228,13 +290,25 @@ def attack(s: Scene, minutes: float, rng: np.random.Generator) -> tuple[Counter[
         if chance < 0.02:
             x, done["spoilt"] = _spoilt(plant.x, rng, s.quaternion), done["spoilt"] + 1
         elif chance < 0.04:
-            (x, measured), done["delayed"] = seen[-rng.integers(1, len(seen) + 1)], done["delayed"] + 1
+            (x, measured), done["delayed"] = (
+                seen[-rng.integers(1, len(seen) + 1)],
+                done["delayed"] + 1,
+            )
         elif chance < 0.045:
-            measured, done["wrong age"] = rng.choice([np.nan, -1e300, 1e300, now - 1.0]), done["wrong age"] + 1
+            measured, done["wrong age"] = (
+                rng.choice([np.nan, -1e300, 1e300, now - 1.0]),
+                done["wrong age"] + 1,
+            )
         elif chance < 0.05:
-            now, done["wrong time"] = rng.choice([np.nan, np.inf, now - 3.0, now + 1e6, now * 0.5, 1e300]), done["wrong time"] + 1
+            now, done["wrong time"] = (
+                rng.choice([np.nan, np.inf, now - 3.0, now + 1e6, now * 0.5, 1e300]),
+                done["wrong time"] + 1,
+            )
         elif chance < 0.051:
-            offset, done["clock moved"] = offset + float(rng.normal(scale=2.0)), done["clock moved"] + 1
+            offset, done["clock moved"] = (
+                offset + float(rng.normal(scale=2.0)),
+                done["clock moved"] + 1,
+            )
         elif chance < 0.055:
             done[s.change(rng)] += 1
         elif chance < 0.058:
@@ -256,7 +330,9 @@ def attack(s: Scene, minutes: float, rng: np.random.Generator) -> tuple[Counter[
         s.mend()
         try:
             plant.advance(u)
-        except rg.errors.RigidgradError:  # torques within bounds can throw a light robot out of all numbers
+        except (
+            rg.errors.RigidgradError
+        ):  # torques within bounds can throw a light robot out of all numbers
             plant.reset(s.start)
             done["ran away"] += 1
         seen = [*seen[-15:], (plant.x.copy(), plant.time + offset)]
@@ -268,8 +344,12 @@ def attack(s: Scene, minutes: float, rng: np.random.Generator) -> tuple[Counter[
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=60.0, help="of simulated time, for each scene")
-    parser.add_argument("--scenes", nargs="+", default=["pendulum", "cartpole", "iiwa14", "quadrotor", "hyq"])
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="of simulated time, for each scene"
+    )
+    parser.add_argument(
+        "--scenes", nargs="+", default=["pendulum", "cartpole", "iiwa14", "quadrotor", "hyq"]
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     failed = 0
@@ -278,11 +358,14 @@ def main(argv: list[str] | None = None) -> int:
         s = scene(name)
         done, wrong = attack(s, options.minutes, np.random.default_rng([options.seed, len(name)]))
         failed += bool(wrong)
-        said = ", ".join(f"{what} {count}" for what, count in sorted(done.items()) if what != "steps")
+        said = ", ".join(
+            f"{what} {count}" for what, count in sorted(done.items()) if what != "steps"
+        )
         counts = ", ".join(f"{what} {count}" for what, count in s.mpc.counts.items() if count)
         found = "WRONG" if wrong else "every control finite and within bounds"
         print(
-            f"{name}: {done['steps']} steps, {done['steps'] * s.plant.dt / 60:.1f} minutes simulated in {time.perf_counter() - began:.0f} s; {found}"
+            f"{name}: {done['steps']} steps, {done['steps'] * s.plant.dt / 60:.1f} minutes"
+            f" simulated in {time.perf_counter() - began:.0f} s; {found}"
         )
         print(f"  done: {said}\n  counted: {counts}", flush=True)
         for line in wrong:

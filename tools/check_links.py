@@ -1,4 +1,6 @@
-"""Every link inside the built site leads to a file, and to a place in it; nothing is loaded from the network: `check_links.py build/site`."""
+"""Every link inside the built site leads to a file, and to a place in it; nothing is loaded from
+the network: `check_links.py build/site`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ class Page(HTMLParser):
         self.places.update(name for name in (found.get("id"), found.get("name")) if name)
         if tag == "a" and found.get("href"):
             self.links.append(str(found["href"]))
-        loaded = found.get("href") if tag == "link" and found.get("rel") not in ("canonical", "next", "prev") else found.get("src")
+        loaded = (
+            found.get("href")
+            if tag == "link" and found.get("rel") not in ("canonical", "next", "prev")
+            else found.get("src")
+        )
         if loaded:
             self.loaded.append(loaded)
 
@@ -46,7 +52,11 @@ def faults(site: Path) -> list[str]:
                 target /= "index.html"
             if not target.exists():
                 found.append(f"{where} links to {link}, which is not there")
-            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places | {"__top"}:
+            elif (
+                parts.fragment
+                and target in pages
+                and unquote(parts.fragment) not in pages[target].places | {"__top"}
+            ):
                 found.append(f"{where} links to {link}, but there is no such place on that page")
     return found
 

@@ -1,6 +1,8 @@
-"""Makes docs/pictures/walking.webp: 20 seconds of HyQ trotting in MuJoCo under live control, as commanded and pushed: `python tools/walking_film.py [--still FILE]`.
+"""Makes docs/pictures/walking.webp: 20 seconds of HyQ trotting in MuJoCo under live control, as
+commanded and pushed: `python tools/walking_film.py [--still FILE]`.
 
-Violet: where its feet are planned to go; red: forces of the ground, and of the push. MuJoCo draws without a window: MUJOCO_GL=egl (libegl1) or osmesa (libosmesa6).
+Violet: where its feet are planned to go; red: forces of the ground, and of the push. MuJoCo draws
+without a window: MUJOCO_GL=egl (libegl1) or osmesa (libosmesa6).
 """
 
 from __future__ import annotations
@@ -53,7 +55,16 @@ def simulate() -> tuple[Any, list[dict[str, Any]]]:
         if t >= len(seen) / RATE:
             push = next((f for at, f in PUSHES if at <= t < at + PUSH_SECONDS), None)
             forces = plant.foot_forces if t else {}
-            seen.append({"x": plant.x, "plan": mpc.plan.x.copy(), "forces": forces, "push": push, "told": told, "t": t})
+            seen.append(
+                {
+                    "x": plant.x,
+                    "plan": mpc.plan.x.copy(),
+                    "forces": forces,
+                    "push": push,
+                    "told": told,
+                    "t": t,
+                }
+            )
         plant.advance(mpc.step(plant.x, t))
     if any(mpc.counts.values()) or walker.has_fallen(plant.x):
         raise SystemExit(f"it did not walk as it should: {mpc.counts}")
@@ -68,17 +79,43 @@ def pictured(scene: Any) -> mujoco.MjModel:
         spec.visual.headlight.ambient = (0.4, 0.4, 0.4)
         spec.visual.headlight.diffuse = (0.3, 0.3, 0.3)
         spec.add_texture(
-            name="sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=mujoco.mjtBuiltin.mjBUILTIN_FLAT, rgb1=(1, 1, 1), width=8, height=8
+            name="sky",
+            type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+            builtin=mujoco.mjtBuiltin.mjBUILTIN_FLAT,
+            rgb1=(1, 1, 1),
+            width=8,
+            height=8,
         )
         tiles = {"rgb1": (0.72, 0.75, 0.79), "rgb2": (0.6, 0.63, 0.68), "width": 128, "height": 128}
-        spec.add_texture(name="tiles", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER, **tiles)
+        spec.add_texture(
+            name="tiles",
+            type=mujoco.mjtTexture.mjTEXTURE_2D,
+            builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+            **tiles,
+        )
         floor = spec.add_material(name="floor", texrepeat=(2, 2), texuniform=True)
         floor.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "tiles"
-        spec.worldbody.add_light(pos=(0, -1, 4), dir=(0.1, 0.3, -1), castshadow=True, type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
-        spec.worldbody.add_geom(type=kinds.mjGEOM_PLANE, size=(50, 50, 0.1), material="floor", contype=0, conaffinity=0)
-        names = {"box": kinds.mjGEOM_BOX, "cylinder": kinds.mjGEOM_CYLINDER, "sphere": kinds.mjGEOM_SPHERE, "capsule": kinds.mjGEOM_CAPSULE}
+        spec.worldbody.add_light(
+            pos=(0, -1, 4),
+            dir=(0.1, 0.3, -1),
+            castshadow=True,
+            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+        )
+        spec.worldbody.add_geom(
+            type=kinds.mjGEOM_PLANE, size=(50, 50, 0.1), material="floor", contype=0, conaffinity=0
+        )
+        names = {
+            "box": kinds.mjGEOM_BOX,
+            "cylinder": kinds.mjGEOM_CYLINDER,
+            "sphere": kinds.mjGEOM_SPHERE,
+            "capsule": kinds.mjGEOM_CAPSULE,
+        }
         for shape in draw(robot.model).shapes:
-            size = [s / 2 for s in shape.size] if shape.kind == "box" else [shape.size[0], *(s / 2 for s in shape.size[1:])]
+            size = (
+                [s / 2 for s in shape.size]
+                if shape.kind == "box"
+                else [shape.size[0], *(s / 2 for s in shape.size[1:])]
+            )
             turn = np.zeros(4)
             mujoco.mju_mat2Quat(turn, np.array(shape.placement.R, dtype=float).ravel())
             bodies[shape.body].add_geom(
@@ -95,7 +132,13 @@ def pictured(scene: Any) -> mujoco.MjModel:
             frame = robot.model.frame(foot.frame)
             at = (frame.placement.matrix() @ np.append(foot.offset, 1.0))[:3]
             bodies[frame.body].add_geom(
-                type=kinds.mjGEOM_SPHERE, size=(scene.radius, 0, 0), pos=at, rgba=(0.1, 0.1, 0.1, 1), contype=0, conaffinity=0, mass=0
+                type=kinds.mjGEOM_SPHERE,
+                size=(scene.radius, 0, 0),
+                pos=at,
+                rgba=(0.1, 0.1, 0.1, 1),
+                contype=0,
+                conaffinity=0,
+                mass=0,
             )
 
     model = build(robot.model, limits=False, furnish=furnish)
@@ -103,11 +146,20 @@ def pictured(scene: Any) -> mujoco.MjModel:
     return model
 
 
-def add(drawn: Any, kind: Any, color: tuple[float, ...], begin: np.ndarray, end: np.ndarray, width: float) -> None:
+def add(
+    drawn: Any,
+    kind: Any,
+    color: tuple[float, ...],
+    begin: np.ndarray,
+    end: np.ndarray,
+    width: float,
+) -> None:
     """A capsule or arrow from a point to another."""
     if drawn.ngeom < drawn.maxgeom:
         geom = drawn.geoms[drawn.ngeom]
-        mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(color, dtype=np.float32))
+        mujoco.mjv_initGeom(
+            geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(color, dtype=np.float32)
+        )
         mujoco.mjv_connector(geom, kind, width, begin, end)
         drawn.ngeom += 1
 
@@ -137,7 +189,14 @@ def pictures(scene: Any, seen: list[dict[str, Any]]) -> list[Image.Image]:
             if force is not None and force[2] > 1.0:
                 T = scene.robot.forward_kinematics(x[:nq])[foot.frame]
                 foot_at = T[:3, 3] + T[:3, :3] @ np.array(foot.offset)
-                add(renderer.scene, mujoco.mjtGeom.mjGEOM_ARROW, RED, foot_at, foot_at + longest * force, 0.012)
+                add(
+                    renderer.scene,
+                    mujoco.mjtGeom.mjGEOM_ARROW,
+                    RED,
+                    foot_at,
+                    foot_at + longest * force,
+                    0.012,
+                )
         if frame["push"] is not None:
             along = np.array(frame["push"]) / np.linalg.norm(frame["push"])
             add(
@@ -149,20 +208,35 @@ def pictures(scene: Any, seen: list[dict[str, Any]]) -> list[Image.Image]:
                 0.03,
             )
         image = Image.fromarray(renderer.render()).resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
-        said = frame["told"] + (f"; a push of {np.linalg.norm(frame['push']):.0f} N" if frame["push"] else "")
+        said = frame["told"] + (
+            f"; a push of {np.linalg.norm(frame['push']):.0f} N" if frame["push"] else ""
+        )
         ImageDraw.Draw(image).text((10, HEIGHT - 22), said, fill=(60, 65, 75))
         found.append(image)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--still", type=Path, help="some of its pictures side by side, to look at")
     arguments = parser.parse_args()
     images = pictures(*simulate())
-    images[0].save(arguments.output, save_all=True, append_images=images[1:], duration=round(1000 / RATE), loop=0, quality=45, method=4)
-    print(f"{arguments.output}: {len(images)} pictures, {arguments.output.stat().st_size / 1e6:.2f} MB")
+    images[0].save(
+        arguments.output,
+        save_all=True,
+        append_images=images[1:],
+        duration=round(1000 / RATE),
+        loop=0,
+        quality=45,
+        method=4,
+    )
+    print(
+        f"{arguments.output}: {len(images)} pictures,"
+        f" {arguments.output.stat().st_size / 1e6:.2f} MB"
+    )
     if arguments.still:
         sheet = Image.new("RGB", (3 * WIDTH, 3 * HEIGHT))
         for k, image in enumerate(images[:: len(images) // 9][:9]):

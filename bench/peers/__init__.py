@@ -1,4 +1,6 @@
-"""The peers. Each module offers what it needs once (libraries, an interpreter) and `contenders(subject, that)`; what is absent is said."""
+"""The peers. Each module offers what it needs once (libraries, an interpreter) and
+`contenders(subject, that)`; what is absent is said.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PEERS: dict[str, tuple[Callable[[], Any], Callable[[Subject, Any], list]]] = {
 
 
 class Peers:
-    """Those of the asked-for peers that are on this machine; `missing` tells how to get the others."""
+    """Those of the asked-for peers that are on this machine; `missing` tells how to get the
+    others.
+    """
 
     def __init__(self, names: list[str]):
         self.missing: dict[str, str] = {}
@@ -33,4 +37,8 @@ class Peers:
         return casadi_c.versions(self._found["casadi"]) if "casadi" in self._found else {}
 
     def contenders(self, subject: Subject) -> list[Contender]:
-        return [contender for name, found in self._found.items() for contender in PEERS[name][1](subject, found)]
+        return [
+            contender
+            for name, found in self._found.items()
+            for contender in PEERS[name][1](subject, found)
+        ]

@@ -1,4 +1,6 @@
-"""Shared libraries compiled once and kept in bench/build, named by a hash of all that went into them."""
+"""Shared libraries compiled once and kept in bench/build, named by a hash of all that went into
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +20,44 @@ DOUBLES = ctypes.POINTER(ctypes.c_double)
 
 
 def compilers(language: str) -> dict[str, str]:
-    """The compilers that are here, by family: {"clang": "/usr/bin/clang++", "gcc": …}; `language` is "c" or "c++"."""
-    commands = {"clang": "clang", "gcc": "gcc"} if language == "c" else {"clang": "clang++", "gcc": "g++"}
-    found = {family: path for family, command in commands.items() if (path := shutil.which(command))}
+    """The compilers that are here, by family: {"clang": "/usr/bin/clang++", "gcc": …}; `language`
+    is "c" or "c++".
+    """
+    commands = (
+        {"clang": "clang", "gcc": "gcc"} if language == "c" else {"clang": "clang++", "gcc": "g++"}
+    )
+    found = {
+        family: path for family, command in commands.items() if (path := shutil.which(command))
+    }
     if not found:
         raise Missing("no C compiler: apt-get install clang")
     return found
 
 
 def version(command: str) -> str:
-    return subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    return subprocess.run(
+        [command, "--version"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[0]
 
 
-def shared_library(name: str, source: Path, compiler: str, flags: list[str], depends: str = "", slow: bool = False) -> Path:
-    """The library of `source`; `depends` is whatever else must change its name, such as a header's version.
+def shared_library(
+    name: str, source: Path, compiler: str, flags: list[str], depends: str = "", slow: bool = False
+) -> Path:
+    """The library of `source`; `depends` is whatever else must change its name, such as a header's
+    version.
 
-    One that is `slow` to compile counts as missing where it is not there yet and RIGIDGRAD_BENCH_BUILD is "no".
+    One that is `slow` to compile counts as missing where it is not there yet and
+    RIGIDGRAD_BENCH_BUILD is "no".
     """
-    text = "\0".join([source.read_text(), compiler, version(compiler), *flags, depends, native_features()])
+    text = "\0".join(
+        [source.read_text(), compiler, version(compiler), *flags, depends, native_features()]
+    )
     path = FOLDER / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.so"
     if not path.exists():
         if slow and os.environ.get("RIGIDGRAD_BENCH_BUILD") == "no":
-            raise Missing(f"{name} is not compiled yet, which takes minutes: python bench/dynamics.py --quick")
+            raise Missing(
+                f"{name} is not compiled yet, which takes minutes: python bench/dynamics.py --quick"
+            )
         FOLDER.mkdir(exist_ok=True)
         if sys.stderr.isatty():
             print(f"compiling {path.name} with {compiler} (once)", file=sys.stderr)
@@ -48,7 +66,9 @@ def shared_library(name: str, source: Path, compiler: str, flags: list[str], dep
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line][:5]
-            raise RuntimeError(f"{' '.join(command)} failed:\n" + "\n".join(errors or [done.stderr[-2000:]]))
+            raise RuntimeError(
+                f"{' '.join(command)} failed:\n" + "\n".join(errors or [done.stderr[-2000:]])
+            )
         unfinished.rename(path)
     return path
 
@@ -56,15 +76,23 @@ def shared_library(name: str, source: Path, compiler: str, flags: list[str], dep
 def native_features() -> str:
     """What -march=native depends on."""
     try:
-        return next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "Features")))
+        return next(
+            line
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith(("flags", "Features"))
+        )
     except (OSError, StopIteration):
         return ""
 
 
 class CLoop:
-    """A contender whose library exports `function(handle, repeats, count, q, v, x, out)` for each function: loops in C over the rows."""
+    """A contender whose library exports `function(handle, repeats, count, q, v, x, out)` for each
+    function: loops in C over the rows.
+    """
 
-    def __init__(self, name: str, library: ctypes.CDLL, handle: int | None, functions: tuple[str, ...]):
+    def __init__(
+        self, name: str, library: ctypes.CDLL, handle: int | None, functions: tuple[str, ...]
+    ):
         self.name = name
         self.functions = functions
         self._library = library

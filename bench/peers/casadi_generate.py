@@ -1,7 +1,9 @@
-"""Writes C for adam-robotics' CasADi functions of one fixed-base robot. Run by an interpreter that has adam-robotics; casadi_c.py finds it.
+"""Writes C for adam-robotics' CasADi functions of one fixed-base robot. Run by an interpreter that
+has adam-robotics; casadi_c.py finds it.
 
-adam has no joint accelerations in its RNEA and no fixed base in its ABA: inverse dynamics is M a + h, forward dynamics M⁻¹(τ - h) by
-CasADi's LDL factor, both from adam's mass matrix and bias force with the base held; gradients are CasADi's own.
+adam has no joint accelerations in its RNEA and no fixed base in its ABA: inverse dynamics is M a +
+h, forward dynamics M⁻¹(τ - h) by CasADi's LDL factor, both from adam's mass matrix and bias force
+with the base held; gradients are CasADi's own.
 """
 
 import sys
@@ -19,7 +21,9 @@ def row_major(matrix: cs.SX) -> cs.SX:
 
 
 def with_origins(urdf: str) -> str:
-    """URDF text in which every joint and inertial has the origin that adam wants to see, where the format makes it optional."""
+    """URDF text in which every joint and inertial has the origin that adam wants to see, where the
+    format makes it optional.
+    """
     root = ElementTree.parse(urdf).getroot()
     for element in [*root.iter("joint"), *root.iter("inertial")]:
         origin = element.find("origin")
@@ -40,13 +44,22 @@ def functions(urdf: str, joints: list[str]) -> list[cs.Function]:
     inverse = cs.mtimes(mass, a) + bias
     factor = cs.ldl(mass)
     forward = cs.ldl_solve(tau - bias, *factor)
-    # The gradient of FD is -M⁻¹ times that of ID at a = FD: much shorter than differentiating through the factor.
+    # The gradient of FD is -M⁻¹ times that of ID at a = FD: much shorter than differentiating
+    # through the factor.
     at = cs.SX.sym("at", n)
     torque = cs.mtimes(mass, at) + bias
     by_q, by_v = cs.substitute([cs.jacobian(torque, q), cs.jacobian(torque, v)], [at], [forward])
     minv = cs.ldl_solve(cs.SX.eye(n), *factor)
-    gradient_id = [row_major(cs.jacobian(inverse, q)), row_major(cs.jacobian(inverse, v)), row_major(mass)]
-    gradient_fd = [row_major(-cs.mtimes(minv, by_q)), row_major(-cs.mtimes(minv, by_v)), row_major(minv)]
+    gradient_id = [
+        row_major(cs.jacobian(inverse, q)),
+        row_major(cs.jacobian(inverse, v)),
+        row_major(mass),
+    ]
+    gradient_fd = [
+        row_major(-cs.mtimes(minv, by_q)),
+        row_major(-cs.mtimes(minv, by_v)),
+        row_major(minv),
+    ]
     options = {"cse": True}
     return [
         cs.Function("state_rnea", [q, v, a], [cs.densify(inverse)], options),

@@ -1,4 +1,6 @@
-"""Crocoddyl in our controller's place for a solver: time, prediction, shift, feedback and fallbacks are rg.MPC's, the plans Crocoddyl's."""
+"""Crocoddyl in our controller's place for a solver: time, prediction, shift, feedback and fallbacks
+are rg.MPC's, the plans Crocoddyl's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.pddp import Iterate
 
 WORKER = build.SOURCES / "crocoddyl_mpc_worker.py"
-PHASES = ("python", "roll_out", "solve")  # goals, start and a roll-out in Python; the roll-out again in C++; the solver
+# goals, start and a roll-out in Python; the roll-out again in C++; the solver
+PHASES = ("python", "roll_out", "solve")
 COLD_ITERATIONS = 20
 
 
@@ -30,7 +33,9 @@ class Planner(Crocoddyl):
         self.ask("open", urdf=str(URDF), **task.as_data())
 
     def plan(self, iterations: int, **arrays: np.ndarray) -> dict[str, Any]:
-        found = self.ask("plan", iterations=iterations, **{name: packed(array) for name, array in arrays.items()})
+        found = self.ask(
+            "plan", iterations=iterations, **{name: packed(array) for name, array in arrays.items()}
+        )
         return {name: unpacked(value) for name, value in found.items()}
 
 
@@ -51,7 +56,9 @@ class TheirPlans(planner.Planner):
             x[:], u[:], self.gains[:] = p.start, self.posture.resting(p.start), 0.0
         goals = p.p[:, p.programs.slices[0]["target"]]
         iterations = self.iterations if last is not None else max(COLD_ITERATIONS, self.iterations)
-        found = self.worker.plan(iterations, start=p.start, goals=goals, x=x, u=u, gains=self.gains[:, :, self.columns])
+        found = self.worker.plan(
+            iterations, start=p.start, goals=goals, x=x, u=u, gains=self.gains[:, :, self.columns]
+        )
         if last is not None:
             for kind, times in self.taken.items():
                 times.append(found[kind])
@@ -70,7 +77,10 @@ class TheirMPC(rg.MPC):
 
 
 def packed(array: np.ndarray) -> dict[str, Any]:
-    return {"shape": array.shape, "data": base64.b64encode(np.ascontiguousarray(array, dtype=float).tobytes()).decode()}
+    return {
+        "shape": array.shape,
+        "data": base64.b64encode(np.ascontiguousarray(array, dtype=float).tobytes()).decode(),
+    }
 
 
 def unpacked(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Crocoddyl in a process and an environment of its own: its wheel needs exactly one version of Pinocchio, and gives wrong physics with others."""
+"""Crocoddyl in a process and an environment of its own: its wheel needs exactly one version of
+Pinocchio, and gives wrong physics with others.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from peers import build, environment
 
 VERSIONS = {"crocoddyl": "3.2.1", "pin": "4.0.0"}
 WORKER, GAITS = build.SOURCES / "crocoddyl_worker.py", build.SOURCES / "crocoddyl_gaits_worker.py"
-URDF = Path(__file__).resolve().parents[2] / "src" / "rigidgrad" / "model" / "robots" / "iiwa14.urdf"
+URDF = (
+    Path(__file__).resolve().parents[2] / "src" / "rigidgrad" / "model" / "robots" / "iiwa14.urdf"
+)
 
 
 def interpreter() -> str:

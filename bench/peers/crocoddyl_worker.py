@@ -1,4 +1,6 @@
-"""Crocoddyl as a server of solves: a request a line on stdin, an answer a line on stdout, both JSON. Run by crocoddyl_process.py in an environment of its own."""
+"""Crocoddyl as a server of solves: a request a line on stdin, an answer a line on stdout, both
+JSON. Run by crocoddyl_process.py in an environment of its own.
+"""
 
 import gc
 import json
@@ -16,7 +18,9 @@ NEVER = 1e-300  # a threshold for stopping early that is not met
 
 
 class Shooting:
-    """A shooting problem on one thread, its first guess and Crocoddyl's solvers of it. `feasible`: whether the guess is a motion."""
+    """A shooting problem on one thread, its first guess and Crocoddyl's solvers of it. `feasible`:
+    whether the guess is a motion.
+    """
 
     def __init__(self, problem, xs, us, feasible):
         self.problem, self.xs, self.us, self.feasible = problem, vectors(xs), vectors(us), feasible
@@ -31,7 +35,9 @@ class Shooting:
         return solver
 
     def history(self, method, iterations, stop):
-        """Costs before the first iteration and after each, and what is compared after each with the threshold for stopping."""
+        """Costs before the first iteration and after each, and what is compared after each with the
+        threshold for stopping.
+        """
         log = crocoddyl.CallbackLogger()
         self.solvers[method].setCallbacks([log])
         before = self.problem.calc(list(self.xs), list(self.us))
@@ -40,7 +46,9 @@ class Shooting:
         return {"costs": [before, *map(float, log.costs)], "stops": list(map(float, log.stops))}
 
     def pieces(self, method, repeats):
-        """Mean microseconds of the parts of an iteration, at the last solution, wall time: all evaluations, all derivatives, the backward pass, a roll-out with its costs."""
+        """Mean microseconds of the parts of an iteration, at the last solution, wall time: all
+        evaluations, all derivatives, the backward pass, a roll-out with its costs.
+        """
         solver = self.solvers[method]
         solver.computeDirection(True)
         xs, us = vectors(solver.xs), vectors(solver.us)
@@ -60,7 +68,9 @@ class Shooting:
 
 
 class Arm(Shooting):
-    """One shooting problem of a fixed-base robot: Crocoddyl's symplectic Euler, torques as controls."""
+    """One shooting problem of a fixed-base robot: Crocoddyl's symplectic Euler, torques as
+    controls.
+    """
 
     def __init__(self, urdf, start, goal, weights, steps, dt):
         model = pinocchio.buildModelFromUrdf(urdf)
@@ -75,7 +85,12 @@ class Arm(Shooting):
         final = self.action(np.full(2 * nv, weights["final"]), 0.0, 0.0)
         hold = pinocchio.computeGeneralizedGravity(model, model.createData(), x[: model.nq])
         # the guess holds the start and is therefore feasible
-        super().__init__(crocoddyl.ShootingProblem(x, [running] * steps, final), [x] * (steps + 1), [hold] * steps, True)
+        super().__init__(
+            crocoddyl.ShootingProblem(x, [running] * steps, final),
+            [x] * (steps + 1),
+            [hold] * steps,
+            True,
+        )
 
     def action(self, by_state, by_control, dt):
         costs = crocoddyl.CostModelSum(self.state, self.actuation.nu)
@@ -85,8 +100,11 @@ class Arm(Shooting):
         if by_control:
             effort = crocoddyl.ResidualModelControl(self.state, self.actuation.nu)
             costs.addCost("effort", crocoddyl.CostModelResidual(self.state, effort), by_control)
-        dynamics = crocoddyl.DifferentialActionModelFreeFwdDynamics(self.state, self.actuation, costs)
-        return crocoddyl.IntegratedActionModelEuler(dynamics, dt, False)  # without residuals, which nobody reads: a little faster
+        dynamics = crocoddyl.DifferentialActionModelFreeFwdDynamics(
+            self.state, self.actuation, costs
+        )
+        # without residuals, which nobody reads: a little faster
+        return crocoddyl.IntegratedActionModelEuler(dynamics, dt, False)
 
     def cost(self, u):
         """Of the trajectory that these controls lead to."""
@@ -127,7 +145,9 @@ class Server:
         return self.opened[problem].pieces(method, repeats)
 
     def time(self, method, work, repeats, fresh=False):
-        """Seconds of `repeats` times all of `work`: problems, each with its most iterations and its threshold for stopping, 0 for never."""
+        """Seconds of `repeats` times all of `work`: problems, each with its most iterations and its
+        threshold for stopping, 0 for never.
+        """
         gc.collect()
         gc.disable()
         cpu, wall = time.process_time(), time.perf_counter()

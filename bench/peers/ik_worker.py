@@ -1,6 +1,8 @@
-"""Inverse kinematics by mink, pink and OptIK, in an environment of their own: one line of JSON asks, one answers.
+"""Inverse kinematics by mink, pink and OptIK, in an environment of their own: one line of JSON
+asks, one answers.
 
-A robot comes as URDF without shapes. mink and pink have no search: from a start, steps of half a second are taken until both errors are below 1e-6, at most `STEPS`.
+A robot comes as URDF without shapes. mink and pink have no search: from a start, steps of half a
+second are taken until both errors are below 1e-6, at most `STEPS`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ import pink
 import pinocchio as pin
 
 STEPS, NEAR = 100, 1e-6
-MUJOCO = '<mujoco><compiler fusestatic="false" discardvisual="true" balanceinertia="true" boundmass="1e-6" boundinertia="1e-9"/></mujoco>'
+MUJOCO = (
+    '<mujoco><compiler fusestatic="false" discardvisual="true" balanceinertia="true"'
+    ' boundmass="1e-6" boundinertia="1e-9"/></mujoco>'
+)
 
 
 class Mink:
@@ -29,7 +34,9 @@ class Mink:
         self.model = mujoco.MjModel.from_xml_string(urdf[:body] + MUJOCO + urdf[body:])
         self.order = [self.model.joint(name).qposadr[0] for name in names]
         self.now = mink.Configuration(self.model)
-        self.task = mink.FrameTask(frame_name=frame, frame_type="body", position_cost=1.0, orientation_cost=1.0)
+        self.task = mink.FrameTask(
+            frame_name=frame, frame_type="body", position_cost=1.0, orientation_cost=1.0
+        )
         self.posture = mink.PostureTask(self.model, cost=weight**0.5)
         self.velocity = None
 
@@ -47,8 +54,20 @@ class Mink:
         self.task.set_target(mink.SE3.from_matrix(T))
 
     def step(self, dt: float, limited: bool) -> None:
-        tasks, limits = ([self.task, self.posture], self.velocity) if limited else ([self.task], None)
+        tasks, limits = (
+            ([self.task, self.posture], self.velocity) if limited else ([self.task], None)
+        )
         v = mink.solve_ik(self.now, tasks, dt, solver="daqp", damping=1e-8, limits=limits)
+        self.now.integrate_inplace(v, dt)
+
+    def begin_example(self, q: list[float], posture: float) -> None:
+        self.task.lm_damping = 1.0
+        self.posture = mink.PostureTask(self.model, cost=posture)
+        self.begin(q)
+
+    def step_example(self, dt: float, damping: float) -> None:
+        tasks = [self.task, self.posture]
+        v = mink.solve_ik(self.now, tasks, dt, solver="daqp", damping=damping)
         self.now.integrate_inplace(v, dt)
 
     def near(self) -> bool:
@@ -82,6 +101,16 @@ class Pink:
         v = pink.solve_ik(self.now, tasks, dt, solver="daqp", damping=1e-8, safety_break=False)
         self.now.integrate_inplace(v, dt)
 
+    def begin_example(self, q: list[float], posture: float) -> None:
+        self.task.lm_damping = 1.0
+        self.posture = pink.tasks.PostureTask(cost=posture)
+        self.begin(q)
+
+    def step_example(self, dt: float, damping: float) -> None:
+        tasks = [self.task, self.posture]
+        v = pink.solve_ik(self.now, tasks, dt, solver="daqp", damping=damping)
+        self.now.integrate_inplace(v, dt)
+
     def near(self) -> bool:
         return bool(np.abs(self.task.compute_error(self.now)).max() < NEAR)
 
@@ -92,7 +121,10 @@ class Pink:
 class Server:
     def open(self, urdf, base, frame, names, weight, fastest):
         self.urdf, self.names = urdf, names
-        self.solvers = {"mink": Mink(urdf, frame, names, weight), "pink": Pink(urdf, frame, names, weight)}
+        self.solvers = {
+            "mink": Mink(urdf, frame, names, weight),
+            "pink": Pink(urdf, frame, names, weight),
+        }
         for solver in self.solvers.values():
             solver.limits(fastest, names)
         with tempfile.NamedTemporaryFile("w", suffix=".urdf") as file:
@@ -108,7 +140,9 @@ class Server:
         gc.collect()
         begin = time.process_time()
         if peer == "optik":
-            config = optik.SolverConfig(solution_mode="speed", max_time=0.5, tol_f=1e-13, tol_df=-1.0, tol_dx=-1.0)
+            config = optik.SolverConfig(
+                solution_mode="speed", max_time=0.5, tol_f=1e-13, tol_df=-1.0, tol_dx=-1.0
+            )
             for T, q in zip(targets, starts, strict=True):
                 answer = self.optik.ik(config, T, q)
                 found.append(None if answer is None else list(answer[0]))
@@ -135,6 +169,25 @@ class Server:
             solver.step(dt, True)
             path.append(solver.q())
         return {"seconds": time.process_time() - begin, "q": path}
+
+    def example(self, peer, targets, start, dt, posture, damping, most, near):
+        """As the peer's own example of an arm sets it up: a frame with Levenberg-Marquardt damping
+        and a posture, the peer's own limits, and up to `most` steps for each target.
+        """
+        solver, path, steps = self.solvers[peer], [], 0
+        solver.begin_example(start, posture)
+        gc.collect()
+        begin = time.process_time()
+        for T in targets:
+            solver.aim(np.array(T))
+            for _ in range(most):
+                solver.step_example(dt, damping)
+                steps += 1
+                error = solver.task.compute_error(solver.now) if most > 1 else None
+                if most > 1 and max(np.linalg.norm(error[:3]), np.linalg.norm(error[3:])) <= near:
+                    break
+            path.append(solver.q())
+        return {"seconds": time.process_time() - begin, "q": path, "steps": steps}
 
 
 def main():

@@ -1,6 +1,8 @@
-"""Solves cases of `constrained_cases.py` with IPOPT. Run by an interpreter that has CasADi: reads {"number", "seed", "x", "u"} a line, writes what it found.
+"""Solves cases of `constrained_cases.py` with IPOPT. Run by an interpreter that has CasADi: reads
+{"number", "seed", "x", "u"} a line, writes what it found.
 
-With x and u it begins there, and stays there if that is an optimum; otherwise with the case's own first guess.
+With x and u it begins there, and stays there if that is an optimum; otherwise with the case's own
+first guess.
 """
 
 from __future__ import annotations
@@ -25,16 +27,25 @@ OPTIONS = {
     "ipopt.constr_viol_tol": 1e-9,
     "ipopt.max_iter": 2000,
 }
-# an interior point method first goes away from bounds, and so from an optimum where it begins, perhaps to another; with a small barrier it does not
+# an interior point method first goes away from bounds, and so from an optimum where it begins,
+# perhaps to another; with a small barrier it does not
 STAY = {
     "ipopt.mu_init": 1e-9,
-    **dict.fromkeys([f"ipopt.{what}" for what in ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")], 1e-9),
+    **dict.fromkeys(
+        [
+            f"ipopt.{what}"
+            for what in ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")
+        ],
+        1e-9,
+    ),
 }
 
 
 def step(c: Case, x, u):
     def f(x):
-        return cs.vertcat(*c.dynamics([x[i] for i in range(c.nx)], [u[i] for i in range(c.nu)], MATH))
+        return cs.vertcat(
+            *c.dynamics([x[i] for i in range(c.nx)], [u[i] for i in range(c.nu)], MATH)
+        )
 
     h = c.dt
     if c.integrator == "euler":
@@ -90,11 +101,16 @@ class Program:
             high.append(np.tile(np.broadcast_to(h.upper, size), count))
         z = cs.vertcat(cs.vec(X), cs.vec(U))
         program = {"x": z, "f": J, "g": cs.vertcat(*g)}
-        self.solver, self.staying = (cs.nlpsol("s", "ipopt", program, options) for options in (OPTIONS, OPTIONS | STAY))
+        self.solver, self.staying = (
+            cs.nlpsol("s", "ipopt", program, options) for options in (OPTIONS, OPTIONS | STAY)
+        )
         self.F, (self.low, self.high) = F, (np.concatenate(low), np.concatenate(high))
         free = np.full(c.nx * (c.steps + 1), np.inf)
         torque = c.torque or (np.full(c.nu, -np.inf), np.full(c.nu, np.inf))
-        self.bounds = np.r_[-free, np.tile(torque[0], c.steps)], np.r_[free, np.tile(torque[1], c.steps)]
+        self.bounds = (
+            np.r_[-free, np.tile(torque[0], c.steps)],
+            np.r_[free, np.tile(torque[1], c.steps)],
+        )
 
     def first(self):
         c = self.case
@@ -106,7 +122,13 @@ class Program:
 
     def solve(self, x, u, stay: bool):
         c, solver = self.case, self.staying if stay else self.solver
-        r = solver(x0=np.r_[np.ravel(x), np.ravel(u)], lbx=self.bounds[0], ubx=self.bounds[1], lbg=self.low, ubg=self.high)
+        r = solver(
+            x0=np.r_[np.ravel(x), np.ravel(u)],
+            lbx=self.bounds[0],
+            ubx=self.bounds[1],
+            lbg=self.low,
+            ubg=self.high,
+        )
         z, stats = np.array(r["x"]).ravel(), solver.stats()
         count = c.nx * (c.steps + 1)
         return {

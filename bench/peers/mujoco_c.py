@@ -1,4 +1,6 @@
-"""MuJoCo: its C library from the wheel, constraints off, the fewest calls. It has no analytical gradients of the dynamics."""
+"""MuJoCo: its C library from the wheel, constraints off, the fewest calls. It has no analytical
+gradients of the dynamics.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,26 @@ def library() -> ctypes.CDLL:
     except ImportError:
         raise Missing(ADVICE) from None
     folder = Path(mujoco.__file__).parent
-    shared = [path for pattern in ("libmujoco.so*", "libmujoco*.dylib") for path in folder.glob(pattern)]
+    shared = [
+        path for pattern in ("libmujoco.so*", "libmujoco*.dylib") for path in folder.glob(pattern)
+    ]
     if not shared:
         raise Missing(f"{ADVICE} (no libmujoco in {folder})")
     compiler = next(iter(build.compilers("c").values()))
-    flags = ["-O3", "-march=native", f"-I{folder / 'include'}", str(shared[0]), f"-Wl,-rpath,{folder}"]
-    return ctypes.CDLL(str(build.shared_library("mujoco", build.SOURCES / "mujoco_harness.c", compiler, flags, mujoco.__version__)))
+    flags = [
+        "-O3",
+        "-march=native",
+        f"-I{folder / 'include'}",
+        str(shared[0]),
+        f"-Wl,-rpath,{folder}",
+    ]
+    return ctypes.CDLL(
+        str(
+            build.shared_library(
+                "mujoco", build.SOURCES / "mujoco_harness.c", compiler, flags, mujoco.__version__
+            )
+        )
+    )
 
 
 def _compile(subject: Subject):
@@ -37,7 +53,9 @@ def _compile(subject: Subject):
 
 
 class Mujoco(build.CLoop):
-    """Inputs are brought into MuJoCo's layout and joint order before the clock starts, results back after it stopped."""
+    """Inputs are brought into MuJoCo's layout and joint order before the clock starts, results back
+    after it stopped.
+    """
 
     def __init__(self, subject: Subject, found: ctypes.CDLL):
         import mujoco
@@ -52,8 +70,17 @@ class Mujoco(build.CLoop):
         super().__init__("mujoco", found, handle, ("rnea", "aba"))
         self._floating = subject.floating
         base = 6 if subject.floating else 0
-        ours = {name: index for index, name in enumerate(joint for joint in subject.robot.joints if joint != "root_joint")}
-        theirs = [model.joint(i).name for i in range(model.njnt) if model.jnt_type[i] != mujoco.mjtJoint.mjJNT_FREE]
+        ours = {
+            name: index
+            for index, name in enumerate(
+                joint for joint in subject.robot.joints if joint != "root_joint"
+            )
+        }
+        theirs = [
+            model.joint(i).name
+            for i in range(model.njnt)
+            if model.jnt_type[i] != mujoco.mjtJoint.mjJNT_FREE
+        ]
         self._order = np.array([*range(base), *(base + ours[name] for name in theirs)])
 
     def bind(self, function: str, batch: Batch, outputs: tuple) -> Task:

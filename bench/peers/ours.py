@@ -1,4 +1,6 @@
-"""rigidgrad, in the ways people call it from Python, and its kernels called from C. All that the benchmark knows of ours is here."""
+"""rigidgrad, in the ways people call it from Python, and its kernels called from C. All that the
+benchmark knows of ours is here.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,15 @@ def loop_in_c() -> ctypes.CDLL | None:
         compiler = next(iter(build.compilers("c").values()))
     except Missing:
         return None
-    return ctypes.CDLL(str(build.shared_library("ours-loop", build.SOURCES / "ours_loop.c", compiler, ["-O2"])))
+    return ctypes.CDLL(
+        str(build.shared_library("ours-loop", build.SOURCES / "ours_loop.c", compiler, ["-O2"]))
+    )
 
 
 class Ours:
-    """`way` is "out" (arrays are reused), "fresh" (the callable allocates), "packed" (structural non-zeros only, reused), "factored" (W and Z, reused) or "method"."""
+    """`way` is "out" (arrays are reused), "fresh" (the callable allocates), "packed" (structural
+    non-zeros only, reused), "factored" (W and Z, reused) or "method".
+    """
 
     def __init__(self, subject: Subject, dtype: str, way: str):
         self.name = f"ours {dtype} {way}"
@@ -34,9 +40,15 @@ class Ours:
         self._subject = subject
 
     def offers(self, function: str, count: int) -> bool:
-        return function == "aba_derivatives" if self.way == "factored" else self.way != "packed" or is_gradient(function)
+        return (
+            function == "aba_derivatives"
+            if self.way == "factored"
+            else self.way != "packed" or is_gradient(function)
+        )
 
-    def bind(self, function: str, batch: Batch, outputs: tuple[np.ndarray, ...], threads: int = 1) -> Task:
+    def bind(
+        self, function: str, batch: Batch, outputs: tuple[np.ndarray, ...], threads: int = 1
+    ) -> Task:
         if self.way == "factored":
             return self._factored(batch)
         robot = self._subject.robot
@@ -44,7 +56,9 @@ class Ours:
         if self.way == "method":
             call = getattr(robot, function)
         else:
-            call = robot.compile(function, dtype=self.dtype, threads=threads, packed=self.way == "packed")
+            call = robot.compile(
+                function, dtype=self.dtype, threads=threads, packed=self.way == "packed"
+            )
         if self.way in ("method", "fresh"):
 
             def run(repeats: int) -> None:
@@ -53,7 +67,11 @@ class Ours:
 
             return Task(run, lambda: as_tuple(call(q, v, x)))
 
-        arrays = outputs if self.dtype == "float64" else dense_outputs(self._subject, function, batch.count, self.dtype)
+        arrays = (
+            outputs
+            if self.dtype == "float64"
+            else dense_outputs(self._subject, function, batch.count, self.dtype)
+        )
         if self.way == "packed":
             pattern = robot.pattern(function)
             arrays = tuple(np.empty((batch.count, len(rows)), self.dtype) for rows, _ in pattern)
@@ -124,6 +142,10 @@ def reference(subject: Subject, function: str, batch: Batch) -> tuple[np.ndarray
 
 
 def contenders(subject: Subject, dtypes: list[str]) -> list[Ours | FromC]:
-    ways: list[Ours | FromC] = [Ours(subject, dtype, way) for dtype in dtypes for way in ("out", "fresh", "packed", "factored", "method")]
+    ways: list[Ours | FromC] = [
+        Ours(subject, dtype, way)
+        for dtype in dtypes
+        for way in ("out", "fresh", "packed", "factored", "method")
+    ]
     library = loop_in_c()
     return [*ways, FromC(subject, library)] if library and "float64" in dtypes else ways

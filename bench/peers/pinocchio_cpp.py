@@ -1,4 +1,6 @@
-"""Pinocchio: its C++ instantiated from the wheel's headers by each compiler here, and its own Python call."""
+"""Pinocchio: its C++ instantiated from the wheel's headers by each compiler here, and its own
+Python call.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,13 @@ def _model(subject: Subject):
 
 
 def _eigen() -> Path:
-    """Eigen's headers, which the wheel of Pinocchio does not have: of the package cmeel-eigen, or of the system."""
-    places = [Path(folder) / "cmeel.prefix" for folder in sys.path] + [Path("/usr"), Path("/usr/local")]
+    """Eigen's headers, which the wheel of Pinocchio does not have: of the package cmeel-eigen, or
+    of the system.
+    """
+    places = [Path(folder) / "cmeel.prefix" for folder in sys.path] + [
+        Path("/usr"),
+        Path("/usr/local"),
+    ]
     for place in places:
         if (place / "include" / "eigen3" / "Eigen" / "Core").is_file():
             return place / "include" / "eigen3"
@@ -45,8 +52,19 @@ def _eigen() -> Path:
 
 
 def _flags(pin) -> list[str]:
-    prefix = next(folder for folder in Path(pin.__file__).parents if (folder / "include" / "pinocchio").is_dir())
-    return ["-std=c++17", "-O3", "-march=native", *DEFINITIONS, f"-I{prefix / 'include'}", f"-I{_eigen()}"]
+    prefix = next(
+        folder
+        for folder in Path(pin.__file__).parents
+        if (folder / "include" / "pinocchio").is_dir()
+    )
+    return [
+        "-std=c++17",
+        "-O3",
+        "-march=native",
+        *DEFINITIONS,
+        f"-I{prefix / 'include'}",
+        f"-I{_eigen()}",
+    ]
 
 
 def libraries() -> dict[str, ctypes.CDLL]:
@@ -56,7 +74,12 @@ def libraries() -> dict[str, ctypes.CDLL]:
     found = {}
     for family, compiler in build.compilers("c++").items():
         path = build.shared_library(
-            f"pinocchio-{family}", build.SOURCES / "pinocchio_harness.cpp", compiler, flags, pin.__version__, slow=True
+            f"pinocchio-{family}",
+            build.SOURCES / "pinocchio_harness.cpp",
+            compiler,
+            flags,
+            pin.__version__,
+            slow=True,
         )
         found[f"pinocchio {family}"] = ctypes.CDLL(str(path))
     return found
@@ -69,18 +92,35 @@ def contact_library() -> ctypes.CDLL:
     if compiler is None:
         raise Missing(ADVICE)
     source = build.SOURCES / "pinocchio_contacts.cpp"
-    flags = [*(f for f in _flags(pin) if "MAX_ARITY" not in f), "-DBOOST_FUSION_INVOKE_MAX_ARITY=12"]
+    flags = [
+        *(f for f in _flags(pin) if "MAX_ARITY" not in f),
+        "-DBOOST_FUSION_INVOKE_MAX_ARITY=12",
+    ]
     depends = pin.__version__ + (build.SOURCES / "pinocchio_harness.cpp").read_text()
-    return ctypes.CDLL(str(build.shared_library("pinocchio-contacts-clang", source, compiler, flags, depends, slow=True)))
+    return ctypes.CDLL(
+        str(
+            build.shared_library(
+                "pinocchio-contacts-clang", source, compiler, flags, depends, slow=True
+            )
+        )
+    )
 
 
 def hold(library: ctypes.CDLL, model, contacts: list[tuple[int, int, np.ndarray]]) -> int:
-    """A handle for `contact_dynamics`: of each contact its joint's number, its rows and its pose (4, 4) on that joint."""
+    """A handle for `contact_dynamics`: of each contact its joint's number, its rows and its pose
+    (4, 4) on that joint.
+    """
     library.hold.restype = ctypes.c_void_p
     places = np.array([[*pose[:3, :3].ravel(), *pose[:3, 3]] for _, _, pose in contacts])
     count = len(contacts)
     joints, rows = ((ctypes.c_int * count)(*(c[k] for c in contacts)) for k in range(2))
-    return library.hold(ctypes.c_void_p(_handle(library, model)), count, joints, rows, places.ctypes.data_as(build.DOUBLES))
+    return library.hold(
+        ctypes.c_void_p(_handle(library, model)),
+        count,
+        joints,
+        rows,
+        places.ctypes.data_as(build.DOUBLES),
+    )
 
 
 def _handle(library: ctypes.CDLL, model) -> int:
@@ -89,7 +129,11 @@ def _handle(library: ctypes.CDLL, model) -> int:
     rows = np.zeros((bodies, 28))
     types = []
     for i in range(bodies):
-        joint, placement, inertia = model.joints[i + 1], model.jointPlacements[i + 1], model.inertias[i + 1]
+        joint, placement, inertia = (
+            model.joints[i + 1],
+            model.jointPlacements[i + 1],
+            model.inertias[i + 1],
+        )
         types.append(joint.shortname().encode())
         if joint.shortname().endswith("Unaligned"):
             rows[i, :3] = joint.extract().axis if hasattr(joint, "extract") else joint.axis
@@ -150,5 +194,8 @@ class FromPython:
 
 def contenders(subject: Subject, found: dict[str, ctypes.CDLL]) -> list:
     model = _model(subject)
-    loops = [build.CLoop(name, library, _handle(library, model), tuple(FUNCTIONS)) for name, library in found.items()]
+    loops = [
+        build.CLoop(name, library, _handle(library, model), tuple(FUNCTIONS))
+        for name, library in found.items()
+    ]
     return [*loops, FromPython(model)]

@@ -1,4 +1,6 @@
-"""rigidgrad: one robot description in; the fastest dynamics, gradients and model predictive control out."""
+"""rigidgrad: one robot description in; the fastest dynamics, gradients and model predictive control
+out.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -15,14 +17,18 @@ if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on f
         ik as ik,
         interop as interop,
         jax as jax,
+        link as link,
         math as math,
         plants as plants,
+        ros2 as ros2,
         torch as torch,
         trees as trees,
+        worlds as worlds,
     )
     from rigidgrad.codegen import generate as generate
     from rigidgrad.control import costs as costs
     from rigidgrad.control.direct import Direct as Direct
+    from rigidgrad.control.durations import Duration as Duration
     from rigidgrad.control.limits import (
         Equality as Equality,
         Inequality as Inequality,
@@ -39,15 +45,27 @@ if TYPE_CHECKING:  # what tools see; a test compares it with what is loaded on f
     from rigidgrad.control.solve import solve as solve
     from rigidgrad.control.system import CustomSystem as CustomSystem, RobotSystem as RobotSystem
     from rigidgrad.geometry.scene import Scene as Scene
-    from rigidgrad.geometry.shapes import Box as Box, Capsule as Capsule, Mesh as Mesh, Plane as Plane, Points as Points, Sphere as Sphere
+    from rigidgrad.geometry.shapes import (
+        Box as Box,
+        Capsule as Capsule,
+        Cylinder as Cylinder,
+        Ellipsoid as Ellipsoid,
+        HeightField as HeightField,
+        Mesh as Mesh,
+        Plane as Plane,
+        Points as Points,
+        Sphere as Sphere,
+    )
     from rigidgrad.planning import plan as plan
     from rigidgrad.reports import report as report
     from rigidgrad.runtime.threads import Crew as Crew
     from rigidgrad.viewer import view as view
+    from rigidgrad.worlds.mppi import MPPI as MPPI
 
 __version__ = "0.1.0"
 
-# parts that not every program needs, loaded on first use: name -> module, and the name in it (none for the module itself)
+# parts that not every program needs, loaded on first use: name -> module, and the name in it (none
+# for the module itself)
 _LATER = {
     "generate": ("rigidgrad.codegen", "generate"),
     "Crew": ("rigidgrad.runtime.threads", "Crew"),
@@ -57,20 +75,28 @@ _LATER = {
     "ik": ("rigidgrad.ik", None),
     "interop": ("rigidgrad.interop", None),
     "jax": ("rigidgrad.jax", None),
+    "link": ("rigidgrad.link", None),
     "math": ("rigidgrad.math", None),
     "plan": ("rigidgrad.planning", "plan"),
     "plants": ("rigidgrad.plants", None),
+    "ros2": ("rigidgrad.ros2", None),
     "torch": ("rigidgrad.torch", None),
     "trees": ("rigidgrad.trees", None),
+    "worlds": ("rigidgrad.worlds", None),
+    "MPPI": ("rigidgrad.worlds.mppi", "MPPI"),
     "Box": ("rigidgrad.geometry.shapes", "Box"),
     "Capsule": ("rigidgrad.geometry.shapes", "Capsule"),
     "Mesh": ("rigidgrad.geometry.shapes", "Mesh"),
     "Plane": ("rigidgrad.geometry.shapes", "Plane"),
+    "Cylinder": ("rigidgrad.geometry.shapes", "Cylinder"),
+    "Ellipsoid": ("rigidgrad.geometry.shapes", "Ellipsoid"),
+    "HeightField": ("rigidgrad.geometry.shapes", "HeightField"),
     "Points": ("rigidgrad.geometry.shapes", "Points"),
     "Sphere": ("rigidgrad.geometry.shapes", "Sphere"),
     "Scene": ("rigidgrad.geometry.scene", "Scene"),
     "CustomSystem": ("rigidgrad.control.system", "CustomSystem"),
     "Direct": ("rigidgrad.control.direct", "Direct"),
+    "Duration": ("rigidgrad.control.durations", "Duration"),
     "Equality": ("rigidgrad.control.limits", "Equality"),
     "Impact": ("rigidgrad.control.phases", "Impact"),
     "Inequality": ("rigidgrad.control.limits", "Inequality"),
@@ -89,7 +115,18 @@ _LATER = {
     "view": ("rigidgrad.viewer", "view"),
 }
 
-__all__ = ["Builder", "Contact", "Loop", "Robot", "bundled", "errors", "from_mujoco", "from_pinocchio", "load", *_LATER]
+__all__ = [
+    "Builder",
+    "Contact",
+    "Loop",
+    "Robot",
+    "bundled",
+    "errors",
+    "from_mujoco",
+    "from_pinocchio",
+    "load",
+    *_LATER,
+]
 
 
 def __getattr__(name: str) -> Any:

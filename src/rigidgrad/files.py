@@ -1,4 +1,6 @@
-"""Files that nobody vouches for: only regular ones of bounded size are read, and arrays never run code."""
+"""Files that nobody vouches for: only regular ones of bounded size are read, and arrays never run
+code.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _MAGIC = b"\x93NUMPY"
 
 
 class Unreadable(InputError):
-    """A file that is not there, not a regular one, not permitted, or too large; the message says which, without the file's name."""
+    """A file that is not there, not a regular one, not permitted, or too large; the message says
+    which, without the file's name.
+    """
 
 
 def file_name(path: Any) -> str:
@@ -31,11 +35,14 @@ def file_name(path: Any) -> str:
 
 
 def read_regular(path: Any, most: int) -> bytes:
-    """What is in a regular file of at most `most` bytes; pipes, devices and directories are refused unread."""
+    """What is in a regular file of at most `most` bytes; pipes, devices and directories are refused
+    unread.
+    """
     name = file_name(path)
     try:
         _check_regular(os.stat(name), most)
-        # what the name stands for may change after stat: never block, and look again at what was opened
+        # what the name stands for may change after stat: never block, and look again at what was
+        # opened
         with open(name, "rb", opener=_open_without_waiting) as file:
             _check_regular(os.fstat(file.fileno()), most)
             data = file.read(most + 1)
@@ -71,7 +78,9 @@ def _check_regular(status: os.stat_result, most: int) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise Unreadable("this is a directory; name a file in it")
     if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("this is not a regular file but a device, pipe or socket; save it as a file first")
+        raise Unreadable(
+            "this is not a regular file but a device, pipe or socket; save it as a file first"
+        )
     _check_size(status.st_size, most)
 
 
@@ -80,11 +89,13 @@ def _check_size(size: int, most: int) -> None:
         raise Unreadable(f"this is larger than {most >> 20} MB; is it the right file?")
 
 
-# --- arrays --------------------------------------------------------------------------------------------------------------------------
+# --- arrays ---------------------------------------------------------------------------------------
 
 
 def read_arrays(path: Any) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name, or that of an .npy file as {"": array}: numbers and texts, never Python objects, which could run code."""
+    """The arrays of an .npz file by name, or that of an .npy file as {"": array}: numbers and
+    texts, never Python objects, which could run code.
+    """
     shown = repr(file_name(path))
     try:
         data = read_regular(path, MAX_ARRAY_BYTES)
@@ -98,7 +109,8 @@ def read_arrays(path: Any) -> dict[str, np.ndarray]:
         raise InputError(f"{shown} is no .npz or .npy file that can be read: {reason}") from None
     except Exception as error:  # whatever zipfile, zlib and NumPy make of damaged bytes
         raise InputError(
-            f"{shown} is no .npz or .npy file that can be read: it is damaged, or something else ({type(error).__name__})"
+            f"{shown} is no .npz or .npy file that can be read: it is damaged, or something else"
+            f" ({type(error).__name__})"
         ) from None
 
 
@@ -124,10 +136,17 @@ def _array(file: IO[bytes]) -> np.ndarray:
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise InputError("its arrays are of a newer kind than numbers need")
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read_header = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, by_columns, dtype = read_header(file)
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
-        raise InputError("it holds Python objects, which are not read because they can run code; save plain arrays of numbers")
+        raise InputError(
+            "it holds Python objects, which are not read because they can run code; save plain"
+            " arrays of numbers"
+        )
     content = file.read()
     if len(content) != prod(shape) * dtype.itemsize:
         raise InputError("its arrays are incomplete")

@@ -1,13 +1,17 @@
-"""Mathematics for functions that users write: costs, constraints, dynamics. Each works on floats, NumPy arrays and recorded numbers alike.
+"""Mathematics for functions that users write: costs, constraints, dynamics. Each works on floats,
+NumPy arrays and recorded numbers alike.
 
-A recorded function has no branches: compare with `<` or `>` and take `select(condition, a, b)` where Python would take `if`. Vectors are sequences of
-numbers (`norm`, `dot`, `cross`).
+A recorded function has no branches: compare with `<` or `>` and take `select(condition, a, b)`
+where Python would take `if`. Vectors are sequences of numbers (`norm`, `dot`, `cross`).
 
-Programs know additions, products, quotients, roots, sines, cosines and arctangents; the rest is made of these. `exp` and `log` of recorded numbers are
-reduced by comparisons to a short interval and summed there: right to a few units of the last place, in about a hundred operations each. What is not
-here (powers with fractional exponents, special functions) is not supported: write it with `exp` and `log`, or as a series.
+Programs know additions, products, quotients, roots, sines, cosines and arctangents; the rest is
+made of these. `exp` and `log` of recorded numbers are reduced by comparisons to a short interval
+and summed there: right to a few units of the last place, in about a hundred operations each. What
+is not here (powers with fractional exponents, special functions) is not supported: write it with
+`exp` and `log`, or as a series.
 
-Derivatives follow the branch taken. `sqrt`, `norm` and `hypot` have none at 0: give `norm` a `smooth` length, or square.
+Derivatives follow the branch taken. `sqrt`, `norm` and `hypot` have none at 0: give `norm` a
+`smooth` length, or square.
 """
 
 from __future__ import annotations
@@ -28,37 +32,45 @@ __all__ = [
 
 pi = math.pi
 
-# ln 2 in two pieces: the first fits into float32, so that multiples of it by powers of two are subtracted without rounding in either precision
+# ln 2 in two pieces: the first fits into float32, so that multiples of it by powers of two are
+# subtracted without rounding in either precision
 _LN2 = 0.693147182464599609375
 _LN2_REST = -1.9046542999577679e-9
 
 
 def sin(x: Scalar) -> Scalar:
+    """Of `x` radians."""
     return sincos(x)[0]
 
 
 def cos(x: Scalar) -> Scalar:
+    """Of `x` radians."""
     return sincos(x)[1]
 
 
 def tan(x: Scalar) -> Scalar:
+    """Of `x` radians."""
     s, c = sincos(x)
     return s / c
 
 
 def atan(x: Scalar) -> Scalar:
+    """In radians, of `x`."""
     return atan2(x, 1.0)
 
 
 def asin(x: Scalar) -> Scalar:
+    """In radians, of `x` from -1 to 1."""
     return atan2(x, sqrt((1 - x) * (1 + x)))
 
 
 def acos(x: Scalar) -> Scalar:
+    """In radians, of `x` from -1 to 1."""
     return atan2(sqrt((1 - x) * (1 + x)), x)
 
 
 def square(x: Scalar) -> Scalar:
+    """x²."""
     return mul(x, x)
 
 
@@ -95,6 +107,7 @@ def clamp(x: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
 
 
 def absolute(x: Scalar) -> Scalar:
+    """|x|."""
     return select(less(x, 0.0), neg(x), x)
 
 
@@ -103,20 +116,28 @@ def sign(x: Scalar) -> Scalar:
     return select(less(x, 0.0), -1.0, select(less(0.0, x), 1.0, 0.0))
 
 
-# --- vectors ---------------------------------------------------------------------------------------------------------------------
+# --- vectors --------------------------------------------------------------------------------------
 
 
 def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
+    """Σ a b of vectors of equal length."""
     if len(a) != len(b):
-        raise InputError(f"dot takes two vectors of one length, not of {len(a)} and {len(b)} numbers")
+        raise InputError(
+            f"dot takes two vectors of one length, not of {len(a)} and {len(b)} numbers"
+        )
     return total(mul(x, y) for x, y in zip(a, b, strict=True))
 
 
 def cross(a: Sequence[Scalar], b: Sequence[Scalar]) -> tuple[Scalar, Scalar, Scalar]:
+    """a × b of vectors of three numbers."""
     if len(a) != 3 or len(b) != 3:
         raise InputError(f"cross takes two vectors of 3 numbers, not of {len(a)} and {len(b)}")
     (ax, ay, az), (bx, by, bz) = a, b
-    return sub(mul(ay, bz), mul(az, by)), sub(mul(az, bx), mul(ax, bz)), sub(mul(ax, by), mul(ay, bx))
+    return (
+        sub(mul(ay, bz), mul(az, by)),
+        sub(mul(az, bx), mul(ax, bz)),
+        sub(mul(ax, by), mul(ay, bx)),
+    )
 
 
 def norm(a: Sequence[Scalar], smooth: float = 0.0) -> Scalar:
@@ -125,13 +146,15 @@ def norm(a: Sequence[Scalar], smooth: float = 0.0) -> Scalar:
 
 
 def hypot(x: Scalar, y: Scalar) -> Scalar:
+    """√(x² + y²)."""
     return norm((x, y))
 
 
-# --- exponential and logarithm ---------------------------------------------------------------------------------------------------
+# --- exponential and logarithm --------------------------------------------------------------------
 
 
 def exp(x: Scalar) -> Scalar:
+    """eˣ."""
     if not _is_recorded(x):
         return _known("exp", x)
     # |x| = n ln 2 + r; the bits of n from the highest on, while eˣ = 2^±n e^±r
@@ -154,7 +177,8 @@ def log(x: Scalar) -> Scalar:
     """The natural logarithm: -inf at 0, NaN below."""
     if not _is_recorded(x):
         return _known("log", x)
-    # beyond 2^±120 the sixteenth root; then x = 2^n m with m between ½ and 2, and ln m = 2 artanh((m - 1)/(m + 1))
+    # beyond 2^±120 the sixteenth root; then x = 2^n m with m between ½ and 2, and ln m = 2
+    # artanh((m - 1)/(m + 1))
     far = select(less(x, 2.0**-120), -1.0, select(less(2.0**120, x), -1.0, 1.0))
     m = select(less(far, 0.0), sqrt(sqrt(sqrt(sqrt(x)))), x)
     n: Scalar = 0.0
@@ -175,6 +199,7 @@ def sinh(x: Scalar) -> Scalar:
 
 
 def cosh(x: Scalar) -> Scalar:
+    """(eˣ + e⁻ˣ)/2."""
     return (exp(x) + exp(-x)) / 2
 
 
@@ -191,7 +216,9 @@ def _series(t: Scalar, coefficients: list[float]) -> Scalar:
 
 
 def _is_recorded(x: Scalar) -> bool:
-    return not isinstance(x, float | int | complex | np.ndarray | np.generic) and not hasattr(x, "context")
+    return not isinstance(x, float | int | complex | np.ndarray | np.generic) and not hasattr(
+        x, "context"
+    )
 
 
 def _data_first(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:

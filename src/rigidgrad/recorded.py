@@ -1,4 +1,6 @@
-"""A robot in one state, over any scalar: for costs, constraints and dynamics that users write, and which are recorded and differentiated with them."""
+"""A robot in one state, over any scalar: for costs, constraints and dynamics that users write, and
+which are recorded and differentiated with them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from typing import Any
 from rigidgrad.algorithms import kinematics
 from rigidgrad.algorithms.catalog import FRAMES_OF_EXPRESSION
 from rigidgrad.algorithms.crba import crba
+from rigidgrad.algorithms.fast.factored import solved_dynamics
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
 from rigidgrad.algorithms.joints import External, Matrix, Vector
 from rigidgrad.algorithms.results import Energy
@@ -19,15 +22,16 @@ from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import WORLD, Frame, Model
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
-from rigidgrad.runtime.formulation import solved_dynamics
 from rigidgrad.scalars import Scalar, add, sqrt
 from rigidgrad.spatial import Force, Vector3, dot3, rotate, sub3, transpose
 
 
 class At:
-    """A robot at q (nq numbers) and v (nv numbers): what its functions give there, as tuples of scalars, in the conventions of `Robot`.
+    """A robot at q (nq numbers) and v (nv numbers): what its functions give there, as tuples of
+    scalars, in the conventions of `Robot`.
 
-    Scalars may be recorded numbers, floats or NumPy arrays of one shape. `external={"link": wrench}` are six numbers each, force first, in the link's frame.
+    Scalars may be recorded numbers, floats or NumPy arrays of one shape. `external={"link":
+    wrench}` are six numbers each, force first, in the link's frame.
     """
 
     def __init__(self, model: Model, q: Sequence[Scalar], v: Sequence[Scalar] | None = None):
@@ -37,17 +41,22 @@ class At:
             q, v = q[: model.nq], q[model.nq :]
         if len(q) != model.nq or (v is not None and len(v) != model.nv):
             counts = f"{len(q)}" if v is None else f"{len(q)} and {len(v)}"
-            raise InputError(f"at takes q, or x = [q, v], or q and v, of {model.nq} and {model.nv} numbers; this has {counts}")
+            raise InputError(
+                f"at takes q, or x = [q, v], or q and v, of {model.nq} and {model.nv} numbers; this"
+                f" has {counts}"
+            )
         self.model, self.q = model, q
         self._v = v
 
     @property
     def v(self) -> Vector:
         if self._v is None:
-            raise InputError("this needs a velocity: write robot.at(x) with x = [q, v], or robot.at(q, v)")
+            raise InputError(
+                "this needs a velocity: write robot.at(x) with x = [q, v], or robot.at(q, v)"
+            )
         return self._v
 
-    # --- kinematics --------------------------------------------------------------------------------------------------------------
+    # --- kinematics -------------------------------------------------------------------------------
 
     def placement(self, frame: str) -> Matrix:
         """Of a frame in the world, 4 rows of 4."""
@@ -61,11 +70,17 @@ class At:
         """In the world, of the point at `offset` in a frame."""
         return kinematics.frame_transform(self.model, self.q, self._point(frame, offset)).r
 
-    def velocity(self, frame: str, expressed_in: str = "world", offset: Sequence[float] = (0.0, 0.0, 0.0)) -> Vector:
-        """Six numbers, linear first, of the point at `offset` in a frame; in world axes, "local" or "spatial"."""
+    def velocity(
+        self, frame: str, expressed_in: str = "world", offset: Sequence[float] = (0.0, 0.0, 0.0)
+    ) -> Vector:
+        """Six numbers, linear first, of the point at `offset` in a frame; in world axes, "local" or
+        "spatial".
+        """
         if expressed_in not in FRAMES_OF_EXPRESSION:
             raise unknown_name("choice of axes", expressed_in, FRAMES_OF_EXPRESSION)
-        return kinematics.frame_velocity(self.model, self.q, self.v, self._point(frame, offset), expressed_in)
+        return kinematics.frame_velocity(
+            self.model, self.q, self.v, self._point(frame, offset), expressed_in
+        )
 
     def distance(
         self,
@@ -78,12 +93,18 @@ class At:
         other_radius: Scalar = 0.0,
         smooth: float = 1e-4,
     ) -> Scalar:
-        """Metres between two spheres around points of frames, or between one and a point of the world; negative where they overlap.
+        """Metres between two spheres around points of frames, or between one and a point of the
+        world; negative where they overlap.
 
-        The distance d of the centres is taken as √(d² + smooth²), so that it has a derivative everywhere; `smooth` is in metres.
+        The distance d of the centres is taken as √(d² + smooth²), so that it has a derivative
+        everywhere; `smooth` is in metres.
         """
         p = self.position(frame, offset)
-        o = self.position(other, other_offset) if isinstance(other, str) else _three("a point of the world", other)
+        o = (
+            self.position(other, other_offset)
+            if isinstance(other, str)
+            else _three("a point of the world", other)
+        )
         away = sub3(p, o)
         between = sqrt(add(dot3(away, away), float(smooth) ** 2))
         return between - add(radius, other_radius)
@@ -91,11 +112,13 @@ class At:
     def _point(self, frame: str, offset: Sequence[float]) -> Frame:
         found, point = self.model.frame(frame), _three("offset", offset)
         if not all(isinstance(x, Real) for x in point):
-            raise InputError("an offset is three plain numbers; of others, write placement(frame) and multiply")
+            raise InputError(
+                "an offset is three plain numbers; of others, write placement(frame) and multiply"
+            )
         placement = found.placement @ Pose(IDENTITY_POSE.R, tuple(map(float, point)))
         return Frame(found.name, found.body, placement, found.kind)
 
-    # --- the whole robot ---------------------------------------------------------------------------------------------------------
+    # --- the whole robot --------------------------------------------------------------------------
 
     def center_of_mass(self) -> Vector3:
         return momentum.center_of_mass(self.model, self.q)
@@ -104,19 +127,27 @@ class At:
         """Six numbers, linear first, about the centre of mass, in world axes."""
         return momentum.centroidal_momentum(self.model, self.q, self.v)
 
-    def energy(self) -> Energy:
+    def energy(self) -> Energy[Scalar]:
         """`.kinetic` and `.potential`."""
         return momentum.energy(self.model, self.q, self.v)
 
-    # --- dynamics ----------------------------------------------------------------------------------------------------------------
+    # --- dynamics ---------------------------------------------------------------------------------
 
-    def acceleration(self, tau: Sequence[Scalar], external: Mapping[str, Sequence[Scalar]] | None = None) -> Vector:
+    def acceleration(
+        self, tau: Sequence[Scalar], external: Mapping[str, Sequence[Scalar]] | None = None
+    ) -> Vector:
         """Forward dynamics: nv accelerations that joint forces cause."""
-        return solved_dynamics(self._lean, self.q, self.v, self._freedoms("tau", tau), self._wrenches(external))
+        return solved_dynamics(
+            self._lean, self.q, self.v, self._freedoms("tau", tau), self._wrenches(external)
+        )
 
-    def inverse_dynamics(self, a: Sequence[Scalar], external: Mapping[str, Sequence[Scalar]] | None = None) -> Vector:
+    def inverse_dynamics(
+        self, a: Sequence[Scalar], external: Mapping[str, Sequence[Scalar]] | None = None
+    ) -> Vector:
         """The nv joint forces that cause accelerations."""
-        return newton_euler(self._lean, self.q, self.v, self._freedoms("a", a), self._wrenches(external))
+        return newton_euler(
+            self._lean, self.q, self.v, self._freedoms("a", a), self._wrenches(external)
+        )
 
     def gravity_torque(self) -> Vector:
         """The nv joint forces that hold the robot still."""
@@ -134,7 +165,10 @@ class At:
     def _freedoms(self, name: str, values: Sequence[Scalar]) -> Vector:
         result = tuple(values)
         if len(result) != self.model.nv:
-            raise InputError(f"{name} has {len(result)} numbers; {self.model.name!r} has {self.model.nv} freedoms")
+            raise InputError(
+                f"{name} has {len(result)} numbers; {self.model.name!r} has {self.model.nv}"
+                " freedoms"
+            )
         return result
 
     def _wrenches(self, external: Mapping[str, Sequence[Scalar]] | None) -> External | None:
@@ -147,7 +181,9 @@ def wrenches_on(model: Model, external: Mapping[str, Sequence[Scalar]]) -> Exter
     for link, wrench in external.items():
         numbers, frame = tuple(wrench), model.frame(link)
         if len(numbers) != 6:
-            raise InputError(f"a wrench is six numbers, force first; that on {link!r} has {len(numbers)}")
+            raise InputError(
+                f"a wrench is six numbers, force first; that on {link!r} has {len(numbers)}"
+            )
         if frame.body != WORLD:
             force = kinematics.frame_offset(frame).force_back(Force(numbers[3:], numbers[:3]))
             result[frame.body] = result[frame.body] + force if frame.body in result else force
@@ -155,7 +191,9 @@ def wrenches_on(model: Model, external: Mapping[str, Sequence[Scalar]]) -> Exter
 
 
 def loaded(model: Model, frame: str, mass: Scalar, offset: Sequence[Scalar]) -> Model:
-    """The model with a point mass at a point of a frame; the mass and the offset may be any scalars."""
+    """The model with a point mass at a point of a frame; the mass and the offset may be any
+    scalars.
+    """
     found = model.frame(frame)
     if found.body == WORLD:
         raise InputError(f"frame {frame!r} does not move, so that a load on it is not felt")
@@ -169,18 +207,22 @@ def loaded(model: Model, frame: str, mass: Scalar, offset: Sequence[Scalar]) -> 
         tuple(add(a, mass * b) for a, b in zip(h, r, strict=True)),
         tuple(add(a, mass * b) for a, b in zip((xx, xy, yy, xz, yz, zz), more, strict=True)),
     )
-    return replace(model, inertias=(*model.inertias[: found.body], inertia, *model.inertias[found.body + 1 :]))
+    return replace(
+        model, inertias=(*model.inertias[: found.body], inertia, *model.inertias[found.body + 1 :])
+    )
 
 
 def _sequence(values: Any) -> tuple[Scalar, ...]:
     try:
         return tuple(values)
     except TypeError:
-        raise InputError(f"at takes numbers in a sequence, q or [q, v], not {type(values).__name__}") from None
+        raise InputError(
+            f"at takes numbers in a sequence, q or [q, v], not {type(values).__name__}"
+        ) from None
 
 
 def _three(what: str, values: Sequence[Scalar]) -> Vector3:
-    result: Any = tuple(values)
+    result: Vector3 = tuple(values)
     if len(result) != 3:
         raise InputError(f"{what} is three numbers, not {len(result)}")
     return result

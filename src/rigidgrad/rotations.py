@@ -1,9 +1,12 @@
-"""Rotations over any scalar: as matrices, unit quaternions (x, y, z, w) and rotation vectors, and the Jacobians between these.
+"""Rotations over any scalar: as matrices, unit quaternions (x, y, z, w) and rotation vectors, and
+the Jacobians between these.
 
 Quotients of an angle that tend to 0/0 are summed as series near zero, exact to rounding there.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rigidgrad.scalars import Scalar, add, atan2, less, mul, neg, select, sincos, sqrt, sub
 from rigidgrad.spatial import IDENTITY3, Matrix3, Vector3, dot3, multiply3, scale3, skew
@@ -13,7 +16,7 @@ Quaternion = tuple[Scalar, ...]  # four
 _SERIES = 0.25  # below this angle squared, series are summed
 
 
-# --- matrices --------------------------------------------------------------------------------------------------------------------
+# --- matrices -------------------------------------------------------------------------------------
 
 
 def rotation_about(axis: Vector3, s: Scalar, c: Scalar) -> Matrix3:
@@ -41,7 +44,11 @@ def rotation_from_quaternion(x: Scalar, y: Scalar, z: Scalar, w: Scalar) -> Matr
     xx, yy, zz = x2 * x, y2 * y, z2 * z
     xy, xz, yz = x2 * y, x2 * z, y2 * z
     wx, wy, wz = w * x2, w * y2, w * z2
-    return (1 - (yy + zz), xy - wz, xz + wy), (xy + wz, 1 - (xx + zz), yz - wx), (xz - wy, yz + wx, 1 - (xx + yy))
+    return (
+        (1 - (yy + zz), xy - wz, xz + wy),
+        (xy + wz, 1 - (xx + zz), yz - wx),
+        (xz - wy, yz + wx, 1 - (xx + yy)),
+    )
 
 
 def combine_matrices(terms: list[tuple[Scalar, Matrix3]]) -> Matrix3:
@@ -54,7 +61,7 @@ def combine_matrices(terms: list[tuple[Scalar, Matrix3]]) -> Matrix3:
     return tuple(tuple(row) for row in result)
 
 
-# --- quaternions -----------------------------------------------------------------------------------------------------------------
+# --- quaternions ----------------------------------------------------------------------------------
 
 
 def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
@@ -84,7 +91,11 @@ def exponential(w: Vector3) -> Quaternion:
     half = half_sinc(t)
     small = small_angle(t)
     _, c = sincos(sqrt(select(small, 1 + 0 * t, t)) / 2)
-    cosine = select(small, series(t / 4, (1, -1 / 2, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)), c)
+    cosine = select(
+        small,
+        series(t / 4, (1, -1 / 2, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600)),
+        c,
+    )
     return (*scale3(half, w), cosine)
 
 
@@ -100,27 +111,37 @@ def logarithm(q: Quaternion) -> Vector3:
 
 
 def quaternion_rates(x: Scalar, y: Scalar, z: Scalar, w: Scalar) -> tuple[Quaternion, ...]:
-    """The angular velocity, in the turned frame, that the rates of a unit quaternion's numbers are: 3 x 4."""
-    return (2 * w, 2 * z, -2 * y, -2 * x), (-2 * z, 2 * w, 2 * x, -2 * y), (2 * y, -2 * x, 2 * w, -2 * z)
+    """The angular velocity, in the turned frame, that the rates of a unit quaternion's numbers are:
+    3 x 4.
+    """
+    return (
+        (2 * w, 2 * z, -2 * y, -2 * x),
+        (-2 * z, 2 * w, 2 * x, -2 * y),
+        (2 * y, -2 * x, 2 * w, -2 * z),
+    )
 
 
 def right_jacobian(w: Vector3) -> Matrix3:
     """J_r of SO(3): 1 - (1 - cos θ)/θ² ω× + (θ - sin θ)/θ³ ω×ω×."""
     t = dot3(w, w)
     half, wx = half_sinc(t), skew(w)
-    return combine_matrices([(1.0, IDENTITY3), (neg(2 * half * half), wx), (third(t), multiply3(wx, wx))])
+    return combine_matrices(
+        [(1.0, IDENTITY3), (neg(2 * half * half), wx), (third(t), multiply3(wx, wx))]
+    )
 
 
 def right_jacobian_inverse(w: Vector3) -> Matrix3:
     """1 + ½ ω× + (1 - θ/2 cot θ/2)/θ² ω×ω×."""
     wx = skew(w)
-    return combine_matrices([(1.0, IDENTITY3), (0.5, wx), (cotangent_rest(dot3(w, w)), multiply3(wx, wx))])
+    return combine_matrices(
+        [(1.0, IDENTITY3), (0.5, wx), (cotangent_rest(dot3(w, w)), multiply3(wx, wx))]
+    )
 
 
-# --- quotients of an angle -------------------------------------------------------------------------------------------------------
+# --- quotients of an angle ------------------------------------------------------------------------
 
 
-def series(t: Scalar, coefficients) -> Scalar:
+def series(t: Scalar, coefficients: Sequence[float]) -> Scalar:
     """Σ c_k t^k by Horner's rule."""
     result: Scalar = 0 * t + coefficients[-1]
     for c in reversed(coefficients[:-1]):
@@ -132,7 +153,7 @@ def small_angle(t: Scalar) -> Scalar:
     return less(t, _SERIES)
 
 
-def away_from_zero(t: Scalar, small) -> Scalar:
+def away_from_zero(t: Scalar, small: Scalar) -> Scalar:
     return select(small, 1 + 0 * t, t)
 
 
@@ -141,7 +162,9 @@ def half_sinc(t: Scalar) -> Scalar:
     small = small_angle(t)
     theta = sqrt(away_from_zero(t, small))
     s, _ = sincos(theta / 2)
-    near = series(t / 4, (1 / 2, -1 / 12, 1 / 240, -1 / 10080, 1 / 725760, -1 / 79833600, 1 / 12454041600))
+    near = series(
+        t / 4, (1 / 2, -1 / 12, 1 / 240, -1 / 10080, 1 / 725760, -1 / 79833600, 1 / 12454041600)
+    )
     return select(small, near, s / theta)
 
 
@@ -151,7 +174,10 @@ def third(t: Scalar) -> Scalar:
     safe = away_from_zero(t, small)
     theta = sqrt(safe)
     s, _ = sincos(theta)
-    near = series(t, (1 / 6, -1 / 120, 1 / 5040, -1 / 362880, 1 / 39916800, -1 / 6227020800, 1 / 1307674368000))
+    near = series(
+        t,
+        (1 / 6, -1 / 120, 1 / 5040, -1 / 362880, 1 / 39916800, -1 / 6227020800, 1 / 1307674368000),
+    )
     return select(small, near, (theta - s) / (safe * theta))
 
 
@@ -162,7 +188,17 @@ def cotangent_rest(t: Scalar) -> Scalar:
     theta = sqrt(safe)
     s, c = sincos(theta / 2)
     near = series(
-        t, (1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000, 1 / 74724249600, 3617 / 10670622842880000)
+        t,
+        (
+            1 / 12,
+            1 / 720,
+            1 / 30240,
+            1 / 1209600,
+            1 / 47900160,
+            691 / 1307674368000,
+            1 / 74724249600,
+            3617 / 10670622842880000,
+        ),
     )
     return select(small, near, (1 - (theta / 2) * c / s) / safe)
 

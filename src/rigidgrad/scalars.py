@@ -1,17 +1,19 @@
 """What a scalar must offer, and the arithmetic that skips structural zeros.
 
-The algorithms are written over abstract scalars. A scalar may be a Python `float` or `complex`, a NumPy array (one number per state
-of a batch), an `mpmath` number, a `fractions.Fraction` with angles given as `Angle(cos, sin)`, or any object that brings its own
-`+ - * /`, negation, `sincos()`, `sqrt()`, `atan2(x)` and `select(a, b)`.
+The algorithms are written over abstract scalars. A scalar may be a Python `float` or `complex`, a
+NumPy array (one number per state of a batch), an `mpmath` number, a `fractions.Fraction` with
+angles given as `Angle(cos, sin)`, or any object that brings its own `+ - * /`, negation,
+`sincos()`, `sqrt()`, `atan2(x)` and `select(a, b)`.
 
-Only an exact Python `float` counts as a constant: `0.0` and `±1.0` are skipped, so a structural zero costs nothing and stays `0.0`
-whatever NaN it would have met. A NumPy float is data.
+Only an exact Python `float` counts as a constant: `0.0` and `±1.0` are skipped, so a structural
+zero costs nothing and stays `0.0` whatever NaN it would have met. A NumPy float is data.
 """
 
 from __future__ import annotations
 
 import cmath
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +75,7 @@ def div(x: Scalar, y: Scalar) -> Scalar:
     return 0.0 if is_constant(x, 0.0) else x / y
 
 
-def total(terms) -> Scalar:
+def total(terms: Iterable[Scalar]) -> Scalar:
     """Sum of an iterable, skipping structural zeros; 0.0 if there is nothing to add."""
     result: Scalar = 0.0
     for term in terms:
@@ -90,11 +92,13 @@ def sincos(x: Scalar) -> tuple[Scalar, Scalar]:
     if isinstance(x, complex):
         return cmath.sin(x), cmath.cos(x)
     if hasattr(x, "sincos"):
-        return x.sincos()
+        found: tuple[Scalar, Scalar] = x.sincos()
+        return found
     return x.context.sin(x), x.context.cos(x)  # mpmath
 
 
 def sqrt(x: Scalar) -> Scalar:
+    """√x."""
     if isinstance(x, float | int):
         return math.sqrt(x)
     if isinstance(x, np.ndarray | np.generic):
@@ -105,8 +109,12 @@ def sqrt(x: Scalar) -> Scalar:
 
 
 def atan2(y: Scalar, x: Scalar) -> Scalar:
-    """The angle of the point (x, y); for complex numbers the analytic continuation around the real one."""
-    if isinstance(y, np.ndarray | np.generic | complex) or isinstance(x, np.ndarray | np.generic | complex):
+    """The angle of the point (x, y); for complex numbers the analytic continuation around the real
+    one.
+    """
+    if isinstance(y, np.ndarray | np.generic | complex) or isinstance(
+        x, np.ndarray | np.generic | complex
+    ):
         if np.iscomplexobj(y) or np.iscomplexobj(x):
             at = np.arctan2(np.real(y), np.real(x))
             return at + np.arcsin((y * np.cos(at) - x * np.sin(at)) / np.sqrt(x * x + y * y))

@@ -1,6 +1,8 @@
-"""What a task file may hold: tables of named keys, each with the kind of value that it takes. An error names the key, what came and what was needed.
+"""What a task file may hold: tables of named keys, each with the kind of value that it takes. An
+error names the key, what came and what was needed.
 
-The keys of a table that stands for an object come from the constructor of its class (`keys_of`), so that files and Python have the same names and defaults.
+The keys of a table that stands for an object come from the constructor of its class (`keys_of`), so
+that files and Python have the same names and defaults.
 """
 
 from __future__ import annotations
@@ -38,12 +40,16 @@ class Where(NamedTuple):
         return Where(self.file, f"{self.key}.{key}" if self.key else key)
 
     def error(self, problem: object) -> TaskError:
-        return TaskError(f"{self.file}: {self.key}: {problem}" if self.key else f"{self.file}: {problem}")
+        return TaskError(
+            f"{self.file}: {self.key}: {problem}" if self.key else f"{self.file}: {problem}"
+        )
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be, in words, and how it is read: `read` gives the value, or raises Mismatch, or a TaskError that says more."""
+    """What a value must be, in words, and how it is read: `read` gives the value, or raises
+    Mismatch, or a TaskError that says more.
+    """
 
     words: str
     read: Callable[[Where, Any], Any]
@@ -67,7 +73,9 @@ class Kind:
 
 
 class OfRobot(NamedTuple):
-    """A value that stands for `convert(value, robot, start)`, with the state (nx,) that a task starts from."""
+    """A value that stands for `convert(value, robot, start)`, with the state (nx,) that a task
+    starts from.
+    """
 
     value: Any
     convert: Callable[[Any, Any, Any], Any]
@@ -101,7 +109,9 @@ def required(kind: Kind) -> Key:
 
 
 def keys_of(made: type) -> dict[str, Key]:
-    """The keys of a table that stands for an object: the arguments of its constructor that are annotated as `Annotated[…, kind, "a line about it"]`."""
+    """The keys of a table that stands for an object: the arguments of its constructor that are
+    annotated as `Annotated[…, kind, "a line about it"]`.
+    """
     keys = {}
     for name, argument in inspect.signature(made, eval_str=True).parameters.items():
         match getattr(argument.annotation, "__metadata__", ()):
@@ -112,9 +122,15 @@ def keys_of(made: type) -> dict[str, Key]:
 
 
 def is_described_by_keys(made: type) -> bool:
-    """Whether a table can stand for such an object: not where an argument that it needs is for Python alone."""
+    """Whether a table can stand for such an object: not where an argument that it needs is for
+    Python alone.
+    """
     keys = keys_of(made)
-    return all(name in keys for name, a in inspect.signature(made).parameters.items() if a.default is a.empty)
+    return all(
+        name in keys
+        for name, a in inspect.signature(made).parameters.items()
+        if a.default is a.empty
+    )
 
 
 def read_table(where: Where, value: Any, keys: Keys, what: str = "") -> dict[str, Any]:
@@ -123,7 +139,11 @@ def read_table(where: Where, value: Any, keys: Keys, what: str = "") -> dict[str
         raise Mismatch
     for name in value:
         if name not in keys:
-            raise where.error(unknown_name(f"key of {what or f'[{where.key}]' if where.key else 'a task'}", name, keys))
+            raise where.error(
+                unknown_name(
+                    f"key of {what or f'[{where.key}]' if where.key else 'a task'}", name, keys
+                )
+            )
     result = {}
     for name, key in keys.items():
         if name in value:
@@ -152,7 +172,13 @@ def shown(value: Any) -> str:
         return f"the date or time {value}"
     if isinstance(value, int) and abs(value) > 10**_SHOWN:
         return f"a number of {value.bit_length()} bits"
-    text = f'"{value}"' if isinstance(value, str) else str(value) if not isinstance(value, list) else _shown_array(value)
+    text = (
+        f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+        if not isinstance(value, list)
+        else _shown_array(value)
+    )
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
@@ -162,21 +188,31 @@ def _shown_array(value: list[Any]) -> str:
     return f"[{some}]"
 
 
-# --- kinds of values -----------------------------------------------------------------------------------------------------------------
+# --- kinds of values ------------------------------------------------------------------------------
 
 
 def _is_number(where: Where, value: Any) -> bool:
     """Finite, and of a size that can be computed with: a whole number in TOML may have any."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
         return False
     if abs(value) > LARGEST:
         raise where.error(f"this is {shown(value)}; numbers go up to {LARGEST:g}")
     return True
 
 
-def number(*, least: float | None = None, above: float | None = None, most: float | None = None) -> Kind:
+def number(
+    *, least: float | None = None, above: float | None = None, most: float | None = None
+) -> Kind:
     """A finite number within bounds."""
-    bounds = [f"{word} {bound:g}" for word, bound in (("at least", least), ("above", above), ("at most", most)) if bound is not None]
+    bounds = [
+        f"{word} {bound:g}"
+        for word, bound in (("at least", least), ("above", above), ("at most", most))
+        if bound is not None
+    ]
 
     def read(where: Where, value: Any) -> float:
         fits = (
@@ -225,7 +261,7 @@ own = Kind("true for the robot's own", _read_true)
 
 
 def word(*choices: str) -> Kind:
-    """One of several words; a near miss is told the nearest."""
+    """One of several words; the error for another one names the nearest."""
 
     def read(where: Where, value: Any) -> str:
         if not isinstance(value, str):
@@ -234,11 +270,15 @@ def word(*choices: str) -> Kind:
             raise where.error(unknown_name("choice", value, choices))
         return value
 
-    return Kind(f"one of {', '.join(map(repr, choices))}" if len(choices) > 1 else repr(choices[0]), read)
+    return Kind(
+        f"one of {', '.join(map(repr, choices))}" if len(choices) > 1 else repr(choices[0]), read
+    )
 
 
 def file(suffix: str) -> Kind:
-    """A file of one kind only: a task must not name a start-up file of the shell's, say, as its report."""
+    """A file of one kind only: a task must not name a start-up file of the shell's, say, as its
+    report.
+    """
 
     def read(where: Where, value: Any) -> str:
         if not isinstance(value, str) or not value.endswith(suffix) or "\0" in value:
@@ -277,12 +317,24 @@ def numbers(count: int | None = None, *, least: float | None = None) -> Kind:
 
 def matrix(rows: int | None = None, columns: int | None = None) -> Kind:
     """An array of equally long rows of numbers."""
-    size = f" of {rows or 'any number of'} rows" + (f" with {columns} numbers each" if columns else "") if rows or columns else ""
+    size = (
+        f" of {rows or 'any number of'} rows" + (f" with {columns} numbers each" if columns else "")
+        if rows or columns
+        else ""
+    )
 
     def read(where: Where, value: Any) -> list[list[float]]:
-        if not isinstance(value, list) or not value or not all(isinstance(row, list) for row in value):
+        if (
+            not isinstance(value, list)
+            or not value
+            or not all(isinstance(row, list) for row in value)
+        ):
             raise Mismatch
-        if (rows and len(value) != rows) or len({len(row) for row in value}) != 1 or (columns and len(value[0]) != columns):
+        if (
+            (rows and len(value) != rows)
+            or len({len(row) for row in value}) != 1
+            or (columns and len(value[0]) != columns)
+        ):
             raise Mismatch
         if not all(_is_number(where, x) for row in value for x in row):
             raise Mismatch
@@ -332,10 +384,17 @@ def variant(what: str, variants: Mapping[str, Keys], default: str | None = None)
             raise where.error(f"'type' is missing: it is one of {', '.join(map(repr, variants))}")
         kind = value.get("type", default)
         if not isinstance(kind, str):
-            raise (where / "type").error(f"this is {shown(kind)}; it must be one of {', '.join(map(repr, variants))}")
+            raise (where / "type").error(
+                f"this is {shown(kind)}; it must be one of {', '.join(map(repr, variants))}"
+            )
         if kind not in variants:
             raise (where / "type").error(unknown_name(f"type of {what}", kind, variants))
-        return read_table(where, value, {"type": Key(text, kind), **variants[kind]}, what=f"{what} of type {kind!r}")
+        return read_table(
+            where,
+            value,
+            {"type": Key(text, kind), **variants[kind]},
+            what=f"{what} of type {kind!r}",
+        )
 
     return Kind(f"a table with a type ({', '.join(variants)})", read)
 

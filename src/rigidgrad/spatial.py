@@ -1,11 +1,13 @@
 """Spatial algebra over any scalar, in compact form.
 
-Featherstone's conventions: a motion is [angular; linear], a transform `X` takes motions from a parent's frame into a child's frame and
-is held as `(E, r)`: E rotates parent coordinates into child coordinates, r is the child's origin in parent coordinates. A rigid body's
-inertia is `(m, h, I)`: mass, first moment m·c, rotational inertia about the frame's origin as (xx, xy, yy, xz, yz, zz).
+Featherstone's conventions: a motion is [angular; linear], a transform `X` takes motions from a
+parent's frame into a child's frame and is held as `(E, r)`: E rotates parent coordinates into child
+coordinates, r is the child's origin in parent coordinates. A rigid body's inertia is `(m, h, I)`:
+mass, first moment m·c, rotational inertia about the frame's origin as (xx, xy, yy, xz, yz, zz).
 
-Vectors and matrices are tuples of scalars. Structural zeros are skipped (`rigidgrad.scalars`), so the costs in the docstrings are those of
-dense operands, in multiplications and additions (Featherstone, Rigid Body Dynamics Algorithms, 2008, tables 2.5 and A).
+Vectors and matrices are tuples of scalars. Structural zeros are skipped (`rigidgrad.scalars`), so
+the costs in the docstrings are those of dense operands, in multiplications and additions
+(Featherstone, Rigid Body Dynamics Algorithms, 2008, tables 2.5 and A).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ ZERO3: Vector3 = (0.0, 0.0, 0.0)
 IDENTITY3: Matrix3 = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
-# --- three dimensions ------------------------------------------------------------------------------------------------------------
+# --- three dimensions -----------------------------------------------------------------------------
 
 
 def add3(a: Vector3, b: Vector3) -> Vector3:
@@ -71,8 +73,14 @@ def multiply3(a: Matrix3, b: Matrix3) -> Matrix3:
 
 
 def multiply_rotations(a: Matrix3, b: Matrix3) -> Matrix3:
-    """A B for rotations. Where all is dense, the last row is the cross product of the others: 24 multiplications instead of 27."""
-    if any(is_constant(x, 0.0) or is_constant(x, 1.0) or is_constant(x, -1.0) for row in (a[2], *b) for x in row):
+    """A B for rotations. Where all is dense, the last row is the cross product of the others: 24
+    multiplications instead of 27.
+    """
+    if any(
+        is_constant(x, 0.0) or is_constant(x, 1.0) or is_constant(x, -1.0)
+        for row in (a[2], *b)
+        for x in row
+    ):
         return multiply3(a, b)
     columns = transpose(b)
     x: Vector3 = tuple(dot3(a[0], c) for c in columns)
@@ -90,10 +98,14 @@ def symmetric_times(s: Symmetric3, a: Vector3) -> Vector3:
 
 
 def planar_part(r: Matrix3) -> tuple[int, int] | None:
-    """(row, column) of a structural ±1 that is alone in both: R then only turns the other two coordinates, up to their order and sign."""
+    """(row, column) of a structural ±1 that is alone in both: R then only turns the other two
+    coordinates, up to their order and sign.
+    """
     for i in range(3):
         for j in range(3):
-            if (is_constant(r[i][j], 1.0) or is_constant(r[i][j], -1.0)) and all(is_constant(r[i][k], 0.0) for k in range(3) if k != j):
+            if (is_constant(r[i][j], 1.0) or is_constant(r[i][j], -1.0)) and all(
+                is_constant(r[i][k], 0.0) for k in range(3) if k != j
+            ):
                 return i, j
     return None
 
@@ -103,16 +115,17 @@ def rotate_symmetric(r: Matrix3, s: Symmetric3) -> Symmetric3:
     if (planar := planar_part(r)) is not None:
         k = rotate_planar(r, symmetric_matrix(s), planar)
         return k[0][0], k[0][1], k[1][1], k[0][2], k[1][2], k[2][2]
-    # With S = s_zz·1 + T, T_zz = 0, the matrix L = [a b 0; b d 0; 2x 2y 0] is T plus the skew matrix of (y, -x, 0); its last column vanishes,
-    # the trace gives one diagonal entry, and the skew part is rotated as a vector.
+    # With S = s_zz·1 + T, T_zz = 0, the matrix L = [a b 0; b d 0; 2x 2y 0] is T plus the skew
+    # matrix of (y, -x, 0); its last column vanishes, the trace gives one diagonal entry, and the
+    # skew part is rotated as a vector.
     xx, xy, yy, xz, yz, zz = s
     a, d = sub(xx, zz), sub(yy, zz)
-    left: tuple = (a, xy, add(xz, xz))
-    right: tuple = (xy, d, add(yz, yz))
+    left: Vector3 = (a, xy, add(xz, xz))
+    right: Vector3 = (xy, d, add(yz, yz))
     y1 = dot3(r[1], left), dot3(r[1], right)
     y2 = dot3(r[2], left), dot3(r[2], right)
 
-    def product(y, row):
+    def product(y: tuple[Scalar, Scalar], row: Vector3) -> Scalar:
         return add(mul(y[0], row[0]), mul(y[1], row[1]))
 
     w = tuple(sub(mul(row[0], yz), mul(row[1], xz)) for row in r)
@@ -136,7 +149,10 @@ def rotate_matrix(r: Matrix3, k: Matrix3) -> Matrix3:
 
 
 def rotate_planar(r: Matrix3, k: Matrix3, planar: tuple[int, int]) -> Matrix3:
-    """R K Rᵀ where R turns two coordinates only; K is taken as symmetric if its entries are the same objects. The symmetric part of their block turns by the double angle, its skew part and its trace stay."""
+    """R K Rᵀ where R turns two coordinates only; K is taken as symmetric if its entries are the
+    same objects. The symmetric part of their block turns by the double angle, its skew part and its
+    trace stay.
+    """
     i, j = planar
     sign = r[i][j]
     i1, i2 = (x for x in range(3) if x != i)
@@ -154,7 +170,8 @@ def rotate_planar(r: Matrix3, k: Matrix3, planar: tuple[int, int]) -> Matrix3:
     half = upper if symmetric else mul(0.5, twice)
     off = add(mul(mixed, e), mul(turned, half))
     skew_part = 0.0 if symmetric else mul(0.5, sub(upper, lower))
-    # the skew part changes sign with the orientation of the pair, which is structural: det = p v - q u = ±1
+    # the skew part changes sign with the orientation of the pair, which is structural: det = p v -
+    # q u = ±1
     flipped = not symmetric and _reflects(r, planar)
     result: list[list[Scalar]] = [[0.0] * 3 for _ in range(3)]
     result[i][i] = k[j][j]
@@ -176,12 +193,14 @@ def _same(x: Scalar, y: Scalar) -> bool:
 
 
 def _reflects(r: Matrix3, planar: tuple[int, int]) -> bool:
-    """Whether the 2x2 block of a rotation has determinant -1: the sign of its lone entry and the parity of its place decide."""
+    """Whether the 2x2 block of a rotation has determinant -1: the sign of its lone entry and the
+    parity of its place decide.
+    """
     i, j = planar
-    return (r[i][j] < 0) != ((i + j) % 2 == 1)
+    return bool((r[i][j] < 0) != ((i + j) % 2 == 1))
 
 
-# --- six dimensions --------------------------------------------------------------------------------------------------------------
+# --- six dimensions -------------------------------------------------------------------------------
 
 
 class _Pair(NamedTuple):
@@ -274,7 +293,9 @@ class Transform(NamedTuple):
         turned = rotate_symmetric(transpose(self.E), rotational)
         # parallel axes: I - r× h× - (h + m r)× r×, both terms being symmetric together
         a, b = outer_inertia(self.r, h), outer_inertia(h2, self.r)
-        return Inertia(m, h2, tuple(add(add(t, x), y) for t, x, y in zip(turned, a, b, strict=True)))
+        return Inertia(
+            m, h2, tuple(add(add(t, x), y) for t, x, y in zip(turned, a, b, strict=True))
+        )
 
     def articulated_back(self, inertia: ArticulatedInertia) -> ArticulatedInertia:
         """Xᵀ Iᴬ X, child to parent."""
@@ -287,12 +308,16 @@ class Transform(NamedTuple):
         rc = multiply3(rx, symmetric_matrix(c))
         b2: Matrix3 = tuple(add3(x, y) for x, y in zip(b, rc, strict=True))
         first, second = multiply3(rx, transpose(b)), multiply3(rx, transpose(b2))
-        a2 = tuple(add(add(x, first[j][i]), second[i][j]) for x, (i, j) in zip(a, _LOWER, strict=True))
+        a2 = tuple(
+            add(add(x, first[j][i]), second[i][j]) for x, (i, j) in zip(a, _LOWER, strict=True)
+        )
         return ArticulatedInertia(a2, b2, c)
 
     def __matmul__(self, other: Transform) -> Transform:
         """self after other: 33 multiplications, 24 additions."""
-        return Transform(multiply_rotations(self.E, other.E), add3(other.r, rotate_back(other.E, self.r)))
+        return Transform(
+            multiply_rotations(self.E, other.E), add3(other.r, rotate_back(other.E, self.r))
+        )
 
     def inverse(self) -> Transform:
         x, y, z = rotate(self.E, self.r)
@@ -338,14 +363,20 @@ class Inertia(NamedTuple):
     def times(self, a: Motion) -> Force:
         """I a: 24 multiplications, 18 additions."""
         w, v = a
-        return Force(add3(symmetric_times(self.I, w), cross3(self.h, v)), sub3(scale3(self.m, v), cross3(self.h, w)))
+        return Force(
+            add3(symmetric_times(self.I, w), cross3(self.h, v)),
+            sub3(scale3(self.m, v), cross3(self.h, w)),
+        )
 
     def rate(self, u: Motion) -> Inertia:
         """u ×* I - I u×: how the inertia of a body changes that moves by u. Its mass does not."""
         w, v = u
         turned = tuple(cross3(w, row) for row in symmetric_matrix(self.I))
         a, b = outer_inertia(self.h, v), outer_inertia(v, self.h)
-        rotational = tuple(add(add(turned[i][j], turned[j][i]), add(x, y)) for x, y, (i, j) in zip(a, b, _LOWER, strict=True))
+        rotational = tuple(
+            add(add(turned[i][j], turned[j][i]), add(x, y))
+            for x, y, (i, j) in zip(a, b, _LOWER, strict=True)
+        )
         return Inertia(0.0, add3(cross3(w, self.h), scale3(self.m, v)), rotational)
 
     def articulated(self) -> ArticulatedInertia:
@@ -376,11 +407,22 @@ class ArticulatedInertia(NamedTuple):
         )
 
     def minus_outer(self, u: Force, w: Force) -> ArticulatedInertia:
-        """Iᴬ - u wᵀ, where the product is known to be symmetric in sum over all pairs subtracted."""
+        """Iᴬ - u wᵀ, where the product is known to be symmetric in sum over all pairs
+        subtracted.
+        """
         return ArticulatedInertia(
-            tuple(sub(x, mul(u.angular[i], w.angular[j])) for x, (i, j) in zip(self.A, _LOWER, strict=True)),
-            tuple(tuple(sub(self.B[i][j], mul(u.angular[i], w.linear[j])) for j in range(3)) for i in range(3)),
-            tuple(sub(x, mul(u.linear[i], w.linear[j])) for x, (i, j) in zip(self.C, _LOWER, strict=True)),
+            tuple(
+                sub(x, mul(u.angular[i], w.angular[j]))
+                for x, (i, j) in zip(self.A, _LOWER, strict=True)
+            ),
+            tuple(
+                tuple(sub(self.B[i][j], mul(u.angular[i], w.linear[j])) for j in range(3))
+                for i in range(3)
+            ),
+            tuple(
+                sub(x, mul(u.linear[i], w.linear[j]))
+                for x, (i, j) in zip(self.C, _LOWER, strict=True)
+            ),
         )
 
 

@@ -1,9 +1,12 @@
-"""A robot's functions in PyTorch: under autograd and torch.func, with our compiled kernels and analytical derivatives, on the CPU.
+"""A robot's functions in PyTorch: under autograd and torch.func, with our compiled kernels and
+analytical derivatives, on the CPU; of a robot on a GPU (`robot.to("cuda")`) with our kernels there:
+tensors on the GPU stay on it, and so do their gradients.
 
 Results are float32 where all inputs are, else float64.
 
-Derivatives by q are by its coordinates; where it holds quaternions or (cos, sin) pairs of length one, they are those of f(normalize(q)). Derivatives of second
-order are an error, but for `integrate` and `difference`, which are PyTorch's own throughout.
+Derivatives by q are by its coordinates; where it holds quaternions or (cos, sin) pairs of length
+one, they are those of f(normalize(q)). Derivatives of second order are an error, but for
+`integrate` and `difference`, which are PyTorch's own throughout.
 """
 
 from __future__ import annotations
@@ -13,20 +16,41 @@ from typing import Any
 
 from rigidgrad.errors import RigidgradError
 from rigidgrad.interop.functions import Functions
-from rigidgrad.interop.gradients import SECOND, Differentiable
+from rigidgrad.interop.gradients import SECOND, Differentiable, batch_of
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Job
 
 try:
     import torch
 except ImportError:
     raise RigidgradError("rg.torch needs PyTorch: pip install 'rigidgrad[torch]'") from None
 
-# fmt: off
+# the names of rg.jax, said again: editors and type checkers read no others
+# pylint: disable=duplicate-code
 __all__ = [
-    "aba", "bias", "center_of_mass", "contact_dynamics", "crba", "difference", "forward_kinematics", "gravity_torque", "impact", "integrate", "minv", "rnea",
+    "aba",
+    "bias",
+    "center_of_mass",
+    "center_of_mass_jacobian",
+    "centroidal_momentum",
+    "contact_dynamics",
+    "contact_inverse_dynamics",
+    "contact_jacobian",
+    "coriolis_matrix",
+    "crba",
+    "delassus",
+    "difference",
+    "energy",
+    "forward_kinematics",
+    "frame_acceleration",
+    "frame_velocity",
+    "gravity_torque",
+    "impact",
+    "integrate",
+    "jacobian",
+    "jacobian_derivative",
+    "minv",
+    "rnea",
 ]
-# fmt: on
 
 
 class _Torch(Functions):
@@ -40,23 +64,31 @@ class _Torch(Functions):
     def constant(self, x: Any, dtype: Any) -> Any:
         return torch.as_tensor(x, dtype=dtype).detach()
 
-    def bind(self, function: Differentiable) -> Any:
-        return partial(_Value.apply, _Bound(function))
+    def bind(self, function: Differentiable, device: Any) -> Any:
+        return partial(_Value.apply, _Bound(function, device))
 
 
 class _Bound:
     """A function on tensors without a graph: its value and its Jacobians."""
 
-    def __init__(self, function: Differentiable):
-        self.function = function
-        self._compiled: dict[tuple[str, int], Compiled] = {}
+    def __init__(self, function: Differentiable, device: Any):
+        self.function, self.device = function, device
+        self._compiled: dict[tuple[str, int], Any] = {}
 
     def call(self, name: str, *inputs: Any) -> tuple[Any, ...]:
         key = name, len(inputs)
         if key not in self._compiled:
-            kernel = self.function.kernel(*key)
-            self._compiled[key] = Compiled(Job(self.function.model, **kernel.options))
-        result = self._compiled[key](*(x.detach() for x in inputs))
+            job = self.function.kernel(*key).job
+            self._compiled[key] = self.device.compiled(job) if self.device else Compiled(job)
+        given = [x.detach() for x in inputs]
+        if self.device:  # takes arrays as they are
+            shapes = self.function.kernel(*key).inputs
+            batch = batch_of(name, dict(zip(shapes, given, strict=True)), shapes)
+            given = [
+                x.broadcast_to(batch + shape).contiguous()
+                for x, shape in zip(given, shapes.values(), strict=True)
+            ]
+        result = self._compiled[key](*given)
         return result if isinstance(result, tuple) else (result,)
 
     def value(self, *inputs: Any) -> Any:
@@ -66,7 +98,7 @@ class _Bound:
         return self.function.jacobians(self.call, torch, *inputs)
 
 
-class _Function(torch.autograd.Function):
+class _Function(torch.autograd.Function):  # type: ignore[misc]  # mypy does not follow torch
     """What both have in common: the inputs are kept, and vmap is one more batch axis."""
 
     @staticmethod
@@ -78,7 +110,10 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def with_batch(info: Any, in_dims: Any, tensors: Any) -> list[Any]:
-        return [x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(tensors, in_dims[1:], strict=True)]
+        return [
+            x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0)
+            for x, d in zip(tensors, in_dims[1:], strict=True)
+        ]
 
 
 class _Value(_Function):
@@ -97,7 +132,9 @@ class _Value(_Function):
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
         change: Any = 0.0
-        for J, tangent in zip(_Jacobians.apply(ctx.bound, *ctx.saved_tensors), tangents, strict=False):
+        for J, tangent in zip(
+            _Jacobians.apply(ctx.bound, *ctx.saved_tensors), tangents, strict=False
+        ):
             if tangent is not None:
                 change = change + J @ tangent.reshape(*J.shape[:-2], J.shape[-1], 1)
         return change.reshape(ctx.shape)
@@ -129,8 +166,20 @@ class _Jacobians(_Function):
 
 
 _functions = _Torch()
-rnea, aba, bias, gravity_torque = _functions.rnea, _functions.aba, _functions.bias, _functions.gravity_torque
-crba, minv = _functions.crba, _functions.minv
-forward_kinematics, center_of_mass = _functions.forward_kinematics, _functions.center_of_mass
+rnea, aba, bias, gravity_torque = (
+    _functions.rnea,
+    _functions.aba,
+    _functions.bias,
+    _functions.gravity_torque,
+)
+crba, minv, coriolis_matrix = _functions.crba, _functions.minv, _functions.coriolis_matrix
+forward_kinematics, jacobian = _functions.forward_kinematics, _functions.jacobian
+jacobian_derivative = _functions.jacobian_derivative
+frame_velocity, frame_acceleration = _functions.frame_velocity, _functions.frame_acceleration
+center_of_mass, energy = _functions.center_of_mass, _functions.energy
+center_of_mass_jacobian = _functions.center_of_mass_jacobian
+centroidal_momentum = _functions.centroidal_momentum
 contact_dynamics, impact = _functions.contact_dynamics, _functions.impact
+contact_jacobian, delassus = _functions.contact_jacobian, _functions.delassus
+contact_inverse_dynamics = _functions.contact_inverse_dynamics
 integrate, difference = _functions.integrate, _functions.difference

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import math
-import shutil
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from gpu_shim import built
+from gpu_shim.built import CXX, HERE
 from rigidgrad.targets.gpu import block_code
 from rigidgrad.targets.gpu.block import BlockFunction
 from rigidgrad.targets.gpu.kernel import Kernel
 
-HERE = Path(__file__).parent
-CXX = shutil.which("g++") or shutil.which("clang++")
+__all__ = ["CXX", "HERE", "Library", "Report"]
 GUARD = 64  # numbers around each array: what is written there, or read from there, shows
 
 
@@ -38,9 +35,11 @@ class Report:
 
 
 class Library:
-    """Kernels of one robot in one shared library. `change` edits the generated text: that is how bugs are planted."""
+    """Kernels of one robot in one shared library. `change` edits the generated text: that is how
+    bugs are planted.
+    """
 
-    def __init__(self, folder: Path, kernels: list[Kernel], dtype: str, change=lambda text: text):
+    def __init__(self, kernels: list[Kernel], dtype: str, change=lambda text: text):
         self.kernels, self.dtype = {(k.prefix, k.shape): k for k in kernels}, np.dtype(dtype)
         real = "double" if dtype == "float64" else "float"
         parts = [f"typedef {real} real;", f'#include "{HERE / "shim.h"}"']
@@ -49,27 +48,30 @@ class Library:
             parts += [block_code.common_code(), block_code.robot_code(models[0])]
         parts += [k.text() for k in kernels]
         text = change("\n".join(parts)) + "\n" + "\n".join(_entry(k, real) for k in kernels)
-        name = hashlib.sha256(text.encode()).hexdigest()[:16]
-        source, library = folder / f"{name}.cpp", folder / f"{name}.so"
-        source.write_text(text)
-        command = [CXX, "-std=c++17", "-O1", "-fno-math-errno", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-o", library, source]
-        subprocess.run(command, check=True)
-        self.code = ctypes.CDLL(str(library))
+        self.code = ctypes.CDLL(str(built.library(text, "-O1")))
 
     def run(self, name, shape, inputs, *, order=0, blocks=3, threads=None):
         """The outputs and the checker's report."""
         kernel = self.kernels[name, shape]
         count = len(inputs[0])
         arrays = [_guarded(np.asarray(x, self.dtype)) for x in inputs]
-        arrays += [_guarded(np.zeros((count, math.prod(s)), self.dtype)) for s in kernel.outputs.values()]
+        arrays += [
+            _guarded(np.zeros((count, math.prod(s)), self.dtype)) for s in kernel.outputs.values()
+        ]
+        work = [_guarded(np.full(kernel.work * kernel.threads * blocks, np.nan, self.dtype))]
         numbers, message = (ctypes.c_long * 5)(), ctypes.create_string_buffer(256)
+        results = slice(len(inputs), len(arrays))
+        arrays += work if kernel.work else []
         pointers = [ctypes.c_void_p(a.ctypes.data + GUARD * a.itemsize) for a in arrays]
-        getattr(self.code, f"run_{kernel.entry}")(blocks, threads or kernel.threads, order, count, *pointers, numbers, message)
+        getattr(self.code, f"run_{kernel.entry}")(
+            blocks, threads or kernel.threads, order, count, *pointers, numbers, message
+        )
         report = Report(*numbers, message.value.decode())
         outputs = []
-        for a, shape_ in zip(arrays[len(inputs) :], kernel.outputs.values(), strict=True):
+        for a in arrays[len(inputs) :]:
             if not (np.isnan(a[:GUARD]).all() and np.isnan(a[-GUARD:]).all()):
                 report.outside += 1
+        for a, shape_ in zip(arrays[results], kernel.outputs.values(), strict=True):
             outputs.append(a[GUARD:-GUARD].reshape(count, *shape_))
         return outputs, report
 
@@ -83,6 +85,8 @@ def _entry(kernel: Kernel, real: str) -> str:
     ins = [f"const {real} *{name}" for name in kernel.names[0].values()]
     outs = [f"{real} *{name}" for name in kernel.names[1].values()]
     passed = ", ".join((*kernel.names[0].values(), *kernel.names[1].values()))
+    if kernel.work:
+        outs, passed = [*outs, f"{real} *work"], f"{passed}, work"
     return f"""extern "C" void run_{kernel.entry}(int blocks, int threads, int order, int count, {", ".join(ins + outs)}, long *numbers, char *message) {{
   shim_found = {{}};
   shim_message[0] = 0;

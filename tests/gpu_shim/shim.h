@@ -159,11 +159,12 @@ template <class F> static void shim_launch(int blocks, int threads, int order, F
 #define BOTH static inline
 #define BOTH_PART static __attribute__((noinline))
 #define THREADS(n)
+#define TEAM(n, many)
 #define GLOBAL
 #define LOCAL
 #define TABLE static const
 #define TABLE_OF_ENTRIES static const unsigned short
-#define TABLE_OF_GROUPS static const unsigned short
+#define TABLE_OF_GROUPS static const unsigned
 #define FROM
 #define ARENA(name, n) real *name = shim_arena<real>(n)
 #define TID shim_thread
@@ -172,7 +173,8 @@ template <class F> static void shim_launch(int blocks, int threads, int order, F
 #define NBLK shim_blocks
 #define SYNC shim_barrier(__LINE__);
 #define SYNC_ALL shim_barrier(__LINE__);
-#define FIRST(thread) ((TID - (thread)) & (NTHR - 1))
+#define FIRST(thread, team) ((TID - (thread)) & ((team) - 1))
+#define MEET(team) SYNC
 #define UNROLL
 #define ROLLED
 #define FMA std::fma

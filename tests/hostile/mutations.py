@@ -1,4 +1,6 @@
-"""Random damage to URDF and MJCF, task files and logs, from single bits to whole subtrees. The same seed gives the same damage."""
+"""Random damage to URDF and MJCF, task files and logs, from single bits to whole subtrees. The same
+seed gives the same damage.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,17 @@ NUMBERS = [
     "1_0",
     "",
 ]
-NUMBERS += ["1 2", "0 0 0", "9" * 400, "0." + "0" * 400 + "1", "3.14159265358979", "${x}", "½", "1e-", "- 1"]
+NUMBERS += [
+    "1 2",
+    "0 0 0",
+    "9" * 400,
+    "0." + "0" * 400 + "1",
+    "3.14159265358979",
+    "${x}",
+    "½",
+    "1e-",
+    "- 1",
+]
 WORDS = [
     "base",
     "upper",
@@ -91,13 +103,23 @@ SNIPPETS += [
     "<inertial/>",
     "<freejoint/>",
 ]
-SNIPPETS += ['<mimic joint="wrist"/>', '<limit lower="1" upper="0"/>', '<axis xyz="0 0 0"/>', '<dynamics armature="1e40"/>', "<inertial/>"]
+SNIPPETS += [
+    '<mimic joint="wrist"/>',
+    '<limit lower="1" upper="0"/>',
+    '<axis xyz="0 0 0"/>',
+    '<dynamics armature="1e40"/>',
+    "<inertial/>",
+]
 
 _NUMBER = re.compile(r"(?<=[\" ])-?[0-9.]+(?=[\" ])")
 _VALUE = re.compile(r'(?<==")[^"]*(?=")')
 _ATTRIBUTE = re.compile(r' \w+="[^"]*"')
 _TOKEN = re.compile(r"<[^>]*>")
-_SUBTREE = re.compile(r"<(link|joint|inertial|visual|geometry|body|worldbody|default)\b[^>]*[^/>]>.*?</\1>|<\w+ [^>]*/>", re.DOTALL)
+_SUBTREE = re.compile(
+    r"<(link|joint|inertial|visual|geometry|body|worldbody|default)\b[^>]*[^/>]>.*?</\1>|<\w+"
+    r" [^>]*/>",
+    re.DOTALL,
+)
 _TYPE = re.compile(r'(?<=type=")\w+(?=")')
 
 
@@ -129,14 +151,18 @@ def _copy(rng: random.Random, text: str, pattern: re.Pattern) -> str:
 
 
 def _insert(rng: random.Random, text: str) -> str:
-    places = [match.end() for match in _TOKEN.finditer(text)] if rng.random() < 0.7 else range(len(text))
+    places = (
+        [match.end() for match in _TOKEN.finditer(text)] if rng.random() < 0.7 else range(len(text))
+    )
     place = rng.choice(places or [0])
     return text[:place] + rng.choice(SNIPPETS) + text[place:]
 
 
 OF_TEXT = [
     lambda rng, text: _replace(rng, text, _NUMBER, NUMBERS),
-    lambda rng, text: _replace(rng, text, _NUMBER, [repr(rng.uniform(-3, 3)), repr(10 ** rng.uniform(-300, 50))]),
+    lambda rng, text: _replace(
+        rng, text, _NUMBER, [repr(rng.uniform(-3, 3)), repr(10 ** rng.uniform(-300, 50))]
+    ),
     lambda rng, text: _replace(rng, text, _VALUE, WORDS),
     lambda rng, text: _replace(rng, text, _TYPE, TYPES),
     lambda rng, text: _replace(rng, text, _ATTRIBUTE, [""]),
@@ -190,7 +216,7 @@ def mutant(seed: int, text: str, damages=OF_TEXT) -> bytes:
     return bytes(data)
 
 
-# --- tasks ---------------------------------------------------------------------------------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------
 
 VALUES = [
     "0",
@@ -284,7 +310,10 @@ LINES += [
     "restitution = 2",
     'contacts = ["foot"]',
     'contacts = ["foot", "foot"]',
-    'contacts = [{ frame = "foot", kind = "plane", friction = -1, normal = [0, 0, 0], gains = [1] }]',
+    (
+        'contacts = [{ frame = "foot", kind = "plane", friction = -1, normal = [0, 0, 0], gains ='
+        " [1] }]"
+    ),
     "contacts = [{}]",
 ]
 
@@ -299,13 +328,29 @@ OF_TASKS = [
     lambda rng, text: _replace(rng, text, _SAID, VALUES),
     lambda rng, text: _replace(rng, text, _NUMBER_OF_TOML, VALUES[:17]),
     lambda rng, text: _replace(
-        rng, text, _NUMBER_OF_TOML, [repr(rng.uniform(-3, 3)), repr(10 ** rng.uniform(-300, 300)), str(rng.randrange(100))]
+        rng,
+        text,
+        _NUMBER_OF_TOML,
+        [repr(rng.uniform(-3, 3)), repr(10 ** rng.uniform(-300, 300)), str(rng.randrange(100))],
     ),
     lambda rng, text: _replace(
         rng,
         text,
         _WORD_OF_TOML,
-        ["", "x", "elbow", "rk4", "direct", "state", "circle", "mujoco", "foot", "friction_cone", "height", "x" * 300],
+        [
+            "",
+            "x",
+            "elbow",
+            "rk4",
+            "direct",
+            "state",
+            "circle",
+            "mujoco",
+            "foot",
+            "friction_cone",
+            "height",
+            "x" * 300,
+        ],
     ),
     lambda rng, text: _replace(rng, text, _LINE, ["", *(line + "\n" for line in LINES)]),
     lambda rng, text: _swap(rng, text, _SAID),
@@ -320,7 +365,7 @@ def mutant_task(seed: int, text: str) -> bytes:
     return mutant(seed, text, OF_TASKS)
 
 
-# --- logs ----------------------------------------------------------------------------------------------------------------------------
+# --- logs -----------------------------------------------------------------------------------------
 
 _HEADERS = [
     b"<f8",
@@ -362,7 +407,11 @@ def mutant_log(seed: int, data: bytes) -> bytes:
         elif way == 1:
             parts[name] = bytearray(parts[rng.choice(list(parts))])
         elif way == 2:
-            parts[rng.choice(("", "x", "../x.npy", "count_.npy", "count_x.npy", "\x1b.npy", "x" * 300))] = part
+            parts[
+                rng.choice(
+                    ("", "x", "../x.npy", "count_.npy", "count_x.npy", "\x1b.npy", "x" * 300)
+                )
+            ] = part
         elif way == 3 and len(part) > 20:  # a word of the header, its length kept or not
             word = rng.choice(_HEADERS)
             at = rng.randrange(10, min(len(part), 100))
@@ -370,7 +419,9 @@ def mutant_log(seed: int, data: bytes) -> bytes:
         elif part:
             rng.choice(OF_BYTES)(rng, part)
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+    with zipfile.ZipFile(
+        out, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    ) as archive:
         for name, part in parts.items():
             archive.writestr(name or "-", bytes(part))
     return out.getvalue()

@@ -1,6 +1,8 @@
-"""The Coriolis factor of a body or a subtree: the 6x6 matrix B with B v = v ×* I v (Echeandia and Wensing 2021), in compact form.
+"""The Coriolis factor of a body or a subtree: the 6x6 matrix B with B v = v ×* I v (Echeandia and
+Wensing 2021), in compact form.
 
-It needs 12 numbers: with Σ = ½ tr(I)·1 - I, K = ω×Σ + v hᵀ and the linear momentum p, B = [[tr(K)·1 - K, 0], [-p×, 0]]. Both K and p add up over a subtree.
+It needs 12 numbers: with Σ = ½ tr(I)·1 - I, K = ω×Σ + v hᵀ and the linear momentum p, B = [[tr(K)·1
+- K, 0], [-p×, 0]]. Both K and p add up over a subtree.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class CoriolisFactor(NamedTuple):
 
     def transposed_times(self, m: Motion) -> Force:
         w, v = m
-        return Force(add3(sub3(scale3(self._trace(), w), rotate_back(self.K, w)), cross3(self.p, v)), ZERO3)
+        return Force(
+            add3(sub3(scale3(self._trace(), w), rotate_back(self.K, w)), cross3(self.p, v)), ZERO3
+        )
 
     def _trace(self) -> Scalar:
         return add(add(self.K[0][0], self.K[1][1]), self.K[2][2])
@@ -71,5 +75,7 @@ def factor_back(X: Transform, factor: CoriolisFactor) -> CoriolisFactor:
     """A child's factor in its parent's frame."""
     p = rotate_back(X.E, factor.p)
     K = rotate_matrix(transpose(X.E), factor.K)
-    shifted: Matrix3 = tuple(tuple(add(K[i][j], mul(p[i], X.r[j])) for j in range(3)) for i in range(3))
+    shifted: Matrix3 = tuple(
+        tuple(add(K[i][j], mul(p[i], X.r[j])) for j in range(3)) for i in range(3)
+    )
     return CoriolisFactor(shifted, p)

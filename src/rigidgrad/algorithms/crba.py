@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from rigidgrad.algorithms.joints import Matrix, Vector, body_transforms, inertias, joint_space, project, subspaces
+from rigidgrad.algorithms.joints import (
+    Matrix,
+    Vector,
+    body_transforms,
+    inertias,
+    joint_space,
+    project,
+    subspaces,
+)
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, add
 from rigidgrad.spatial import Inertia, Transform

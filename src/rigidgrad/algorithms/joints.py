@@ -1,7 +1,8 @@
-"""The joints of a model over any scalar: transforms across them, their motion subspaces, and the numbers of q and v that belong to each.
+"""The joints of a model over any scalar: transforms across them, their motion subspaces, and the
+numbers of q and v that belong to each.
 
-With mimic joints, q_full = G q + o: `positions` and `velocities` expand the user's numbers to all joints, `gather` and `project` bring forces
-(Gᵀ X) and matrices (Gᵀ X G) back.
+With mimic joints, q_full = G q + o: `positions` and `velocities` expand the user's numbers to all
+joints, `gather` and `project` bring forces (Gᵀ X) and matrices (Gᵀ X G) back.
 """
 
 from __future__ import annotations
@@ -11,22 +12,38 @@ from typing import TypeVar
 
 from rigidgrad.model.model import WORLD, Joint, Model
 from rigidgrad.scalars import Scalar, add, mul, neg
-from rigidgrad.spatial import ZERO3, ZERO_MOTION, Force, Inertia, Motion, Transform, is_zero3, transpose
+from rigidgrad.spatial import (
+    ZERO3,
+    ZERO_MOTION,
+    Force,
+    Inertia,
+    Motion,
+    Transform,
+    is_zero3,
+    transpose,
+)
 
 Vector = tuple[Scalar, ...]
 Matrix = tuple[Vector, ...]
 External = Mapping[int, Force]  # body -> the wrench on it, in that body's frame
-Value = TypeVar("Value")  # of a result: scalars where an algorithm computes them, arrays where a user gets them
+# of a result: scalars where an algorithm computes them, arrays where a user gets them
+Value = TypeVar("Value")
 
 
 def positions(model: Model, q: Vector) -> list[Vector]:
     """The numbers of q that belong to each joint."""
-    return [(add(mul(j.multiplier, q[j.q]), j.offset),) if j.is_mimic else tuple(q[j.q : j.q + j.nq]) for j in model.joints]
+    return [
+        (add(mul(j.multiplier, q[j.q]), j.offset),) if j.is_mimic else tuple(q[j.q : j.q + j.nq])
+        for j in model.joints
+    ]
 
 
 def velocities(model: Model, v: Vector) -> list[Vector]:
     """The numbers of v (or a, or any tangent) that belong to each joint."""
-    return [(mul(j.multiplier, v[j.v]),) if j.is_mimic else tuple(v[j.v : j.v + j.nv]) for j in model.joints]
+    return [
+        (mul(j.multiplier, v[j.v]),) if j.is_mimic else tuple(v[j.v : j.v + j.nv])
+        for j in model.joints
+    ]
 
 
 def gather(model: Model, forces: Sequence[Sequence[Scalar]]) -> Vector:
@@ -103,7 +120,7 @@ def gravity_acceleration(model: Model) -> Motion:
     return Motion(ZERO3, (neg(x), neg(y), neg(z)))
 
 
-def parent_value(values: Sequence, model: Model, i: int, root):
+def parent_value(values: Sequence[Value], model: Model, i: int, root: Value) -> Value:
     """values[λ(i)], or `root` where the parent is the world."""
     return root if model.parents[i] == WORLD else values[model.parents[i]]
 
@@ -113,8 +130,12 @@ def joint_space(S: Sequence[Motion], f: Force) -> list[Scalar]:
     return [f.dot(s) for s in S]
 
 
-def transmit(model: Model, X: list[Transform], S: list[tuple[Motion, ...]], f: list[Force], qdd: list[Vector]) -> list[list[Scalar]]:
-    """The inward pass: adds each body's force to its parent's, in place, and reads off the joint forces, armature included."""
+def transmit(
+    model: Model, X: list[Transform], S: list[tuple[Motion, ...]], f: list[Force], qdd: list[Vector]
+) -> list[list[Scalar]]:
+    """The inward pass: adds each body's force to its parent's, in place, and reads off the joint
+    forces, armature included.
+    """
     tau: list[list[Scalar]] = [[] for _ in model.bodies]
     for i in reversed(model.bodies):
         rotor = model.armature[model.joints[i].dof :]

@@ -18,6 +18,7 @@ from rigidgrad.spatial import (
     ZERO_MOTION,
     Motion,
     Transform,
+    Vector3,
     cross3,
     rotate_back,
     sub3,
@@ -92,7 +93,9 @@ def jacobian(model: Model, q: Vector, frame: Frame, expressed_in: str) -> Matrix
     return assemble_columns(model, columns)
 
 
-def jacobian_derivative(model: Model, q: Vector, v: Vector, frame: Frame, expressed_in: str) -> Matrix:
+def jacobian_derivative(
+    model: Model, q: Vector, v: Vector, frame: Frame, expressed_in: str
+) -> Matrix:
     """dJ/dt, 6 x nv, for the same choices of axes and origin as `jacobian`."""
     X = path_transforms(model, q, frame)
     columns = _columns(model, X, frame, expressed_in)
@@ -118,7 +121,12 @@ def jacobian_derivative(model: Model, q: Vector, v: Vector, frame: Frame, expres
         p = _origin(X, frame)
         pd = _velocity_at(m, p).linear
         # linear part at the frame's origin: v + w × p, so its rate is v' + w' × p + w × p'
-        rates = {key: Motion(r.angular, sub3(_velocity_at(r, p).linear, cross3(pd, spatial[key].angular))) for key, r in rates.items()}
+        rates = {
+            key: Motion(
+                r.angular, sub3(_velocity_at(r, p).linear, cross3(pd, spatial[key].angular))
+            )
+            for key, r in rates.items()
+        }
     return assemble_columns(model, rates)
 
 
@@ -132,11 +140,15 @@ def frame_velocity(model: Model, q: Vector, v: Vector, frame: Frame, expressed_i
     for step in X.values():
         Y = step @ Y
     Y = frame_offset(frame) @ Y
-    m = Y.motion_back(m) if expressed_in == "spatial" else Motion(rotate_back(Y.E, m.angular), rotate_back(Y.E, m.linear))
+    m = (
+        Y.motion_back(m)
+        if expressed_in == "spatial"
+        else Motion(rotate_back(Y.E, m.angular), rotate_back(Y.E, m.linear))
+    )
     return (*m.linear, *m.angular)
 
 
-def _origin(X: dict[int, Transform], frame: Frame):
+def _origin(X: dict[int, Transform], frame: Frame) -> Vector3:
     """The frame's origin in the world."""
     Y = IDENTITY
     for step in X.values():
@@ -144,12 +156,14 @@ def _origin(X: dict[int, Transform], frame: Frame):
     return (frame_offset(frame) @ Y).r
 
 
-def _velocity_at(m: Motion, p) -> Motion:
+def _velocity_at(m: Motion, p: Vector3) -> Motion:
     """A spatial motion given at the world's origin, with its linear part taken at the point p."""
     return Motion(m.angular, sub3(m.linear, cross3(p, m.angular)))
 
 
-def _columns(model: Model, X: dict[int, Transform], frame: Frame, expressed_in: str) -> dict[tuple[int, int], Motion]:
+def _columns(
+    model: Model, X: dict[int, Transform], frame: Frame, expressed_in: str
+) -> dict[tuple[int, int], Motion]:
     """The motion of the frame for a unit velocity of each freedom (body, k) on its path."""
     result: dict[tuple[int, int], Motion] = {}
     if expressed_in == "local":

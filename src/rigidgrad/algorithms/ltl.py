@@ -1,4 +1,6 @@
-"""LᵀDL factorisation of a joint-space matrix and solves with it (Featherstone 2008, section 6.5), along the sparsity of the tree."""
+"""LᵀDL factorisation of a joint-space matrix and solves with it (Featherstone 2008, section 6.5),
+along the sparsity of the tree.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Factor(NamedTuple):
     supports: Supports
 
 
-def factorize(M: Sequence[Sequence[Scalar]], supports: Supports, joints: Sequence[Any] = ()) -> Factor:
+def factorize(
+    M: Sequence[Sequence[Scalar]], supports: Supports, joints: Sequence[Any] = ()
+) -> Factor:
     """The factor of M; `joints` are those of the model, for what is said of a singular one."""
     n = len(supports)
     H = [{i: M[k][i] for i in (k, *supports[k])} for k in range(n)]
@@ -27,9 +31,13 @@ def factorize(M: Sequence[Sequence[Scalar]], supports: Supports, joints: Sequenc
     inverse_d: list[Scalar] = [0.0] * n
     for k in reversed(range(n)):
         if is_constant(H[k][k], 0.0):
-            name = next((f"joint {j.name!r} (velocity {k} of v)" for j in joints if j.v <= k < j.v + j.nv), f"velocity {k} of v")
+            name = next(
+                (f"joint {j.name!r} (velocity {k} of v)" for j in joints if j.v <= k < j.v + j.nv),
+                f"velocity {k} of v",
+            )
             raise ModelError(
-                f"the mass matrix is singular: nothing resists {name}; give what that joint moves a mass, or the joint armature"
+                f"the mass matrix is singular: nothing resists {name}; give what that joint moves a"
+                " mass, or the joint armature"
             )
         inverse_d[k] = 1 / H[k][k]
         for i in supports[k]:
@@ -42,7 +50,9 @@ def factorize(M: Sequence[Sequence[Scalar]], supports: Supports, joints: Sequenc
 
 def solve(factor: Factor, b: Sequence[Scalar]) -> Vector:
     """M⁻¹ b; zeros of b are skipped."""
-    return other_half(factor, [mul(d, x) for d, x in zip(factor.inverse_d, half_solve(factor, b), strict=True)])
+    return other_half(
+        factor, [mul(d, x) for d, x in zip(factor.inverse_d, half_solve(factor, b), strict=True)]
+    )
 
 
 def half_solve(factor: Factor, b: Sequence[Scalar]) -> list[Scalar]:
@@ -66,7 +76,9 @@ def other_half(factor: Factor, b: Sequence[Scalar]) -> Vector:
 def lower_times(factor: Factor, b: Sequence[Scalar]) -> Vector:
     """L b for a vector of which only the first numbers, those in b, are not zero."""
     b = [*b, *[0.0] * (len(factor.supports) - len(b))]
-    return tuple(total((bk, *(mul(row[i], b[i]) for i in row))) for bk, row in zip(b, factor.L, strict=True))
+    return tuple(
+        total((bk, *(mul(row[i], b[i]) for i in row))) for bk, row in zip(b, factor.L, strict=True)
+    )
 
 
 def inverse_triangle(factor: Factor) -> list[dict[int, Scalar]]:
@@ -82,7 +94,9 @@ def inverse_triangle(factor: Factor) -> list[dict[int, Scalar]]:
 
 
 def multiply(W: list[dict[int, Scalar]], d: Sequence[Scalar], b: Sequence[Scalar]) -> Vector:
-    """W diag(d) Wᵀ b: as many operations as to solve with L, in fewer steps one after the other, and fewer where b has zeros, which are skipped."""
+    """W diag(d) Wᵀ b: as many operations as to solve with L, in fewer steps one after the other,
+    and fewer where b has zeros, which are skipped.
+    """
     y: list[Scalar] = [0.0] * len(W)
     for row, bk in zip(W, b, strict=True):
         for i, w in row.items():

@@ -1,9 +1,14 @@
-"""Positions as points of a manifold: integrate, difference, normalize, neutral, joint by joint. Tangents are laid out as v, in each joint's own frame."""
+"""Positions as points of a manifold: integrate, difference, normalize, neutral, joint by joint.
+Tangents are laid out as v, in each joint's own frame.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from rigidgrad.algorithms.joints import Vector
-from rigidgrad.model.model import Model
+from rigidgrad.model.model import Joint, Model
+from rigidgrad.scalars import Scalar
 
 
 def neutral(model: Model) -> Vector:
@@ -18,12 +23,18 @@ def integrate(model: Model, q: Vector, dv: Vector) -> Vector:
 
 def difference(model: Model, q0: Vector, q1: Vector) -> Vector:
     """q1 ⊖ q0: the tangent at q0 that leads to q1."""
-    return _per_joint(model, lambda j: j.kind.difference(q0[j.q : j.q + j.nq], q1[j.q : j.q + j.nq]))
+    return _per_joint(
+        model, lambda j: j.kind.difference(q0[j.q : j.q + j.nq], q1[j.q : j.q + j.nq])
+    )
 
 
 def separation(model: Model, q0: Vector, q1: Vector) -> Vector:
-    """How far apart positions are, in the layout of `difference` and the axes at q0: bases along straight lines, where `difference` goes along the screw that leads from one to the other."""
-    return _per_joint(model, lambda j: j.kind.separation(q0[j.q : j.q + j.nq], q1[j.q : j.q + j.nq]))
+    """How far apart positions are, in the layout of `difference` and the axes at q0: bases along
+    straight lines, where `difference` goes along the screw that leads from one to the other.
+    """
+    return _per_joint(
+        model, lambda j: j.kind.separation(q0[j.q : j.q + j.nq], q1[j.q : j.q + j.nq])
+    )
 
 
 def normalize(model: Model, q: Vector) -> Vector:
@@ -31,5 +42,5 @@ def normalize(model: Model, q: Vector) -> Vector:
     return _per_joint(model, lambda j: j.kind.normalize(q[j.q : j.q + j.nq]))
 
 
-def _per_joint(model: Model, function) -> Vector:
+def _per_joint(model: Model, function: Callable[[Joint], Iterable[Scalar]]) -> Vector:
     return tuple(x for j in model.joints if not j.is_mimic for x in function(j))

@@ -1,4 +1,6 @@
-"""Results with several parts: nested tuples of scalars where an algorithm computes them, arrays where a user gets them."""
+"""Results with several parts: nested tuples of scalars where an algorithm computes them, arrays
+where a user gets them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ class RneaDerivatives(NamedTuple, Generic[Value]):
 
 
 class RneaSecondDerivatives(NamedTuple, Generic[Value]):
-    """∂²τ_i/∂·_j∂·_k at [i, j, k], or Σ w_i ∂²τ_i/∂·_j∂·_k at [j, k]: dqdv is by q_j and v_k, dadq by a_j and q_k; dqdq is the derivative by q_k of that by q_j."""
+    """∂²τ_i/∂·_j∂·_k at [i, j, k], or Σ w_i ∂²τ_i/∂·_j∂·_k at [j, k]: dqdv is by q_j and v_k, dadq
+    by a_j and q_k; dqdq is the derivative by q_k of that by q_j.
+    """
 
     dqdq: Value
     dvdv: Value
@@ -34,7 +38,9 @@ class FusedGradient(NamedTuple, Generic[Value]):
 
 
 class FactoredGradient(NamedTuple, Generic[Value]):
-    """∂a/∂q = W Z_dq, ∂a/∂v = W Z_dv: W = L⁻¹ of M = LᵀDL lives on what carries each joint, Z on that and on what it carries."""
+    """∂a/∂q = W Z_dq, ∂a/∂v = W Z_dv: W = L⁻¹ of M = LᵀDL lives on what carries each joint, Z on
+    that and on what it carries.
+    """
 
     W: Value
     Z_dq: Value
@@ -42,7 +48,9 @@ class FactoredGradient(NamedTuple, Generic[Value]):
 
 
 class ContactDynamics(NamedTuple, Generic[Value]):
-    """The acceleration, and the forces of all constraints in turn, world axes, on the robot. `damping`: None, or how redundant constraints were solved."""
+    """The acceleration, and the forces of all constraints in turn, world axes, on the robot.
+    `damping`: None, or how redundant constraints were solved.
+    """
 
     a: Value
     force: Value
@@ -60,7 +68,9 @@ class ContactDynamicsDerivatives(NamedTuple, Generic[Value]):
 
 
 class Impact(NamedTuple, Generic[Value]):
-    """The velocity after an impact, and the impulses of all constraints in turn, world axes, on the robot."""
+    """The velocity after an impact, and the impulses of all constraints in turn, world axes, on the
+    robot.
+    """
 
     v: Value
     impulse: Value
@@ -76,7 +86,9 @@ class ImpactDerivatives(NamedTuple, Generic[Value]):
 
 
 class ContactInverseDynamics(NamedTuple, Generic[Value]):
-    """Joint forces, contact forces as in `ContactDynamics`, the generalised forces that are missing, and 1 where these are optimal, else 0."""
+    """Joint forces, contact forces as in `ContactDynamics`, the generalised forces that are
+    missing, and 1 where these are optimal, else 0.
+    """
 
     tau: Value
     force: Value

@@ -10,7 +10,7 @@ Supports = tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=64)
-def _supports(ancestors: tuple, layout: tuple) -> Supports:
+def _supports(ancestors: Supports, layout: tuple[tuple[int, int], ...]) -> Supports:
     """layout: (v, nv) of each joint."""
     nv = max((v + n for v, n in layout), default=0)
     rows: list[set[int]] = [set() for _ in range(nv)]
@@ -31,12 +31,16 @@ def _supports(ancestors: tuple, layout: tuple) -> Supports:
 
 
 def supports(model: Model) -> Supports:
-    """For each velocity k the lower ones i < k, highest first, whose entry in M = LᵀDL can be non-zero, fill-in included."""
+    """For each velocity k the lower ones i < k, highest first, whose entry in M = LᵀDL can be
+    non-zero, fill-in included.
+    """
     return _supports(model.ancestors, tuple((j.v, j.nv) for j in model.joints))
 
 
 def of_inverse(supports: Supports) -> Supports:
-    """The same for L⁻¹. In a tree without mimic joints both are equal; where these couple limbs, a support's own supports are filled, too."""
+    """The same for L⁻¹. In a tree without mimic joints both are equal; where these couple limbs, a
+    support's own supports are filled, too.
+    """
     found: list[tuple[int, ...]] = []
     for support in supports:
         found.append(tuple(sorted({j for i in support for j in (i, *found[i])}, reverse=True)))

@@ -1,7 +1,7 @@
 """Derivatives of `integrate` and `difference` on the configuration manifold, joint by joint.
 
-With q' = q ⊕ ξ, a change δ of q, in the tangent at q, changes q' by Ad(exp ξ)⁻¹ δ, and a change of ξ by J_r(ξ), the right Jacobian; with ξ = q1 ⊖ q0, a
-change of q1 changes ξ by J_r(ξ)⁻¹.
+With q' = q ⊕ ξ, a change δ of q, in the tangent at q, changes q' by Ad(exp ξ)⁻¹ δ, and a change of
+ξ by J_r(ξ), the right Jacobian; with ξ = q1 ⊖ q0, a change of q1 changes ξ by J_r(ξ)⁻¹.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def right_jacobian(model: Model, dv: Vector) -> list[Matrix]:
 
 def right_jacobian_inverse(model: Model, dv: Vector) -> list[Matrix]:
     """∂(q1 ⊖ q0)/∂q1 where q1 ⊖ q0 = dv, one block a joint."""
-    return [j.kind.right_jacobian_inverse(dv[j.v : j.v + j.nv]) for j in model.joints if not j.is_mimic]
+    return [
+        j.kind.right_jacobian_inverse(dv[j.v : j.v + j.nv]) for j in model.joints if not j.is_mimic
+    ]
 
 
 def block_times(blocks: list[Matrix], matrix: Matrix) -> Matrix:

@@ -1,7 +1,8 @@
 """A folder of results: a manifest that says what they are of, and one Parquet file per chunk.
 
-Each file appears under its name only when it is whole and on the disk. A part carries the run that it belongs to, its rows' numbers and a checksum of each column, so
-that a damaged part, or one of another place or another folder, is noticed when it is read.
+Each file appears under its name only when it is whole and on the disk. A part carries the run that
+it belongs to, its rows' numbers and a checksum of each column, so that a damaged part, or one of
+another place or another folder, is noticed when it is read.
 """
 
 from __future__ import annotations
@@ -27,15 +28,22 @@ _UNFINISHED = ".unfinished-"  # what names of files that are being written begin
 
 @dataclass(frozen=True)
 class Results:
-    """What a folder holds. `results["cost"]` is an array over all rows, in their order; unfinished rows make it an error, and so do damaged or misplaced files."""
+    """What a folder holds. `results["cost"]` is an array over all rows, in their order; unfinished
+    rows make it an error, and so do damaged or misplaced files.
+    """
 
     folder: Path
+    """Where files are."""
     rows: int
+    """How many there are to be."""
     chunk: int
+    """Rows of one file."""
     run: str  # a hash of the manifest, which every part carries
+    """A hash of the manifest, which every part carries."""
 
     @property
     def chunks(self) -> int:
+        """How many files there are to be."""
         return math.ceil(self.rows / self.chunk)
 
     @property
@@ -49,20 +57,29 @@ class Results:
 
     @property
     def finished(self) -> bool:
+        """Whether all files are there."""
         return len(self.parts) == self.chunks
 
     @property
     def columns(self) -> list[str]:
+        """Names of what a row has."""
         parts = self.parts
-        return [name for name in _opened(parts[0]).schema_arrow.names if name != "row"] if parts else []
+        return (
+            [name for name in _opened(parts[0]).schema_arrow.names if name != "row"]
+            if parts
+            else []
+        )
 
     def __getitem__(self, name: str) -> np.ndarray:
         if not self.finished:
             raise RigidgradError(
-                f"{self.folder} has {len(self.parts)} of {self.chunks} chunks: run the same call again, it computes what is missing"
+                f"{self.folder} has {len(self.parts)} of {self.chunks} chunks: run the same call"
+                " again, it computes what is missing"
             )
         if name not in self.columns:
-            raise InputError(f"there is no column {name!r} in {self.folder}; there are {', '.join(self.columns)}")
+            raise InputError(
+                f"there is no column {name!r} in {self.folder}; there are {', '.join(self.columns)}"
+            )
         return np.concatenate([self.read(k, [name])[name] for k in range(self.chunks)])
 
     def check(self) -> None:
@@ -83,18 +100,25 @@ class Results:
         try:
             table = file.read(columns=wanted)
             found = {name: _column(table, name) for name in wanted}
-            sums = {name: (table.schema.field(name).metadata or {}).get(b"checksum", b"").decode() for name in wanted}
+            sums = {
+                name: (table.schema.field(name).metadata or {}).get(b"checksum", b"").decode()
+                for name in wanted
+            }
         except Exception as error:  # whatever pyarrow, NumPy and JSON make of damaged bytes
             raise _damaged(path, f"it cannot be read: {error}") from None
         for name, values in found.items():
             if _checksum(values) != sums[name]:
                 raise _damaged(path, f"column {name!r} does not have its checksum")
         if not np.array_equal(found["row"], np.arange(first, min(first + self.chunk, self.rows))):
-            raise _damaged(path, f"its rows are not {first} to {min(first + self.chunk, self.rows) - 1}")
+            raise _damaged(
+                path, f"its rows are not {first} to {min(first + self.chunk, self.rows) - 1}"
+            )
         return found
 
     def write(self, number: int, table: dict[str, Any]) -> None:
-        """One part; rows of arrays are lists of a fixed size, their shape is in the field's metadata."""
+        """One part; rows of arrays are lists of a fixed size, their shape is in the field's
+        metadata.
+        """
         import pyarrow as pa
 
         fields, columns = [], []
@@ -107,15 +131,23 @@ class Results:
                 words = [str(v) for v in values]
                 column, array = pa.array(words, pa.string()), np.array(words)
             else:
-                column = pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), math.prod(array.shape[1:]))
+                column = pa.FixedSizeListArray.from_arrays(
+                    pa.array(array.reshape(-1)), math.prod(array.shape[1:])
+                )
                 metadata["shape"] = json.dumps(array.shape[1:])
-            fields.append(pa.field(name, column.type, metadata=metadata | {"checksum": _checksum(array)}))
+            fields.append(
+                pa.field(name, column.type, metadata=metadata | {"checksum": _checksum(array)})
+            )
             columns.append(column)
         # numbers hardly repeat: looking for repetition would take most of the time
         repeating = [field.name for field in fields if field.type == "string"]
         whole = pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata={"run": self.run}))
         path = self.part(number)
-        _write_whole(path, lambda scratch: parquet().write_table(whole, scratch, use_dictionary=repeating), os.replace)
+        _write_whole(
+            path,
+            lambda scratch: parquet().write_table(whole, scratch, use_dictionary=repeating),
+            os.replace,
+        )
 
 
 def load(folder: str | Path) -> Results:
@@ -127,15 +159,27 @@ def load(folder: str | Path) -> Results:
 
 
 def begin(folder: Path, rows: dict[str, np.ndarray], count: int, chunk: int, name: str) -> Results:
-    """The manifest is written, or must say the same. Of two that begin at once one writes it, and the other finds it."""
+    """The manifest is written, or must say the same. Of two that begin at once one writes it, and
+    the other finds it.
+    """
     digest = hashlib.sha256()
     for key in sorted(rows):
         array = np.ascontiguousarray(rows[key])
         digest.update(repr((key, array.shape, array.dtype.str)).encode())
         digest.update(array.tobytes())
-    wanted = {"format": _FORMAT, "rows": count, "chunk": chunk, "task": name, "inputs": digest.hexdigest()}
+    wanted = {
+        "format": _FORMAT,
+        "rows": count,
+        "chunk": chunk,
+        "task": name,
+        "inputs": digest.hexdigest(),
+    }
     found = _manifest(folder)
-    if found is None and folder.is_dir() and any(not path.name.startswith(_UNFINISHED) for path in folder.iterdir()):
+    if (
+        found is None
+        and folder.is_dir()
+        and any(not path.name.startswith(_UNFINISHED) for path in folder.iterdir())
+    ):
         found = _manifest(folder)  # another call may have begun meanwhile
         if found is None:
             raise InputError(f"{folder} is not empty and holds no results: name another folder")
@@ -146,7 +190,9 @@ def begin(folder: Path, rows: dict[str, np.ndarray], count: int, chunk: int, nam
         found = _manifest(folder)
     if found != wanted:
         other = ", ".join(key for key in wanted if found is None or found.get(key) != wanted[key])
-        raise InputError(f"{folder} was begun with other {other}: name another folder, or delete this one")
+        raise InputError(
+            f"{folder} was begun with other {other}: name another folder, or delete this one"
+        )
     return _results(folder, wanted)
 
 
@@ -154,7 +200,9 @@ def parquet() -> Any:
     try:
         import pyarrow.parquet as module
     except ImportError:
-        raise RigidgradError("results are kept as Parquet files: pip install 'rigidgrad[cluster]'") from None
+        raise RigidgradError(
+            "results are kept as Parquet files: pip install 'rigidgrad[cluster]'"
+        ) from None
     return module
 
 
@@ -173,15 +221,20 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
         raise InputError(f"{path} is damaged: name another folder") from None
     if isinstance(found, dict) and "format" not in found and "inputs" in found:
         raise InputError(
-            f"{folder} was written by an earlier version, without checksums: its Parquet files are readable by others; name another folder"
+            f"{folder} was written by an earlier version, without checksums: its Parquet files are"
+            " readable by others; name another folder"
         )
-    whole = isinstance(found, dict) and all(type(found.get(key)) is int and found[key] > 0 for key in ("format", "rows", "chunk"))
+    whole = isinstance(found, dict) and all(
+        type(found.get(key)) is int and found[key] > 0 for key in ("format", "rows", "chunk")
+    )
     if not whole or found["format"] != _FORMAT:
         raise InputError(f"{path} is damaged, or of another version: name another folder")
     return dict(found)
 
 
-def _write_whole(path: Path, write: Callable[[Path], Any], place: Callable[[Path, Path], None]) -> None:
+def _write_whole(
+    path: Path, write: Callable[[Path], Any], place: Callable[[Path, Path], None]
+) -> None:
     """The file is under its name when all of it is on the disk."""
     scratch = path.with_name(f"{_UNFINISHED}{path.name}.{uuid.uuid4().hex}")
     try:
@@ -235,10 +288,17 @@ def _column(table: Any, name: str) -> np.ndarray:
 def _checksum(array: np.ndarray) -> str:
     """Of the numbers or words, their type and their shape."""
     words = array.dtype.kind == "U"
-    digest = hashlib.blake2b(repr(("words" if words else array.dtype.str, array.shape)).encode(), digest_size=16)
-    digest.update(json.dumps(array.tolist()).encode() if words else np.ascontiguousarray(array).data)
+    digest = hashlib.blake2b(
+        repr(("words" if words else array.dtype.str, array.shape)).encode(), digest_size=16
+    )
+    digest.update(
+        json.dumps(array.tolist()).encode() if words else np.ascontiguousarray(array).data
+    )
     return digest.hexdigest()
 
 
 def _damaged(path: Path, why: str) -> RigidgradError:
-    return RigidgradError(f"{path} is damaged or misplaced: {why}. Delete it, and the call that made it computes it again")
+    return RigidgradError(
+        f"{path} is damaged or misplaced: {why}. Delete it, and the call that made it computes it"
+        " again"
+    )

@@ -1,4 +1,6 @@
-"""Whose distances are asked for: a robot's links as balls and capsules, the pairs of links that may meet, and the calls of compiled code."""
+"""Whose distances are asked for: a robot's links as balls, capsules and boxes, the pairs of links
+that may meet, and the calls of compiled code.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,9 +20,9 @@ from rigidgrad.collisions.covers import covered
 from rigidgrad.collisions.placing import placing
 from rigidgrad.collisions.touching import touching
 from rigidgrad.collisions.vectors import lanes_of
-from rigidgrad.errors import InputError, ModelWarning, unknown_name
+from rigidgrad.errors import InputError, ModelWarning, unknown_name, warn
 from rigidgrad.geometry.files import Roots
-from rigidgrad.geometry.links import LINK_ERROR, LinkShape, link_shapes
+from rigidgrad.geometry.links import LINK_ERROR, LinkShape, ground_of, link_shapes
 from rigidgrad.geometry.scene import Scene, as_scene
 from rigidgrad.geometry.shapes import size
 from rigidgrad.model.model import WORLD, Model
@@ -31,15 +34,22 @@ _SAMPLES = 4096  # positions that tell which links never meet, and which always 
 _NEAR = 0.02  # metres: links that no sample brings closer than this are not looked at
 _CHUNK_BYTES = 1 << 20  # of what is placed at a time: it stays in the second cache
 
+_NO_SHAPES = (
+    "has no collision shapes and touches nothing; give it some: robot.with_collisions(shapes=…)"
+)
+
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Distances:
-    """Of pairs at each position. `.pairs`: (link, object) for each link that moves and each object of the scene, then (link, link).
+    """Of pairs at each position. `.pairs`: (link, object) for each link that moves and each object
+    of the scene, then (link, link).
 
-    `.distance` (…, pairs) in metres, negative by the least translation that parts them; `.gradient` (…, pairs, nv), in the tangent space; `.point` (…, pairs, 3) on the first of the pair and `.other` (…, pairs, 3) on the
-    second, nearest to each other, and `.normal` (…, pairs, 3) from the second to the first. What was not asked for is None.
+    `.distance` (…, pairs) in metres, negative by the least translation that parts them; `.gradient`
+    (…, pairs, nv), in the tangent space; `.point` (…, pairs, 3) on the first of the pair and
+    `.other` (…, pairs, 3) on the second, nearest to each other, and `.normal` (…, pairs, 3) from
+    the second to the first. What was not asked for is None.
     """
 
     pairs: tuple[Pair, ...]
@@ -52,7 +62,8 @@ class Distances:
     @property
     def least(self) -> np.ndarray:
         """The distance of the nearest pair (…)."""
-        return self.distance.min(axis=-1, initial=np.inf)
+        nearest: np.ndarray = self.distance.min(axis=-1, initial=np.inf)
+        return nearest
 
     def of(self, first: str, second: str) -> np.ndarray:
         """The distance of one pair (…), named either way."""
@@ -64,7 +75,9 @@ class Distances:
 
 @dataclass(frozen=True, eq=False)
 class CollisionModel:
-    """A robot's links as balls and capsules: `links`, each with its `.error`, and the `pairs` of links that are looked at."""
+    """A robot's links as balls, capsules and boxes: `links`, each with its `.error`, and the
+    `pairs` of links that are looked at.
+    """
 
     model: Model = field(repr=False)
     links: tuple[LinkShape, ...]
@@ -73,7 +86,9 @@ class CollisionModel:
 
     @property
     def error(self) -> float:
-        """Metres that the cover of a link sticks out at most: a distance is less than the true one by no more than this for each link of the pair."""
+        """Metres that the cover of a link sticks out at most: a distance is less than the true one
+        by no more than this for each link of the pair.
+        """
         return max((link.error for link in self.links), default=0.0)
 
     @property
@@ -82,32 +97,72 @@ class CollisionModel:
 
     @property
     def moving(self) -> tuple[str, ...]:
-        """Links that scenes can meet, in the order of pairs; those fixed to the world never move against it."""
+        """Links that scenes can meet, in the order of pairs; those fixed to the world never move
+        against it.
+        """
         return tuple(self.links[k].link for k in self._numbers(np.dtype(np.float64)).order)
 
-    def pairs_with(self, scene: Scene, self_pairs: bool = True) -> tuple[Pair, ...]:
-        return (*((link, name) for link in self.moving for name in scene.names), *(self.self_pairs if self_pairs else ()))
+    @cached_property
+    def scene(self) -> Scene:
+        """Planes and height fields of the robot's file that are fixed to the world."""
+        return Scene(ground_of(self.model))
 
-    # --- what is asked -----------------------------------------------------------------------------------------------------------
+    def pairs_with(self, scene: Scene, self_pairs: bool = True) -> tuple[Pair, ...]:
+        return (
+            *((link, name) for link in self.moving for name in scene.names),
+            *(self.self_pairs if self_pairs else ()),
+        )
+
+    # --- what is asked ----------------------------------------------------------------------------
 
     def clear_of(self, scene: Any) -> Scene:
-        """The scene, for whoever keeps clear of it: an error for a robot without shapes, which is clear of everything."""
+        """The scene, for whoever keeps clear of it: an error for a robot without shapes, which is
+        clear of everything.
+        """
         if not self.links:
-            raise InputError(f"{self.model.name!r} has no collision shapes; give it some: robot.with_collisions(shapes=…)")
+            raise InputError(f"{self.model.name!r} {_NO_SHAPES}")
         return as_scene(scene)
 
-    def in_collision(self, q: Any, scene: Any = None, *, margin: float = 0.0, self_pairs: bool = True) -> Any:
-        """Whether a link is within `margin` of an object, or of a link that it is paired with (…)."""
+    def _asked(self, scene: Any) -> Scene:
+        """The scene of a question, with a warning where the answer is that nothing can touch."""
+        if not self.links:
+            warn(f"{self.model.name!r} {_NO_SHAPES}", ModelWarning)
+        return as_scene(scene)
+
+    def in_collision(
+        self, q: Any, scene: Any = None, *, margin: float = 0.0, self_pairs: bool = True
+    ) -> Any:
+        """Whether a link is within `margin` of an object, or of a link that it is paired with
+        (…).
+        """
+        scene = self._asked(scene)
         batch = arrays.gather({"q": q}, {"q": (self.model.nq,)})
-        result = self.check(scene, margin=margin, self_pairs=self_pairs, dtype=batch.dtype)(batch.rows["q"]).reshape(batch.shape)
+        result = self.check(scene, margin=margin, self_pairs=self_pairs, dtype=batch.dtype)(
+            batch.rows["q"]
+        ).reshape(batch.shape)
         return batch.back(result) if batch.back else result if batch.shape else bool(result)
 
-    def check(self, scene: Any = None, *, margin: float = 0.0, self_pairs: bool = True, dtype: Any = np.float64) -> Check:
+    def check(
+        self,
+        scene: Any = None,
+        *,
+        margin: float = 0.0,
+        self_pairs: bool = True,
+        dtype: Any = np.float64,
+    ) -> Check:
         """`in_collision` of one scene, for many calls with positions (n, nq) of one dtype."""
         return Check(self, as_scene(scene), _margin(margin), self_pairs, np.dtype(dtype))
 
-    def distances(self, q: Any, scene: Any = None, *, gradient: bool = True, points: bool = False, self_pairs: bool = True) -> Distances:
-        scene = as_scene(scene)
+    def distances(
+        self,
+        q: Any,
+        scene: Any = None,
+        *,
+        gradient: bool = True,
+        points: bool = False,
+        self_pairs: bool = True,
+    ) -> Distances:
+        scene = self._asked(scene)
         batch = arrays.gather({"q": q}, {"q": (self.model.nq,)})
         rows, dtype = batch.rows["q"], batch.dtype
         count, pairs, nv = len(rows), self.pairs_with(scene, self_pairs), self.model.nv
@@ -116,12 +171,16 @@ class CollisionModel:
         padded = -(-count // wide) * wide
         distance = np.empty((padded, len(pairs)), dtype)
         slopes = np.zeros((padded, len(pairs), nv) if gradient or points else (0, 0, 0), dtype)
-        at, normal = (np.zeros((padded, len(pairs), 3) if points else (0, 0, 0), dtype) for _ in range(2))
+        at, normal = (
+            np.zeros((padded, len(pairs), 3) if points else (0, 0, 0), dtype) for _ in range(2)
+        )
         if count and pairs:
             place, width = self._placing(True), numbers_of(self.links)
             room, rates = np.zeros(width * wide, dtype), np.zeros(6 * self.model.dofs * wide, dtype)
             none = np.zeros((0, 0, 0), dtype)
-            for start, stop in self._pieces(count, (width + 6 * self.model.dofs) * dtype.itemsize, wide):
+            for start, stop in self._pieces(
+                count, (width + 6 * self.model.dofs) * dtype.itemsize, wide
+            ):
                 placed, moving = place(_filled(rows[start:stop], wide))
                 piece = slice(start, start + len(placed))
                 apart(
@@ -145,25 +204,40 @@ class CollisionModel:
         found = Distances(pairs, shaped(distance), shaped(slopes) if gradient else None)
         if not points:
             return found
-        return Distances(pairs, found.distance, found.gradient, shaped(at), shaped(at - distance[:, :, None] * normal), shaped(normal))
+        return Distances(
+            pairs,
+            found.distance,
+            found.gradient,
+            shaped(at),
+            shaped(at - distance[:, :, None] * normal),
+            shaped(normal),
+        )
 
-    # --- what is kept ------------------------------------------------------------------------------------------------------------
+    # --- what is kept -----------------------------------------------------------------------------
 
     def _pieces(self, count: int, bytes_: int, wide: int) -> Iterable[tuple[int, int]]:
         step = max(1, _CHUNK_BYTES // max(bytes_, 1) // wide) * wide
         return ((start, min(start + step, count)) for start in range(0, count, step))
 
     def _placing(self, twists: bool) -> Compiled:
-        if twists not in self._kept:
+        found: Compiled | None = self._kept.get(twists)
+        if found is None:
             identity = f"{digest(self.model)} {self.links!r}"
-            recording = Recording("placing", self.model.name, f"{identity} {twists}", lambda: placing(self.model, self.links, twists))
-            self._kept[twists] = Compiled(recording, threads=1)
-        return self._kept[twists]
+            recording = Recording(
+                "placing",
+                self.model.name,
+                f"{identity} {twists}",
+                lambda: placing(self.model, self.links, twists),
+            )
+            found = self._kept[twists] = Compiled(recording, threads=1)
+        return found
 
     def _numbers(self, dtype: np.dtype) -> numbers.LinkNumbers:
-        if dtype not in self._kept:
-            self._kept[dtype] = numbers.link_numbers(self.model, self.links, self.pairs, dtype)
-        return self._kept[dtype]
+        found: numbers.LinkNumbers | None = self._kept.get(dtype)
+        if found is None:
+            found = numbers.link_numbers(self.model, self.links, self.pairs, dtype)
+            self._kept[dtype] = found
+        return found
 
     def _robot(self, dtype: np.dtype, self_pairs: bool) -> tuple[np.ndarray, ...]:
         found = self._numbers(dtype)
@@ -177,17 +251,28 @@ class CollisionModel:
 
 
 class Check:
-    """What `in_collision` does, ready for positions (n, nq): whether each one touches (n,). Its memory is its own: one thread at a time."""
+    """What `in_collision` does, ready for positions (n, nq): whether each one touches (n,). Its
+    memory is its own: one thread at a time.
+    """
 
-    def __init__(self, collisions: CollisionModel, scene: Scene, margin: float, self_pairs: bool, dtype: np.dtype):
+    def __init__(
+        self,
+        collisions: CollisionModel,
+        scene: Scene,
+        margin: float,
+        self_pairs: bool,
+        dtype: np.dtype,
+    ):
         self.count = 0  # positions that were looked at
         self._dtype, self._wide, width = dtype, lanes_of(dtype), numbers_of(collisions.links)
         self._place = collisions._placing(False) if collisions.links else None
-        self._rows = max(1, _CHUNK_BYTES // max(width * dtype.itemsize, 1) // self._wide) * self._wide
+        self._rows = (
+            max(1, _CHUNK_BYTES // max(width * dtype.itemsize, 1) // self._wide) * self._wide
+        )
         self._placed = np.empty((self._rows, width), dtype)
         self._bits = np.zeros(self._rows // self._wide, np.int64)
         room = np.zeros(width * self._wide, dtype)
-        robot, world = collisions._robot(dtype, self_pairs)[:7], collisions._scene(scene, dtype)
+        robot, world = collisions._robot(dtype, self_pairs)[:9], collisions._scene(scene, dtype)
         self._call = touching.over(self._placed, room, robot, world, margin, self._bits)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
@@ -202,7 +287,9 @@ class Check:
             packs = len(piece) // wide
             self._place(piece, out=self._placed[: len(piece)])
             self._call(0, 0, packs)
-            found = np.unpackbits(self._bits[:packs].view(np.uint8).reshape(packs, 8), axis=1, bitorder="little")[:, :wide].reshape(-1)
+            found = np.unpackbits(
+                self._bits[:packs].view(np.uint8).reshape(packs, 8), axis=1, bitorder="little"
+            )[:, :wide].reshape(-1)
             result[start : start + self._rows] = found[: count - start]
         if not np.isfinite(rows.sum()):  # of NaN nothing is known to be free
             result |= ~np.isfinite(rows).all(axis=1)
@@ -244,8 +331,9 @@ def collision_model(
             unclear.append(f"{links[i].link}, {links[j].link}")
     if unclear:
         warnings.warn(
-            f"{model.name}: covers are too coarse to tell whether these links touch, so they are not looked at: {'; '.join(unclear)}. "
-            "with_collisions(error=…) makes finer ones, pairs=[…] says what counts",
+            f"{model.name}: covers are too coarse to tell whether these links touch, so they are"
+            f" not looked at: {'; '.join(unclear)}. with_collisions(error=…) makes finer ones,"
+            " pairs=[…] says what counts",
             ModelWarning,
             stacklevel=4,
         )
@@ -253,7 +341,9 @@ def collision_model(
 
 
 def _adjacent(model: Model, i: int, j: int) -> bool:
-    """Whether one joint is all that is between two bodies. A body between them without a shape of its own counts as part of its joint."""
+    """Whether one joint is all that is between two bodies. A body between them without a shape of
+    its own counts as part of its joint.
+    """
     return (i != WORLD and model.parents[i] == j) or (j != WORLD and model.parents[j] == i)
 
 
@@ -264,18 +354,24 @@ def _positions(model: Model) -> np.ndarray:
     for j in model.joints:
         if not j.is_mimic:
             own = slice(j.q, j.q + j.nq)
-            q[:, own] = j.kind.random(rng, (_SAMPLES,), model.limits.lower[own], model.limits.upper[own])
+            q[:, own] = j.kind.random(
+                rng, (_SAMPLES,), model.limits.lower[own], model.limits.upper[own]
+            )
     return q
 
 
 def numbers_of(links: Sequence[LinkShape]) -> int:
-    return 3 * len(links) + sum(3 if e.is_ball else 6 for link in links for e in link.elements)
+    return 3 * len(links) + sum(e.numbers for link in links for e in link.elements)
 
 
 def _filled(rows: np.ndarray, wide: int) -> np.ndarray:
     """Whole packs: the last position again and again."""
     more = -len(rows) % wide
-    return np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)]) if more else np.ascontiguousarray(rows)
+    return (
+        np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)])
+        if more
+        else np.ascontiguousarray(rows)
+    )
 
 
 def _margin(margin: Any) -> float:
@@ -284,5 +380,7 @@ def _margin(margin: Any) -> float:
     except (TypeError, ValueError):
         found = math.nan
     if not 0 <= found < 1e4:
-        raise InputError(f"margin is a distance to keep in metres, not negative; this is {margin!r}")
+        raise InputError(
+            f"margin is a distance to keep in metres, not negative; this is {margin!r}"
+        )
     return found

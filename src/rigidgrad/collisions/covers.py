@@ -1,4 +1,6 @@
-"""Covers of meshes, kept on disk with the object code: the same triangles and error give the same balls."""
+"""Covers of meshes, kept on disk with the object code: the same triangles and error give the same
+balls.
+"""
 
 from __future__ import annotations
 
@@ -24,5 +26,10 @@ def _found(key: str, solid: Triangles, error: float) -> Cover:
         return Cover(balls[:, :3].copy(), balls[:, 3].copy(), float(stored.meta["error"]))
     found = cover(solid, error)
     balls = np.column_stack([found.centers, found.radii])
-    cache.write(key, cache.Entry({"function": "cover", "robot": solid.origin, "error": found.error}, balls.tobytes()))
+    cache.write(
+        key,
+        cache.Entry(
+            {"function": "cover", "robot": solid.origin, "error": found.error}, balls.tobytes()
+        ),
+    )
     return found

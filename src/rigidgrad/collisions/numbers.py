@@ -1,4 +1,6 @@
-"""A scene, and a robot's links, as the arrays that compiled loops read. Counts are data there, so that another scene compiles nothing."""
+"""A scene, and a robot's links, as the arrays that compiled loops read. Counts are data there, so
+that another scene compiles nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from rigidgrad.collisions.tree import ball_tree
 from rigidgrad.geometry.cover import Cover
-from rigidgrad.geometry.links import LinkShape
+from rigidgrad.geometry.links import BoxElement, LinkShape
 from rigidgrad.geometry.meshes import Triangles
 from rigidgrad.geometry.scene import Scene, bounding_ball
 from rigidgrad.geometry.shapes import Box, Capsule, Mesh, Plane, Points, Sphere
@@ -22,7 +24,10 @@ ROW = 20
 
 
 class SceneNumbers(NamedTuple):
-    """`rows` (objects, ROW): a ball around it (4), then what its kind needs; `kinds` (6,): where each kind begins; `columns` (objects,): the place of each in the scene; `walks` (objects, 2): nodes of trees."""
+    """`rows` (objects, ROW): a ball around it (4), then what its kind needs; `kinds` (6,): where
+    each kind begins; `columns` (objects,): the place of each in the scene; `walks` (objects, 2):
+    nodes of trees.
+    """
 
     rows: np.ndarray
     kinds: np.ndarray
@@ -33,7 +38,9 @@ class SceneNumbers(NamedTuple):
     balls: np.ndarray
 
 
-def scene_numbers(scene: Scene, dtype: Any, covering: Callable[[Triangles, float], Cover]) -> SceneNumbers:
+def scene_numbers(
+    scene: Scene, dtype: Any, covering: Callable[[Triangles, float], Cover]
+) -> SceneNumbers:
     rows: list[list[np.ndarray]] = [[] for _ in range(5)]
     columns: list[list[int]] = [[] for _ in range(5)]
     walks: list[tuple[int, int]] = []
@@ -56,13 +63,23 @@ def scene_numbers(scene: Scene, dtype: Any, covering: Callable[[Triangles, float
                 around = (shape.start + shape.end) / 2, np.linalg.norm(way) / 2 + shape.radius
                 add(CAPSULE, column, *around, shape.start, way, shape.radius)
             case Box():
-                add(BOX, column, shape.pose.p, np.linalg.norm(shape.size) / 2, shape.pose.R, shape.size / 2)
+                add(
+                    BOX,
+                    column,
+                    shape.pose.p,
+                    np.linalg.norm(shape.size) / 2,
+                    shape.pose.R,
+                    shape.size / 2,
+                )
             case Plane():
                 add(PLANE, column, shape.normal, shape.offset)
             case Mesh() | Points():
                 if isinstance(shape, Mesh):
-                    cover = covering(shape.triangles, shape.error)
-                    centers, radii = cover.centers @ np.array(shape.pose.R).T + np.array(shape.pose.p), cover.radii
+                    cover = shape.cover(covering)
+                    centers, radii = (
+                        cover.centers @ np.array(shape.pose.R).T + np.array(shape.pose.p),
+                        cover.radii,
+                    )
                 else:
                     centers, radii = shape.xyz, shape.radius
                 tree = ball_tree(centers, radii)
@@ -93,13 +110,20 @@ def _stacked(arrays: Sequence[np.ndarray], columns: int, dtype: Any) -> np.ndarr
 
 
 class LinkNumbers(NamedTuple):
-    """`elements` (links + 1,): where those of each link begin; `capsules` (links,): where its capsules do; `places` (elements,): numbers before each in what the Program places; `radii` (elements,);
-    `reach` (links,); `order` (moving links,): those that a scene can meet, the last ones first; `paths` and `freedoms` (…, 4): dof, column of the gradient, sign, and 1 where an earlier one has that column, too; link after link and then pair after pair."""
+    """`elements` (links + 1,): where those of each link begin; `capsules` and `boxes` (links,):
+    where its capsules and its boxes do; `places` (elements,): numbers before each in what the
+    Program places; `radii` (elements,), of a box that of the ball around it; `halves` (elements,
+    3): half lengths of boxes; `reach` (links,); `order` (moving links,): those that a scene can
+    meet, the last ones first; `paths` and `freedoms` (…, 4): dof, column of the gradient, sign, and
+    1 where an earlier one has that column, too; link after link and then pair after pair.
+    """
 
     elements: np.ndarray
     capsules: np.ndarray
+    boxes: np.ndarray
     places: np.ndarray
     radii: np.ndarray
+    halves: np.ndarray
     reach: np.ndarray
     order: np.ndarray
     pairs: np.ndarray
@@ -107,17 +131,21 @@ class LinkNumbers(NamedTuple):
     freedoms: np.ndarray
 
 
-def link_numbers(model: Model, links: Sequence[LinkShape], pairs: Sequence[tuple[int, int]], dtype: Any) -> LinkNumbers:
-    elements, capsules, places, radii = [0], [], [], []
+def link_numbers(
+    model: Model, links: Sequence[LinkShape], pairs: Sequence[tuple[int, int]], dtype: Any
+) -> LinkNumbers:
+    elements, capsules, boxes, places, radii, halves = [0], [], [], [], [], []
     place = 3 * len(links)
     for link in links:
         balls = sum(e.is_ball for e in link.elements)
         capsules.append(elements[-1] + balls)
+        boxes.append(elements[-1] + sum(not e.is_box for e in link.elements))
         elements.append(elements[-1] + len(link.elements))
         for e in link.elements:
             places.append(place)
             radii.append(e.radius)
-            place += 3 if e.is_ball else 6
+            halves.append(e.half if isinstance(e, BoxElement) else (0.0,) * 3)
+            place += e.numbers
     order = [k for k, link in enumerate(links) if link.body != WORLD]
     order.sort(key=lambda k: -len(path(model, links[k].body)))
     paths, freedoms = [0], []
@@ -126,7 +154,9 @@ def link_numbers(model: Model, links: Sequence[LinkShape], pairs: Sequence[tuple
         paths.append(len(freedoms))
     for i, j in pairs:  # what moves both moves them as one
         one, other = path(model, links[i].body), path(model, links[j].body)
-        freedoms += [(*x, 1) for x in one if x not in other] + [(*x, -1) for x in other if x not in one]
+        freedoms += [(*x, 1) for x in one if x not in other] + [
+            (*x, -1) for x in other if x not in one
+        ]
         paths.append(len(freedoms))
     again = [
         int(any(other[1] == mine[1] for other in freedoms[first:k]))
@@ -141,8 +171,10 @@ def link_numbers(model: Model, links: Sequence[LinkShape], pairs: Sequence[tuple
     return LinkNumbers(
         whole(elements),
         whole(capsules),
+        whole(boxes),
         whole(places),
         np.array(radii, dtype),
+        np.array(halves, dtype).reshape(-1, 3),
         np.array([link.reach for link in links], dtype),
         whole(order),
         whole(pairs, 2),
@@ -154,4 +186,8 @@ def link_numbers(model: Model, links: Sequence[LinkShape], pairs: Sequence[tuple
 def path(model: Model, body: int) -> list[tuple[int, int]]:
     """The freedoms that move a body, each with its column of v."""
     bodies = reversed(model.ancestors[body]) if body != WORLD else ()
-    return [(model.joints[i].dof + k, model.joints[i].v + k) for i in bodies for k in range(model.joints[i].nv)]
+    return [
+        (model.joints[i].dof + k, model.joints[i].v + k)
+        for i in bodies
+        for k in range(model.joints[i].nv)
+    ]

@@ -1,4 +1,6 @@
-"""Many balls as a tree of balls around them, laid out so that a walk needs no stack: each node knows where to go on if nothing below it counts."""
+"""Many balls as a tree of balls around them, laid out so that a walk needs no stack: each node
+knows where to go on if nothing below it counts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _BITS = 20
 
 
 class BallTree(NamedTuple):
-    """`nodes` (n, 4): centre and radius of a ball around all below; `steps` (n, 3): the node after all below, and for a leaf its first ball and how many; `balls` (m, 4)."""
+    """`nodes` (n, 4): centre and radius of a ball around all below; `steps` (n, 3): the node after
+    all below, and for a leaf its first ball and how many; `balls` (m, 4).
+    """
 
     nodes: np.ndarray
     steps: np.ndarray
@@ -19,7 +23,9 @@ class BallTree(NamedTuple):
 
 
 def ball_tree(centers: np.ndarray, radii: np.ndarray) -> BallTree:
-    """Balls in the order of a curve that fills space (Morton's), cut into leaves, two and two of which are joined: a complete binary tree, in depth-first order."""
+    """Balls in the order of a curve that fills space (Morton's), cut into leaves, two and two of
+    which are joined: a complete binary tree, in depth-first order.
+    """
     order = np.argsort(_along_curve(centers), kind="stable")
     centers, radii = centers[order], radii[order]
     count = len(centers)
@@ -33,7 +39,8 @@ def ball_tree(centers: np.ndarray, radii: np.ndarray) -> BallTree:
     high[:leaves] = np.maximum.reduceat(centers + radii[:, None], first[:leaves])
     nodes, steps = np.zeros((2 * size - 1, 4)), np.zeros((2 * size - 1, 3), np.int64)
     place = [np.zeros(1, np.int64)]
-    for level in range(height):  # a left child follows its parent, a right one all that is below the left one
+    # a left child follows its parent, a right one all that is below the left one
+    for level in range(height):
         below = (1 << (height - level)) - 1
         place.append(np.stack([place[-1] + 1, place[-1] + 1 + below], axis=1).reshape(-1))
     for level in range(height, -1, -1):

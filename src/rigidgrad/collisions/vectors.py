@@ -1,4 +1,6 @@
-"""Lanes of the width that the CPU has, in translated loops: read, written, and asked whether something holds in any of them."""
+"""Lanes of the width that the CPU has, in translated loops: read, written, and asked whether
+something holds in any of them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,16 @@ import numpy as np
 from llvmlite import ir
 
 from rigidgrad.runtime import native
+from rigidgrad.scalars import Scalar
+from rigidgrad.spatial import Vector3
 from rigidgrad.targets.loops.arrays import Array, memory_type
 from rigidgrad.targets.loops.source import emits
 from rigidgrad.targets.loops.values import I32, I64, Code, Number
 
 
 def lanes_of(dtype: Any) -> int:
-    return native.host().vector_bits // (8 * np.dtype(dtype).itemsize)
+    lanes: int = native.host().vector_bits // (8 * np.dtype(dtype).itemsize)
+    return lanes
 
 
 def _type(array: Array) -> Any:
@@ -31,21 +36,24 @@ def width(code: Code, array: Array) -> int:
 
 
 @emits
-def vector(code: Code, array: Array, place: Any) -> Number:
+def vector(code: Code, array: Array, place: Any) -> Scalar:
     """The lanes from array.flat[place] on."""
     return Number(code, code.builder.load(_at(code, array, place), align=array.dtype.itemsize))
 
 
 @emits
-def vector3(code: Code, array: Array, number: Any) -> tuple[Number, ...]:
+def vector3(code: Code, array: Array, number: Any) -> Vector3:
     """Three lanes after each other, from the lanes with this number on."""
     w = lanes_of(array.dtype)
     first = number * w
-    return tuple(Number(code, code.builder.load(_at(code, array, first + w * k), align=array.dtype.itemsize)) for k in range(3))
+    return tuple(
+        Number(code, code.builder.load(_at(code, array, first + w * k), align=array.dtype.itemsize))
+        for k in range(3)
+    )
 
 
 @emits
-def filled(code: Code, like: Array, number: Any) -> Number:
+def filled(code: Code, like: Array, number: Any) -> Scalar:
     """One number in all lanes."""
     return Number(code, code.cast(number, _type(like)))
 
@@ -66,11 +74,14 @@ def transpose(code: Code, rows: Array, row: Any, columns: Any, column: Any, lane
 def spread(code: Code, array: Array, first: Any, stride: Any, value: Number) -> None:
     """array.flat[first + j stride] = lane j."""
     for j in range(value.count):
-        array.store(Number(code, code.builder.extract_element(value.ir, I32(j))), array.at(first + stride * j))
+        array.store(
+            Number(code, code.builder.extract_element(value.ir, I32(j))),
+            array.at(first + stride * j),
+        )
 
 
 @emits
-def bits(code: Code, condition: Number) -> Number:
+def bits(code: Code, condition: Number) -> Scalar:
     """A whole number with bit j set where the condition holds in lane j."""
     count = condition.count
     whole = code.builder.bitcast(condition.ir, ir.IntType(count))
@@ -78,13 +89,13 @@ def bits(code: Code, condition: Number) -> Number:
 
 
 @emits
-def anywhere(code: Code, condition: Number) -> Number:
+def anywhere(code: Code, condition: Number) -> Scalar:
     """Whether it holds in one lane at least."""
     whole = code.builder.bitcast(condition.ir, ir.IntType(condition.count))
     return Number(code, code.builder.icmp_unsigned("!=", whole, whole.type(0)))
 
 
 @emits
-def everywhere(code: Code, condition: Number) -> Number:
+def everywhere(code: Code, condition: Number) -> Scalar:
     whole = code.builder.bitcast(condition.ir, ir.IntType(condition.count))
     return Number(code, code.builder.icmp_signed("==", whole, whole.type(-1)))

@@ -16,9 +16,17 @@ _WIDE = 50  # characters of the functions that are named
 def add_parser(commands: Any) -> None:
     """Adds the command to those of a parser."""
     parser = commands.add_parser(
-        "cache", help="show or clear compiled code", description="Compiled code is kept on disk for the next process."
+        "cache",
+        help="show or clear compiled code",
+        description="Compiled code is kept on disk for the next process.",
     )
-    parser.add_argument("action", nargs="?", choices=("show", "clear"), default="show", help="show (default) or clear")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("show", "clear"),
+        default="show",
+        help="show (default) or clear",
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -29,11 +37,22 @@ def run(arguments: argparse.Namespace) -> None:
     folder = cache.folder()
     if arguments.action == "clear":
         removed = cache.clear()
-        text = f"removed {_entries(removed)} from {folder}" if folder else "the cache is switched off"
+        text = (
+            f"removed {_entries(removed)} from {folder}" if folder else "the cache is switched off"
+        )
         show(arguments, {"folder": folder, "removed": removed}, text)
         return
     entries = sorted(cache.contents(), key=lambda e: (e.robot, e.function))
-    rows = [{"key": e.key, "robot": e.robot, "function": e.function, "bytes": e.bytes, "modified": e.modified} for e in entries]
+    rows = [
+        {
+            "key": e.key,
+            "robot": e.robot,
+            "function": e.function,
+            "bytes": e.bytes,
+            "modified": e.modified,
+        }
+        for e in entries
+    ]
     if folder is None:
         text = "the cache is switched off (RIGIDGRAD_CACHE)"
     else:
@@ -43,9 +62,17 @@ def run(arguments: argparse.Namespace) -> None:
         for robot, of in groupby(entries, key=lambda e: e.robot):
             own = list(of)
             last = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(e.modified for e in own)))
-            some = textwrap.shorten(", ".join(dict.fromkeys(e.function for e in own)), _WIDE, placeholder=" …")
+            some = textwrap.shorten(
+                ", ".join(dict.fromkeys(e.function for e in own)), _WIDE, placeholder=" …"
+            )
             shown.append(
-                (textwrap.shorten(robot or "-", 30, placeholder=" …"), str(len(own)), some, f"{sum(e.bytes for e in own) / 1000:.0f}", last)
+                (
+                    textwrap.shorten(robot or "-", 30, placeholder=" …"),
+                    str(len(own)),
+                    some,
+                    f"{sum(e.bytes for e in own) / 1000:.0f}",
+                    last,
+                )
             )
         text += "\n\n" + table(shown, right=(1, 3))
     show(arguments, {"folder": folder, "entries": rows}, text)

@@ -1,6 +1,8 @@
-"""`rigidgrad completion bash|zsh|fish`: a script that completes commands, options, choices, robots and files.
+"""`rigidgrad completion bash|zsh|fish`: a script that completes commands, options, choices, robots
+and files.
 
-It is written from the parser itself, once, so that a key press starts no Python. (argcomplete starts one for every press; shtab knows no fish.)
+It is written from the parser itself, once, so that a key press starts no Python. (argcomplete
+starts one for every press; shtab knows no fish.)
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from rigidgrad.model.source import bundled
 # an argument's name: what it may be besides its choices
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
     "robot": bundled,
-    "functions": lambda: ("rnea", "aba", "crba", "minv", "rnea_derivatives", "aba_derivatives", "fused_gradient"),
+    "functions": lambda: (
+        "rnea",
+        "aba",
+        "crba",
+        "minv",
+        "rnea_derivatives",
+        "aba_derivatives",
+        "fused_gradient",
+    ),
 }
 SUFFIXES = {"robot": ".urdf", "task": ".toml", "motion": ".npz"}
 HOW = {
@@ -42,7 +52,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    script = {"bash": bash, "zsh": zsh, "fish": fish}[arguments.shell](list(described(arguments.parser)))
+    script = {"bash": bash, "zsh": zsh, "fish": fish}[arguments.shell](
+        list(described(arguments.parser))
+    )
     show(arguments, {"shell": arguments.shell, "script": script}, script)
 
 
@@ -84,24 +96,35 @@ def described(parser: argparse.ArgumentParser) -> Iterator[Command]:
 
 
 def _argument(action: argparse.Action) -> Argument:
-    choices = tuple(map(str, action.choices or ())) or (WORDS[action.dest]() if action.dest in WORDS else ())
+    choices = tuple(map(str, action.choices or ())) or (
+        WORDS[action.dest]() if action.dest in WORDS else ()
+    )
     takes = action.nargs != 0
-    suffix = SUFFIXES.get(action.dest, None if choices or not takes or action.type not in (None, Path) else "")
+    suffix = SUFFIXES.get(
+        action.dest, None if choices or not takes or action.type not in (None, Path) else ""
+    )
     said = re.sub(r"\s+", " ", (action.help or "").replace("%%", "%"))
     return Argument(action.dest, tuple(action.option_strings), takes, choices, suffix, said)
 
 
-# --- one script a shell --------------------------------------------------------------------------------------------------------------
+# --- one script a shell ---------------------------------------------------------------------------
 
 
 def bash(commands: list[Command]) -> str:
     cases = []
     for c in commands:
-        values = [f"          {'|'.join(a.flags)}) {_bash_offer(a.words, a.suffix)}; return ;;" for a in c.options if a.takes]
+        values = [
+            f"          {'|'.join(a.flags)}) {_bash_offer(a.words, a.suffix)}; return ;;"
+            for a in c.options
+            if a.takes
+        ]
         inner = ["        case $before in", *values, "        esac"] if values else []
         words = tuple(w for a in c.positional for w in a.words)
         suffix = next((a.suffix for a in c.positional if a.suffix is not None), None)
-        offer = f"if [[ $now == -* ]]; then {_bash_offer(tuple(c.flags), None)}; else {_bash_offer(words, suffix)}; fi"
+        offer = (
+            f"if [[ $now == -* ]]; then {_bash_offer(tuple(c.flags), None)}; else"
+            f" {_bash_offer(words, suffix)}; fi"
+        )
         cases.append("\n".join([f"      {c.name})", *inner, f"        {offer} ;;"]))
     names = " ".join(c.name for c in commands)
     return f"""\
@@ -126,7 +149,9 @@ complete -o filenames -F _rigidgrad rigidgrad"""
 
 
 def _bash_offer(words: tuple[str, ...], suffix: str | None) -> str:
-    return f'_rigidgrad_offer "{" ".join(words)}"' + ("" if suffix is None else f'; _rigidgrad_files "{suffix}"')
+    return f'_rigidgrad_offer "{" ".join(words)}"' + (
+        "" if suffix is None else f'; _rigidgrad_files "{suffix}"'
+    )
 
 
 def zsh(commands: list[Command]) -> str:
@@ -135,8 +160,8 @@ def zsh(commands: list[Command]) -> str:
     for c in commands:
         specs = []
         for a in c.options:
-            told = f"[{_zsh_text(a.help)}]" + (f":{a.name}:{_zsh_values(a)}" if a.takes else "")
-            specs += [f"'{flag}{told}'" for flag in a.flags]
+            spec = f"[{_zsh_text(a.help)}]" + (f":{a.name}:{_zsh_values(a)}" if a.takes else "")
+            specs += [f"'{flag}{spec}'" for flag in a.flags]
         specs += [f"'*:{a.name}:{_zsh_values(a)}'" for a in c.positional[:1]]
         cases.append(f"    {c.name}) _arguments -s {' '.join(specs)} ;;")
     return f"""\
@@ -168,16 +193,25 @@ def _zsh_values(a: Argument) -> str:
         return words if a.words else " "
     files = f'_files -g "*{a.suffix}(-.)"' if a.suffix else "_files"
     # the blank before it: without further arguments
-    return f' _alternative "{a.name}:{a.name}:{words}" "files:file:{files.replace(chr(34), chr(92) + chr(34))}"' if a.words else files
+    return (
+        f' _alternative "{a.name}:{a.name}:{words}"'
+        f' "files:file:{files.replace(chr(34), chr(92) + chr(34))}"'
+        if a.words
+        else files
+    )
 
 
 def fish(commands: list[Command]) -> str:
     lines = [f"# completion of rigidgrad for fish: {HOW['fish']}", "complete -c rigidgrad -f"]
     for c in commands:
-        lines.append(f"complete -c rigidgrad -n __fish_use_subcommand -a {c.name} -d {_fish_text(c.help)}")
+        lines.append(
+            f"complete -c rigidgrad -n __fish_use_subcommand -a {c.name} -d {_fish_text(c.help)}"
+        )
         seen = f"complete -c rigidgrad -n '__fish_seen_subcommand_from {c.name}'"
         for a in c.options:
-            flags = " ".join(f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in a.flags)
+            flags = " ".join(
+                f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in a.flags
+            )
             values = " -x" if a.takes and a.suffix is None else " -r -F" if a.takes else ""
             values += f" -a '{' '.join(a.words)}'" if a.words else ""
             lines.append(f"{seen} {flags}{values} -d {_fish_text(a.help)}")

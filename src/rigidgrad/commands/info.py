@@ -1,4 +1,6 @@
-"""`rigidgrad info ROBOT`: a robot as a tree and a table, what its functions cost, and which are compiled; or how one of them is computed."""
+"""`rigidgrad info ROBOT`: a robot as a tree and a table, what its functions cost, and which are
+compiled; or how one of them is computed.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,16 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "info",
         help="show a robot: its tree, masses, limits, operations",
-        description="Shows a robot as a tree and a table, the operations that its functions take, and which of them are compiled.",
+        description=(
+            "Shows a robot as a tree and a table, the operations that its functions take, and which"
+            " of them are compiled."
+        ),
     )
     add_robot(parser)
     parser.add_argument(
-        "--explain", metavar="FUNCTION", help="show instead how a function, aba or jacobian:FRAME, is computed, and what lost"
+        "--explain",
+        metavar="FUNCTION",
+        help="show instead how a function, aba or jacobian:FRAME, is computed, and what lost",
     )
     add_output(parser)
     parser.set_defaults(run=run)
@@ -59,13 +66,24 @@ def run(arguments: argparse.Namespace) -> None:
     for name, f in functions.items():
         numbers = (f"{f[k]:,}" for k in KINDS)
         rows.append((name, FUNCTIONS[name], *numbers, ", ".join(f["compiled"]) or "-"))
-    foot = "operations of one state; a fused multiply-add counts as two flops, sines and cosines not; compiled: for which numbers, in the cache of this machine"
+    foot = (
+        "operations of one state; a fused multiply-add counts as two flops, sines and cosines not;"
+        " compiled: for which numbers, in the cache of this machine"
+    )
     operations = table(rows, right=range(2, 2 + len(KINDS)))
     text = "\n\n".join([str(robot), "\n".join(drawn(robot.model)), operations, foot])
     model, names = robot.model, ("lower", "upper", "velocity", "effort")
     joints = [
-        {"name": j.name, "type": j.type, "link": link, "mass": inertia[0], "parent": None if parent < 0 else robot.joints[parent]}
-        for j, link, inertia, parent in zip(model.joints, model.body_names, model.inertias, model.parents, strict=True)
+        {
+            "name": j.name,
+            "type": j.type,
+            "link": link,
+            "mass": inertia[0],
+            "parent": None if parent < 0 else robot.joints[parent],
+        }
+        for j, link, inertia, parent in zip(
+            model.joints, model.body_names, model.inertias, model.parents, strict=True
+        )
     ]
     data = {
         "name": robot.name,
@@ -97,9 +115,12 @@ def costs(model: Model, arguments: argparse.Namespace) -> dict[str, dict[str, An
             counts = dict(program_of(model, name).counts())
             found[name] = {kind: sum(counts.get(k, 0) for k in of) for kind, of in KINDS.items()}
             jobs = [
-                Job(model, name, dtype=dtype, packed=packed, width=width) for dtype, packed, width in product(DTYPES, (False, True), (0, 1))
+                Job(model, name, dtype=dtype, packed=packed, width=width)
+                for dtype, packed, width in product(DTYPES, (False, True), (0, 1))
             ]
-            compiled = [job.dtype + (" packed" if job.packed else "") for job in jobs if job.key() in stored]
+            compiled = [
+                job.dtype + (" packed" if job.packed else "") for job in jobs if job.key() in stored
+            ]
             found[name]["compiled"] = list(dict.fromkeys(compiled))
     return found
 
@@ -113,11 +134,21 @@ def drawn(model: Model) -> list[str]:
     children: dict[str, list[JointDescription]] = {}
     for joint in order:
         children.setdefault(joint.parent, []).append(joint)
-    rows = [(root, "floating" if model.floating_base else "fixed to the world", f"{mass[root]:.4g} kg")]
+    rows = [
+        (root, "floating" if model.floating_base else "fixed to the world", f"{mass[root]:.4g} kg")
+    ]
     pending = [(joint, "", k == 0) for k, joint in enumerate(reversed(children.get(root, [])))]
     while pending:
         joint, stem, last = pending.pop()
-        rows.append((stem + ("└─ " if last else "├─ ") + joint.child, f"{joint.type} {joint.name!r}", f"{mass[joint.child]:.4g} kg"))
+        rows.append(
+            (
+                stem + ("└─ " if last else "├─ ") + joint.child,
+                f"{joint.type} {joint.name!r}",
+                f"{mass[joint.child]:.4g} kg",
+            )
+        )
         stem += "   " if last else "│  "
-        pending += [(child, stem, k == 0) for k, child in enumerate(reversed(children.get(joint.child, [])))]
+        pending += [
+            (child, stem, k == 0) for k, child in enumerate(reversed(children.get(joint.child, [])))
+        ]
     return table(rows, head=False, right=(2,)).split("\n")

@@ -18,11 +18,19 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "init",
         help="write a task file for a robot",
-        description="Writes a task file for a robot of yours, with comments: a motion to a point, limits, and control along a figure eight.",
+        description=(
+            "Writes a task file for a robot of yours, with comments: a motion to a point, limits,"
+            " and control along a figure eight."
+        ),
     )
     add_robot(parser)
-    parser.add_argument("--out", type=Path, default=Path("task.toml"), metavar="FILE", help="default: task.toml")
-    parser.add_argument("--frame", help="what goes to the target (default: the robot's tool; rigidgrad info lists frames)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("task.toml"), metavar="FILE", help="default: task.toml"
+    )
+    parser.add_argument(
+        "--frame",
+        help="what goes to the target (default: the robot's tool; rigidgrad info lists frames)",
+    )
     parser.add_argument("--force", action="store_true", help="replace the file if there is one")
     add_output(parser)
     parser.set_defaults(run=run)
@@ -59,9 +67,13 @@ def run(arguments: argparse.Namespace) -> None:
     lines = {"driven": task.system.driven}
     if lock:
         some = list(lock) if len(lock) <= 4 else [*list(lock)[:3], "…", list(lock)[-1]]
-        lines["locked"] = f"{len(lock)} joint{'s' if len(lock) > 1 else ''} of fingers: {', '.join(some)}"
+        lines["locked"] = (
+            f"{len(lock)} joint{'s' if len(lock) > 1 else ''} of fingers: {', '.join(some)}"
+        )
     if free:
-        lines["gravity"] = "none: nothing holds the free base, so the task is planned as if falling (see the file)"
+        lines["gravity"] = (
+            "none: nothing holds the free base, so the task is planned as if falling (see the file)"
+        )
     what = f"a point of {reach.frame}" if any(reach.offset) else reach.frame
     lines["goes"] = f"{what} to {reach.target} m, in {task.duration:g} s"
     lines["wrote"] = str(out)

@@ -1,4 +1,6 @@
-"""`rigidgrad solve TASK.toml --rows rows.npz --cluster`: a task solved for every row of some arrays, on many processes."""
+"""`rigidgrad solve TASK.toml --rows rows.npz --cluster`: a task solved for every row of some
+arrays, on many processes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rows",
         type=Path,
         metavar="FILE",
-        help=".npz with arrays start, target_0, weight_0, … (0 is the task's first cost, 2_0 the first one of phase 2): solve for every row; --out is then a folder",
+        help=(
+            ".npz with arrays start, target_0, weight_0, … (0 is the task's first cost, 2_0 the"
+            " first one of phase 2): solve for every row; --out is then a folder"
+        ),
     )
     parser.add_argument(
         "--cluster",
@@ -30,7 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="share rows out: to processes here, or to the dask scheduler at an address",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes here; default: one per core")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes here; default: one per core"
+    )
 
 
 def solve_rows(arguments: argparse.Namespace, task: Any) -> int:
@@ -53,7 +60,13 @@ def solve_rows(arguments: argparse.Namespace, task: Any) -> int:
     )
     spent = time.perf_counter() - began
     statuses = dict(Counter(results["status"].tolist()))
-    data = {"driven": task.system.driven, "rows": results.rows, "statuses": statuses, "seconds": spent, "folder": folder}
+    data = {
+        "driven": task.system.driven,
+        "rows": results.rows,
+        "statuses": statuses,
+        "seconds": spent,
+        "folder": folder,
+    }
     lines = {
         "driven": data["driven"],
         "rows": str(results.rows),
@@ -77,7 +90,9 @@ def read_rows(path: Path) -> dict[str, Any]:
     for name, values in arrays.items():
         match = _VARIED.fullmatch(name)
         if not match:
-            raise UsageError(f"{path} has an array {name!r}; rows are called start, target_0, weight_0, …")
+            raise UsageError(
+                f"{path} has an array {name!r}; rows are called start, target_0, weight_0, …"
+            )
         if match[1]:
             found[f"{match[1]}s"][cluster.cost_index(match[2])] = values
         else:

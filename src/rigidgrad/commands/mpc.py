@@ -19,13 +19,22 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "mpc",
         help="run the controller of a task file on a simulated robot",
-        description="Controls the plant of a task file's [mpc] table, and writes what happened as log.npz. The exit code is 1 if the controller had to give up "
-        "planning and hold its posture, was outside of limits, or was further from the target than `within` allows.",
+        description=(
+            "Controls the plant of a task file's [mpc] table, and writes what happened as log.npz."
+            " The exit code is 1 if the controller had to give up planning and hold its posture,"
+            " was outside of limits, or was further from the target than `within` allows."
+        ),
     )
     add_task(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the log; default: what the task says, or log.npz")
-    parser.add_argument("--duration", type=positive(float), metavar="SECONDS", help="instead of the task's")
-    parser.add_argument("--realtime", action="store_true", help="by the clock, as `realtime = true` in the task")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the log; default: what the task says, or log.npz"
+    )
+    parser.add_argument(
+        "--duration", type=positive(float), metavar="SECONDS", help="instead of the task's"
+    )
+    parser.add_argument(
+        "--realtime", action="store_true", help="by the clock, as `realtime = true` in the task"
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -45,22 +54,40 @@ def run(arguments: argparse.Namespace) -> int:
             step(f"{plant.time:.1f} s")
             return False
 
-        log = controller.run(plant, duration, realtime=arguments.realtime or task.mpc["realtime"], until=tell)
+        log = controller.run(
+            plant, duration, realtime=arguments.realtime or task.mpc["realtime"], until=tell
+        )
     out = arguments.out or task.output("log") or Path("log.npz")
     try:
         with out.open("wb") as file:
             log.save(file, around(task, log))  # what `view` draws
     except OSError as error:
         raise InputError(f"the log cannot be written to {str(out)!r}: {error.strerror}") from None
-    data = summary(task, controller, log) | {"compile_seconds": compiling.seconds, "trouble": controller.trouble, "files": [out]}
-    lines = told(task, data, str(compiling))
+    data = summary(task, controller, log) | {
+        "compile_seconds": compiling.seconds,
+        "trouble": controller.trouble,
+        "files": [out],
+    }
+    lines = format_summary(task, data, str(compiling))
     if page := arguments.report or task.output("report"):
         from rigidgrad.control.mpc.tracking import tracking
         from rigidgrad.reports import report
 
-        run = log if task.tracked is None else tracking(log, controller, after=0.5 * float(log.t[-1] - log.t[0]))
+        run = (
+            log
+            if task.tracked is None
+            else tracking(log, controller, after=0.5 * float(log.t[-1] - log.t[0]))
+        )
         title = f"{task.robot.name}: {Path(arguments.task).name}"
-        data["files"].append(report({"Summary": lines, "Log": run}, page, title=title, robot=task.robot, problem=controller))
+        data["files"].append(
+            report(
+                {"Summary": lines, "Log": run},
+                page,
+                title=title,
+                robot=task.robot,
+                problem=controller,
+            )
+        )
     lines["wrote"] = ", ".join(map(str, data["files"]))
     lines["next"] = to_view(arguments.task, out)
     show(arguments, data, facts(lines))
@@ -77,7 +104,9 @@ def around(task: Any, log: Any) -> Any:
     first, *others = found.targets
     path = task.tracked.target(log.t)
     still = (path == path[:1]).all()
-    return dataclasses.replace(found, targets=(first._replace(point=path[:1] if still else path, rotation=None), *others))
+    return dataclasses.replace(
+        found, targets=(first._replace(point=path[:1] if still else path, rotation=None), *others)
+    )
 
 
 def summary(task: Any, controller: Any, log: Any) -> dict[str, Any]:
@@ -89,7 +118,11 @@ def summary(task: Any, controller: Any, log: Any) -> dict[str, Any]:
         "driven": task.system.driven,
         "steps": log.steps,
         "solves": log.solves,
-        "solve_seconds": {"median": float(np.median(spent)), "p99": float(np.percentile(spent, 99)), "worst": float(spent.max())},
+        "solve_seconds": {
+            "median": float(np.median(spent)),
+            "p99": float(np.percentile(spent, 99)),
+            "worst": float(spent.max()),
+        },
         "counts": dict(log.counts),
         "simulated": log.simulated,
         "distance": None,
@@ -103,39 +136,64 @@ def summary(task: Any, controller: Any, log: Any) -> dict[str, Any]:
         seen = np.isfinite(log.x).all(axis=1)  # without the samples that were lost
         late = seen & (log.t >= log.t[0] + 0.5 * (log.t[-1] - log.t[0]))
         distance = task.tracked.distance(log.t[late], log.x[late])
-        data["distance"] = {"mean": float(distance.mean()), "worst": float(distance.max()), "last": float(distance[-1])}
+        data["distance"] = {
+            "mean": float(distance.mean()),
+            "worst": float(distance.max()),
+            "last": float(distance[-1]),
+        }
         within = task.mpc["within"]
         data["succeeded"] &= within is None or data["distance"]["mean"] <= within
     return data
 
 
-def told(task: Any, data: dict[str, Any], compiled: str) -> dict[str, str]:
+def format_summary(task: Any, data: dict[str, Any], compiled: str) -> dict[str, str]:
     """The same for people."""
     time, counts = data["solve_seconds"], data["counts"]
-    fallen = {name: count for name, count in counts.items() if count and not (name == "late" and data["simulated"])}
+    fallen = {
+        name: count
+        for name, count in counts.items()
+        if count and not (name == "late" and data["simulated"])
+    }
     lines = {
-        "task": f"{task.robot.name} on {task.mpc['plant']['type']}, a plan every {seconds(task.mpc['period'])}",
+        "task": (
+            f"{task.robot.name} on {task.mpc['plant']['type']}, a plan every"
+            f" {seconds(task.mpc['period'])}"
+        ),
         "driven": data["driven"],
         **free_base(task),
         "steps": f"{data['steps']}, with {data['solves']} plans",
         "compiled": compiled,
-        "a plan took": f"{seconds(time['median'])} (median), 99% below {seconds(time['p99'])}, worst {seconds(time['worst'])}",
+        "a plan took": (
+            f"{seconds(time['median'])} (median), 99% below {seconds(time['p99'])}, worst"
+            f" {seconds(time['worst'])}"
+        ),
         "time": f"by the clock, {counts['late']} of {data['steps']} deadlines missed",
         "fallbacks": ", ".join(f"{name} {count}" for name, count in fallen.items()) or "none",
     }
     if data["simulated"]:
-        missed = f"{counts['late']} of {data['solves']} plans took longer than the period on this machine"
-        lines["time"] = f"simulated: {missed}" + ("; on a robot they would come late" if counts["late"] else "")
+        missed = (
+            f"{counts['late']} of {data['solves']} plans took longer than the period on this"
+            " machine"
+        )
+        lines["time"] = f"simulated: {missed}" + (
+            "; on a robot they would come late" if counts["late"] else ""
+        )
     if "violation" in data:
         lines["limits"] = (
-            f"outside of them by {data['violation']:.2g} at most (m, rad, rad/s); {counts['violated']} of {data['solves']} plans were"
+            f"outside of them by {data['violation']:.2g} at most (m, rad, rad/s);"
+            f" {counts['violated']} of {data['solves']} plans were"
         )
     if data["trouble"]:
         lines["trouble"] = data["trouble"]
     if distance := data["distance"]:
         within = task.mpc["within"]
-        allowed = "" if within is None else f"; {'within' if distance['mean'] <= within else 'NOT within'} {1e3 * within:g} mm"
+        allowed = (
+            ""
+            if within is None
+            else f"; {'within' if distance['mean'] <= within else 'NOT within'} {1e3 * within:g} mm"
+        )
         lines["to the target"] = (
-            f"{1e3 * distance['mean']:.1f} mm in the mean of the second half, {1e3 * distance['worst']:.1f} at most{allowed}"
+            f"{1e3 * distance['mean']:.1f} mm in the mean of the second half,"
+            f" {1e3 * distance['worst']:.1f} at most{allowed}"
         )
     return lines

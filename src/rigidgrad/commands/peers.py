@@ -1,4 +1,6 @@
-"""Other libraries, where they are installed, one state a Python call. Pinocchio reads a URDF itself, so that it can tell whether we read it right."""
+"""Other libraries, where they are installed, one state a Python call. Pinocchio reads a URDF
+itself, so that it can tell whether we read it right.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import RigidgradError
-from rigidgrad.interop import mujoco as to_mujoco, pinocchio as to_pinocchio
+from rigidgrad.interop import pinocchio as to_pinocchio
 from rigidgrad.interop.states import states
-from rigidgrad.model.mjcf import is_mjcf
+from rigidgrad.model.mjcf_names import library
 from rigidgrad.model.source import bundled
+from rigidgrad.model.xml import root_tag
 from rigidgrad.robot import Robot
 
 
@@ -39,7 +42,9 @@ class Peer:
         raise NotImplementedError
 
     def inputs(self, function: str, *arrays: np.ndarray) -> list[np.ndarray]:
-        """A batch of inputs of a function, q, v and a or tau as far as it takes them, in this library's layout."""
+        """A batch of inputs of a function, q, v and a or tau as far as it takes them, in this
+        library's layout.
+        """
         last = "tau" if function.startswith("aba") else "a"
         given = dict(zip(("q", "v", last), arrays, strict=False))
         return [x for x in self._states.to(**given) if x is not None]
@@ -51,7 +56,7 @@ class Pinocchio(Peer):
     def _open(self, robot: Robot, source: str) -> None:
         pin = self.pin = to_pinocchio.library()
         text = _text(source)
-        if robot.model.has_mimic or is_mjcf(text):
+        if robot.model.has_mimic or root_tag(text) != "robot":
             self.model = robot.to_pinocchio()
         else:
             root = [pin.JointModelFreeFlyer()] if robot.model.floating_base else []
@@ -73,11 +78,17 @@ class Pinocchio(Peer):
         }
 
     def results(self, function: str, *arrays: np.ndarray) -> list[np.ndarray]:
-        """A function's outputs for a batch, as ours come: full matrices, positions varied in the tangent space."""
+        """A function's outputs for a batch, as ours come: full matrices, positions varied in the
+        tangent space.
+        """
         rows = []
         for state in zip(*self.inputs(function, *arrays), strict=True):
             result = self.calls[function](*state)
-            parts = [np.array(x) for x in result] if isinstance(result, tuple | list) else [np.array(result)]
+            parts = (
+                [np.array(x) for x in result]
+                if isinstance(result, tuple | list)
+                else [np.array(result)]
+            )
             symmetric = function in ("crba", "minv")
             rows.append([_filled(x) if symmetric or k == 2 else x for k, x in enumerate(parts)])
         return [np.array(x) for x in zip(*rows, strict=True)]
@@ -89,7 +100,7 @@ class MuJoCo(Peer):
     name = "MuJoCo"
 
     def _open(self, robot: Robot, source: str) -> None:
-        mujoco = to_mujoco.library()
+        mujoco = library()
         model = self.model = robot.to_mujoco()
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
         data = mujoco.MjData(model)
@@ -112,10 +123,13 @@ PEERS: tuple[type[Peer], ...] = (Pinocchio, MuJoCo)
 
 def _text(source: str) -> str:
     if source in bundled():
-        return (resources.files("rigidgrad.model") / "robots" / f"{source}.urdf").read_text(encoding="utf-8")
+        return (resources.files("rigidgrad.model") / "robots" / f"{source}.urdf").read_text(
+            encoding="utf-8"
+        )
     return Path(source).read_text(encoding="utf-8", errors="replace")
 
 
 def _filled(matrix: np.ndarray) -> np.ndarray:
     """Pinocchio fills the upper triangle of symmetric matrices."""
-    return np.triu(matrix) + np.triu(matrix, 1).T
+    result: np.ndarray = np.triu(matrix) + np.triu(matrix, 1).T
+    return result

@@ -24,10 +24,15 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "solve",
         help="plan the motion of a task file",
-        description="Plans the motion that a task file asks for, and writes it as solution.npz: x, u, gains, t, dt, cost, status. The exit code is 1 unless it converged.",
+        description=(
+            "Plans the motion that a task file asks for, and writes it as solution.npz: x, u,"
+            " gains, t, dt, cost, status. The exit code is 1 unless it converged."
+        ),
     )
     add_task(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: what the task says, or solution.npz")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="default: what the task says, or solution.npz"
+    )
     library.add_options(parser)
     add_output(parser)
     parser.set_defaults(run=run)
@@ -37,9 +42,18 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     """A task file, and a report about what became of it."""
     parser.add_argument("task", help="a task file; `rigidgrad init ROBOT` writes one")
     parser.add_argument(
-        "--report", nargs="?", type=Path, const=Path("report.html"), metavar="FILE", help="write a page; default: report.html"
+        "--report",
+        nargs="?",
+        type=Path,
+        const=Path("report.html"),
+        metavar="FILE",
+        help="write a page; default: report.html",
     )
-    parser.add_argument("--allow-outside", action="store_true", help="let the task's [output] name files outside of the task's folder")
+    parser.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="let the task's [output] name files outside of the task's folder",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
         with Compiling() as compiling:
             problem, solver = task.problem, task.solver
             # a short solve needs all the code of a long one
-            solve(problem.private_copy(), dataclasses.replace(solver, iterations=min(solver.iterations, _FEW)))
+            solve(
+                problem.private_copy(),
+                dataclasses.replace(solver, iterations=min(solver.iterations, _FEW)),
+            )
         step("solving")
         began = time.perf_counter()
         solution = solve(problem, solver)
@@ -65,7 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
     if page := arguments.report or task.output("report"):
         from rigidgrad.reports import report
 
-        files.append(report(solution, page, title=f"{task.robot.name}: {Path(arguments.task).name}", robot=task.robot))
+        files.append(
+            report(
+                solution,
+                page,
+                title=f"{task.robot.name}: {Path(arguments.task).name}",
+                robot=task.robot,
+            )
+        )
     message = in_words_of_tasks(solution.message)
     data: dict[str, Any] = {
         "driven": problem.system.driven,
@@ -80,7 +104,14 @@ def run(arguments: argparse.Namespace) -> int:
         "files": files,
     }
     lines = {
-        "task": f"{task.robot.name}, " + (f"{problem.steps} steps of {seconds(problem.dt)}" if problem.uniform else problem.told_steps),
+        "task": (
+            f"{task.robot.name}, "
+            + (
+                f"{problem.steps} steps of {seconds(problem.dt)}"
+                if problem.uniform
+                else problem.steps_summary
+            )
+        ),
         "driven": problem.system.driven,
         **free_base(task),
         "status": f"{solution.status}: {message}",
@@ -89,16 +120,22 @@ def run(arguments: argparse.Namespace) -> int:
         "solved": f"in {seconds(spent)}, {solution.iterations} iterations",
         **{f"left of {name}": str(left) for name, left in solution.remaining.items()},
     }
+    if problem.timing is not None:
+        lines["lasts"] = f"{solution.times[-1]:.6g} s, as chosen"
     if problem.constraints:
         lines["limits"] = f"kept to within {solution.stats['violation']:.2g}"
     lines["wrote"] = ", ".join(map(str, files))
-    lines["next"] = to_view(arguments.task, out) + (f"; rigidgrad mpc {shlex.quote(arguments.task)} --report" if task.mpc else "")
+    lines["next"] = to_view(arguments.task, out) + (
+        f"; rigidgrad mpc {shlex.quote(arguments.task)} --report" if task.mpc else ""
+    )
     show(arguments, data, facts(lines))
     return 0 if solution.converged else 1
 
 
 class Compiling:
-    """Seconds of a block that makes code: `str` says whether that was compiled now, or found in the cache."""
+    """Seconds of a block that makes code: `str` says whether that was compiled now, or found in the
+    cache.
+    """
 
     def __enter__(self) -> Compiling:
         from rigidgrad.runtime import native
@@ -123,8 +160,14 @@ def free_base(task: Any) -> dict[str, str]:
 
     if not falling(task.system) or any(phase.contacts for phase in task.phases):
         return {}
-    falls = "it falls under gravity" if any(task.robot.model.gravity) else "it floats, without gravity, as it would while falling"
-    return {"free base": f"nothing holds it, since the task has no contacts ([[phases]] have): {falls}"}
+    falls = (
+        "it falls under gravity"
+        if any(task.robot.model.gravity)
+        else "it floats, without gravity, as it would while falling"
+    )
+    return {
+        "free base": f"nothing holds it, since the task has no contacts ([[phases]] have): {falls}"
+    }
 
 
 def to_view(task: str, motion: Path) -> str:
@@ -137,11 +180,18 @@ def save(solution: Solution, path: Path) -> Path:
     import numpy as np
 
     dt = solution.dt or 1.0
-    arrays: dict[str, Any] = {"x": solution.x, "u": solution.u, "gains": solution.gains, "t": solution.times}
-    arrays |= solution.surroundings.arrays()  # drawn by `view`
+    arrays: dict[str, Any] = {
+        "x": solution.x,
+        "u": solution.u,
+        "gains": solution.gains,
+        "t": solution.times,
+    }
+    arrays |= solution.drawn.arrays()  # drawn by `view`
     try:
         with path.open("wb") as file:
             np.savez_compressed(file, dt=dt, cost=solution.cost, status=solution.status, **arrays)
     except OSError as error:
-        raise InputError(f"the solution cannot be written to {str(path)!r}: {error.strerror}") from None
+        raise InputError(
+            f"the solution cannot be written to {str(path)!r}: {error.strerror}"
+        ) from None
     return path

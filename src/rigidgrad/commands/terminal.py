@@ -23,31 +23,52 @@ _RULE = 60  # characters, at most, under the head of a column
 _REDRAW = 0.1  # seconds
 
 
-# --- options -------------------------------------------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """What every command offers."""
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors; the exit code tells")
+    parser.add_argument(
+        "--quiet", action="store_true", help="print nothing but errors; the exit code tells"
+    )
 
 
-def add_robot(parser: argparse.ArgumentParser, default: str | None = None, *, tasks: bool = False) -> None:
-    """A robot, and how it is loaded; `tasks`: it may be that of a task file."""
-    said = f"a URDF or MJCF file, {'a task file (.toml) for its robot, ' if tasks else ''}or one of {', '.join(bundled())}"
+def add_robot(
+    parser: argparse.ArgumentParser,
+    default: str | None = None,
+    *,
+    tasks: bool = False,
+    strict: bool | None = False,
+) -> None:
+    """A robot, and how it is loaded; `tasks`: it may be that of a task file. `strict`: whether
+    impossible bodies are refused unless the user says so; None leaves it to the command.
+    """
+    said = (
+        f"a URDF or MJCF file, {'a task file (.toml) for its robot, ' if tasks else ''}or one of"
+        f" {', '.join(bundled())}"
+    )
     if default is None:
         parser.add_argument("robot", help=said)
     else:
         parser.add_argument("robot", nargs="?", default=default, help=f"{said}; default: {default}")
-    parser.add_argument("--floating-base", action="store_true", help="put a free-flyer under the root link")
-    parser.add_argument("--no-strict", action="store_true", help="warn about physically impossible bodies instead of refusing them")
+    parser.add_argument(
+        "--floating-base", action="store_true", help="put a free-flyer under the root link"
+    )
+    parser.add_argument(
+        "--strict",
+        action=argparse.BooleanOptionalAction,
+        default=strict,
+        help="refuse physically impossible bodies, or warn about them"
+        + ("; default: warn" if strict is False else ""),
+    )
 
 
 def load_robot(arguments: argparse.Namespace) -> Robot:
     """The robot that `add_robot`'s options name."""
     from rigidgrad.robot import load
 
-    return load(arguments.robot, floating_base=arguments.floating_base, strict=not arguments.no_strict)
+    return load(arguments.robot, floating_base=arguments.floating_base, strict=arguments.strict)
 
 
 def positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -59,11 +80,12 @@ def positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
             raise ValueError(text)
         return value
 
-    read.__name__ = "positive whole number" if kind is int else "positive number"  # argparse says: invalid … value
+    # argparse says: invalid … value
+    read.__name__ = "positive whole number" if kind is int else "positive number"
     return read
 
 
-# --- printing ------------------------------------------------------------------------------------------------------------------------
+# --- printing -------------------------------------------------------------------------------------
 
 
 def show(arguments: argparse.Namespace, data: Any, text: str) -> None:
@@ -80,8 +102,10 @@ def complain(problem: object) -> None:
 
 
 def in_words_of_options(text: str, options: Collection[str]) -> str:
-    """Advice that is meant for Python, in the words of a command with these options: `html=` is `--html` there."""
-    if "no_strict" in options:
+    """Advice that is meant for Python, in the words of a command with these options: `html=` is
+    `--html` there.
+    """
+    if "strict" in options:
         text = text.replace("load it with strict=False", "pass --no-strict")
 
     def option(said: re.Match[str]) -> str:
@@ -106,13 +130,18 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def table(rows: Iterable[Sequence[str]], *, head: bool = True, right: Sequence[int] = (), indent: str = "") -> str:
+def table(
+    rows: Iterable[Sequence[str]], *, head: bool = True, right: Sequence[int] = (), indent: str = ""
+) -> str:
     """Aligned columns, those in `right` to the right; the first row is the head, underlined."""
     cells = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     lines = []
     for row in cells:
-        padded = (c.rjust(w) if k in right else c.ljust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True)))
+        padded = (
+            c.rjust(w) if k in right else c.ljust(w)
+            for k, (c, w) in enumerate(zip(row, widths, strict=True))
+        )
         lines.append((indent + "  ".join(padded)).rstrip())
     if head:
         lines.insert(1, indent + "  ".join("─" * min(w, _RULE) for w in widths))
@@ -133,7 +162,9 @@ def seconds(value: float) -> str:
 
 
 class Progress:
-    """A bar on stderr, and only where that is a terminal: `with progress(arguments, "measuring", 12) as step: … step()`."""
+    """A bar on stderr, and only where that is a terminal: `with progress(arguments, "measuring",
+    12) as step: … step()`.
+    """
 
     def __init__(self, label: str, total: float, shown: bool):
         self.label, self.total, self.shown = label, total, shown
@@ -166,10 +197,12 @@ class Progress:
 
 def progress(arguments: argparse.Namespace, label: str, total: float) -> Progress:
     """A bar, unless the output is for machines or for nobody."""
-    return Progress(label, total, sys.stderr.isatty() and not arguments.json and not arguments.quiet)
+    return Progress(
+        label, total, sys.stderr.isatty() and not arguments.json and not arguments.quiet
+    )
 
 
-# --- files ---------------------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -1,8 +1,11 @@
-"""Many problems of one kind at once: iLQR in lockstep, a problem in each lane; each thread has a few groups of lanes.
+"""Many problems of one kind at once: iLQR in lockstep, a problem in each lane; each thread has a
+few groups of lanes.
 
-Every round expands and passes backward, knot by knot, and rolls out each step size, for all lanes in use; each problem has its own regularisation and takes its own step or
-none. A problem that has ended makes room for the next one waiting, so that no lane runs empty. Threads share nothing but the problems waiting: they need not meet.
-The last problem of a thread is alone in its group, in all lanes, which then take a step size each.
+Every round expands and passes backward, knot by knot, and rolls out each step size, for all lanes
+in use; each problem has its own regularisation and takes its own step or none. A problem that has
+ended makes room for the next one waiting, so that no lane runs empty. Threads share nothing but the
+problems waiting: they need not meet. The last problem of a thread is alone in its group, in all
+lanes, which then take a step size each.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from rigidgrad.control.augmented import Outer
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
-from rigidgrad.control.riccati import trouble
+from rigidgrad.control.riccati import failure_status
 from rigidgrad.control.search import PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.kernels import search as policy
@@ -23,7 +26,7 @@ from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.groups import Groups, chain
 from rigidgrad.runtime.lanes import host_lanes
 from rigidgrad.runtime.riccati import RESULTS, bind_side_by_side
-from rigidgrad.runtime.sweep import Swept, abreast
+from rigidgrad.runtime.sweep import Swept, interleave
 from rigidgrad.runtime.threads import default_crew
 
 _GROUPS = 4  # of lanes, of each thread: what hides Python's part
@@ -32,8 +35,12 @@ _LARGEST = 32  # states of a problem; beyond, SIMD inside each is as fast, and c
 
 
 def supported(options: PDDP, problems: Sequence[Problem]) -> bool:
-    """Whether problems that differ in numbers alone are to be solved side by side: single shooting, first order, not just one or two, not too large."""
-    plain = options.M_f == options.M_b == 1 and not options.second_order and options.form == "forward"
+    """Whether problems that differ in numbers alone are to be solved side by side: single shooting,
+    first order, not just one or two, not too large.
+    """
+    plain = (
+        options.M_f == options.M_b == 1 and not options.second_order and options.form == "forward"
+    )
     return plain and len(problems) >= _FEWEST and problems[0].system.ndx <= _LARGEST
 
 
@@ -48,7 +55,8 @@ class Batch:
 
     def next(self) -> int | None:
         """The number of a problem that nobody has taken yet."""
-        number = next(self._waiting, None)  # one step of an iterator in C: no other thread comes between
+        # one step of an iterator in C: no other thread comes between
+        number = next(self._waiting, None)
         self.empty = self.empty or number is None
         return number
 
@@ -57,9 +65,12 @@ def solve_side_by_side(problems: Sequence[Problem], options: PDDP, threads: int)
     """Problems for which `supported` holds."""
     batch = Batch(problems)
     threads = max(1, min(threads, len(problems) // host_lanes(options.dtype)))
-    # made here one after the other, so that nothing is compiled twice; kept with the first problem, for its next solve, and out of the way of other threads meanwhile
+    # made here one after the other, so that nothing is compiled twice; kept with the first problem,
+    # for its next solve, and out of the way of other threads meanwhile
     key = ("side by side", options, threads, len(problems))
-    parts = problems[0].workspaces.pop(key, None) or [Lockstep(problems[0], options, -(-len(problems) // threads)) for _ in range(threads)]
+    parts = problems[0].workspaces.pop(key, None) or [
+        Lockstep(problems[0], options, -(-len(problems) // threads)) for _ in range(threads)
+    ]
     if threads > 1:
         default_crew(threads).map(lambda part: part.solve(batch), parts)
     else:
@@ -69,7 +80,9 @@ def solve_side_by_side(problems: Sequence[Problem], options: PDDP, threads: int)
 
 
 class Lockstep:
-    """Buffers of one thread, for up to `count` problems that share `problem`'s programs and length. All arrays have the shape (groups, …, lanes)."""
+    """Buffers of one thread, for up to `count` problems that share `problem`'s programs and length.
+    All arrays have the shape (groups, …, lanes).
+    """
 
     def __init__(self, problem: Problem, options: PDDP, count: int):
         self.options, self.programs, self.steps = options, problem.programs, problem.steps
@@ -81,23 +94,37 @@ class Lockstep:
         self.layout = o = problem.programs.side_by_side
         self.problems = [problem.private_copy() for _ in range(self.slots)]
         self.p = aligned_zeros((G, knots, problem.p.shape[1], W))
-        self.x, self.u, self.h = aligned_zeros((G, knots, s.nx, W)), aligned_zeros((G, steps, s.nu, W)), aligned_zeros((G, steps, 1, W))
+        self.x, self.u, self.h = (
+            aligned_zeros((G, knots, s.nx, W)),
+            aligned_zeros((G, steps, s.nu, W)),
+            aligned_zeros((G, steps, 1, W)),
+        )
         self.gains = aligned_zeros((G, steps, o.m, o.gain_columns, W))
         self.lower, self.upper, self.active = (aligned_zeros((G, steps, s.nu, W)) for _ in range(3))
-        self.regularization, self.results = aligned_zeros((G, W)), aligned_zeros((G, len(RESULTS), W))
+        self.regularization, self.results = (
+            aligned_zeros((G, W)),
+            aligned_zeros((G, len(RESULTS), W)),
+        )
         self.alphas, self.choice = options.step_sizes, Search(options)
         self._bind_backward()
         self._bind_forward()
-        self.J, self.rho, self.negligible = np.zeros(self.slots), np.zeros(self.slots), np.zeros(self.slots)
+        self.J, self.rho, self.negligible = (
+            np.zeros(self.slots),
+            np.zeros(self.slots),
+            np.zeros(self.slots),
+        )
         self.tolerance, self.expected = np.zeros(self.slots), np.zeros(self.slots)
         self.slow = np.zeros(self.slots, int)  # steps in a row that hardly lowered the cost
         self.outer = [Outer(own, options) for own in self.problems]
         self.which = np.full(self.slots, -1)  # the number of the problem in each slot
         self.histories: list[list[float]] = [[] for _ in range(self.slots)]
         self.rounds = np.zeros(self.slots, int)  # iterations; -1 of a problem that has not begun
-        self.last_try = np.zeros(self.slots, bool)  # whether this round, without regularisation, tells converged from stalled
-        self.singular = np.zeros(self.slots, bool)  # whether there is no step here without regularisation
-        self.again = np.zeros(self.slots, bool)  # whether the last step was refused, so that the next is no new iteration
+        # whether this round, without regularisation, tells converged from stalled
+        self.last_try = np.zeros(self.slots, bool)
+        # whether there is no step here without regularisation
+        self.singular = np.zeros(self.slots, bool)
+        # whether the last step was refused, so that the next is no new iteration
+        self.again = np.zeros(self.slots, bool)
 
     def _of(self, array: np.ndarray, slot: int) -> np.ndarray:
         """The part of an array that belongs to a slot."""
@@ -106,14 +133,22 @@ class Lockstep:
     def _bind_backward(self) -> None:
         o, G, W, steps = self.layout, self.groups, self.W, self.steps
         # what the expansions read: the same arrays, or copies in the shorter type
-        self.read = [a if a.dtype == self.dtype else a.astype(self.dtype) for a in (self.x, self.u, self.h, self.p)]
+        self.read = [
+            a if a.dtype == self.dtype else a.astype(self.dtype)
+            for a in (self.x, self.u, self.h, self.p)
+        ]
         running, last = self.programs.expansions_side_by_side(self.options.dtype, W)
         self.end = aligned_zeros((G, o.n + 1, o.state_columns, W), self.dtype)
-        self.expanded = {name: aligned_zeros((G, steps, math.prod(shape), W), self.dtype) for name, shape in running.outputs.items()}
+        self.expanded = {
+            name: aligned_zeros((G, steps, math.prod(shape), W), self.dtype)
+            for name, shape in running.outputs.items()
+        }
         x, u, h, p = self.read
         inputs = {"x": x[:, :-1], "u": u, "h": h, "p": p[:, :-1]}
         self.expansion = running.bind(inputs, self.expanded)
-        self.final_expansion = last.bind({"x": x[:, -1:], "p": p[:, -1:]}, {"V": self.end.reshape(G, 1, -1, W)})
+        self.final_expansion = last.bind(
+            {"x": x[:, -1:], "p": p[:, -1:]}, {"V": self.end.reshape(G, 1, -1, W)}
+        )
         arrays = {
             "V": self.end,
             "gains": self.gains,
@@ -129,9 +164,18 @@ class Lockstep:
         return np.broadcast_to(array[:, None], (len(array), self.steps, *array.shape[1:]))
 
     def _bind_forward(self) -> None:
-        G, W, A, steps, s = self.groups, self.W, len(self.alphas), self.steps, self.problems[0].system
+        G, W, A, steps, s = (
+            self.groups,
+            self.W,
+            len(self.alphas),
+            self.steps,
+            self.problems[0].system,
+        )
         kernel, last = self.programs.roll_out(problems=W), self.programs.final_cost(W)
-        self.X, self.U = aligned_zeros((A, G, steps + 1, s.nx, W)), aligned_zeros((A, G, steps, s.nu, W))
+        self.X, self.U = (
+            aligned_zeros((A, G, steps + 1, s.nx, W)),
+            aligned_zeros((A, G, steps, s.nu, W)),
+        )
         self.C, self.totals = aligned_zeros((A, G, steps + 1, 2, W)), aligned_zeros((A, G, 1, 2, W))
         common = {
             "x_ref": self.x[:, :-1],
@@ -146,7 +190,11 @@ class Lockstep:
         self.sweeps: list[Swept] = []
         self.finals: list[Groups] = []
         for k, (X, U, C) in enumerate(zip(self.X, self.U, self.C, strict=True)):
-            inputs = common | {"x": X[:, :-1], "cost": C[:, :-1], "alpha": self._at_all_knots(self.sizes[k])}
+            inputs = common | {
+                "x": X[:, :-1],
+                "cost": C[:, :-1],
+                "alpha": self._at_all_knots(self.sizes[k]),
+            }
             self.sweeps.append(kernel.bind(inputs, {"u": U, "x": X[:, 1:], "cost": C[:, 1:]}))
             inputs = {"x": X[:, -1:], "cost": C[:, -1:], "p": self.p[:, -1:]}
             self.finals.append(last.bind(inputs, {"cost": self.totals[k]}))
@@ -155,15 +203,19 @@ class Lockstep:
         self.take: list[Groups] = []
         for name, now, candidates in (("x", self.x, self.X), ("u", self.u, self.U)):
             which = np.broadcast_to(self.which_step[:, None], (G, now.shape[1], 1, W))
-            inputs = {"which": which, "now": now} | {str(k): each for k, each in enumerate(candidates)}
+            inputs = {"which": which, "now": now} | {
+                str(k): each for k, each in enumerate(candidates)
+            }
             self.take.append(self.programs.choice(name, A, W).bind(inputs, {"now": now}))
 
     def _chained(self, sweeps: int) -> Groups:
         """An iteration of a group, with its first sweeps."""
-        roll_outs = abreast(self.sweeps[:sweeps])
-        return chain([self.final_expansion, self.expansion, self.backward, roll_outs, *self.finals[:sweeps]])
+        roll_outs = interleave(self.sweeps[:sweeps])
+        return chain(
+            [self.final_expansion, self.expansion, self.backward, roll_outs, *self.finals[:sweeps]]
+        )
 
-    # --- solving -----------------------------------------------------------------------------------------------------------------
+    # --- solving ----------------------------------------------------------------------------------
 
     def solve(self, batch: Batch) -> None:
         """Solves problems of a batch until none is left."""
@@ -189,10 +241,21 @@ class Lockstep:
         del self.batch  # buffers stay, problems need not
 
     def _spread(self) -> None:
-        """The last problem goes into all lanes of the first group, each with a step size of its own."""
+        """The last problem goes into all lanes of the first group, each with a step size of its
+        own.
+        """
         self._take()
         self.alone = True
-        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active):
+        for array in (
+            self.p,
+            self.x,
+            self.u,
+            self.h,
+            self.gains,
+            self.lower,
+            self.upper,
+            self.active,
+        ):
             array[0] = array[0, ..., :1]
         self.X[:, 0, 0] = self.problems[0].start[:, None]
         sweeps = -(-len(self.alphas) // self.W)
@@ -231,7 +294,16 @@ class Lockstep:
         """What is in the last slot goes into one that became free."""
         if source == target:
             return
-        for array in (self.p, self.x, self.u, self.h, self.gains, self.lower, self.upper, self.active):
+        for array in (
+            self.p,
+            self.x,
+            self.u,
+            self.h,
+            self.gains,
+            self.lower,
+            self.upper,
+            self.active,
+        ):
             self._of(array, target)[...] = self._of(array, source)
         per_slot = (
             self.J,
@@ -257,7 +329,9 @@ class Lockstep:
         self.X[:, slot // self.W, 0, :, slot % self.W] = state
 
     def _begin(self, slots: Iterable[int]) -> None:
-        """Simulates first guesses: slots just loaded have no gains yet, so that any step size will do."""
+        """Simulates first guesses: slots just loaded have no gains yet, so that any step size will
+        do.
+        """
         self._roll_out(0, 1, slots)
         costs = self._costs()
         for slot in slots:
@@ -268,7 +342,10 @@ class Lockstep:
             self.histories[slot] = [float(costs[slot, 0, 0])]
             if not math.isfinite(self.J[slot]):
                 continue
-            own, guess = self.problems[slot], (self._of(self.X[0], slot).copy(), self._of(self.U[0], slot).copy())
+            own, guess = (
+                self.problems[slot],
+                (self._of(self.X[0], slot).copy(), self._of(self.U[0], slot).copy()),
+            )
             self.outer[slot].begin(*guess)
             self.tolerance[slot] = self.outer[slot].tolerance
             if own.constraints:
@@ -299,7 +376,10 @@ class Lockstep:
         if self.alone:
             number, lane = divmod(int(self.which_step[0, 0, 0]), self.W)
             if number >= 0:
-                self.x[0], self.u[0] = self.X[number, 0, ..., lane, None], self.U[number, 0, ..., lane, None]
+                self.x[0], self.u[0] = (
+                    self.X[number, 0, ..., lane, None],
+                    self.U[number, 0, ..., lane, None],
+                )
         else:
             for part in self.take:
                 part.run_short(0, -(-self.count // self.W))
@@ -323,7 +403,9 @@ class Lockstep:
             if not waiting.any():
                 break
         self.which_step.reshape(-1)[:n] = which
-        ended = self._judge(which, costs[np.arange(n), which], self.choice.expected(slope, curve), usable)
+        ended = self._judge(
+            which, costs[np.arange(n), which], self.choice.expected(slope, curve), usable
+        )
         if ended:
             self._take()
         results = {}
@@ -334,7 +416,9 @@ class Lockstep:
                 results[slot] = left
         return results
 
-    def _judge(self, which: np.ndarray, costs: np.ndarray, expected: np.ndarray, usable: np.ndarray) -> dict[int, str]:
+    def _judge(
+        self, which: np.ndarray, costs: np.ndarray, expected: np.ndarray, usable: np.ndarray
+    ) -> dict[int, str]:
         """Accounts for steps and refusals; the status of each slot for which that was the last."""
         n, o = len(which), self.options
         low, high = o.regularization
@@ -360,9 +444,8 @@ class Lockstep:
                 high=high,
                 tolerance=self.tolerance[:n],
                 negligible=self.negligible[:n],
-                loose=(self.tolerance[:n] > o.tolerance).astype(
-                    float
-                ),  # how little the cost falls ends only descents that need not be exact
+                # how little the cost falls ends only descents that need not be exact
+                loose=(self.tolerance[:n] > o.tolerance).astype(float),
                 telling=TELLING,
                 doubtful=0.0,
                 last_try=self.last_try[:n].astype(float),
@@ -380,7 +463,9 @@ class Lockstep:
             if lost[slot]:
                 ended[slot] = "diverged"
             elif word == "trouble":
-                ended[slot] = trouble(tuple(self._of(a, slot) for a in self.expanded.values()))
+                ended[slot] = failure_status(
+                    tuple(self._of(a, slot) for a in self.expanded.values())
+                )
             else:
                 ended[slot] = word if said[slot] else "iterations"
         return ended
@@ -392,8 +477,12 @@ class Lockstep:
         if self.dtype != np.float64:
             for short, exact in zip(self.read, (self.x, self.u, self.h, self.p), strict=True):
                 short[:used] = exact[:used]
-        self.rho[self.count :] = 0.0  # of lanes that nobody uses, so that they do not hold up their group
-        self.regularization[:] = self.rho[0] if self.alone else self.rho.reshape(self.groups, self.W)
+        self.rho[self.count :] = (
+            0.0  # of lanes that nobody uses, so that they do not hold up their group
+        )
+        self.regularization[:] = (
+            self.rho[0] if self.alone else self.rho.reshape(self.groups, self.W)
+        )
         self.results[:, :2], self.results[:, 2] = 0.0, 1.0
         self.iteration.run(None, used)
 
@@ -407,16 +496,27 @@ class Lockstep:
         if not result:
             self._share(slot)
             self.J[slot] = float(own.evaluate(x, u)[1].sum())
-            self.rho[slot], self.tolerance[slot], self.slow[slot] = 0.0, self.outer[slot].tolerance, 0
+            self.rho[slot], self.tolerance[slot], self.slow[slot] = (
+                0.0,
+                self.outer[slot].tolerance,
+                0,
+            )
         return result
 
     def _trajectory(self, slot: int) -> tuple[np.ndarray, np.ndarray]:
-        return np.ascontiguousarray(self._of(self.x, slot)), np.ascontiguousarray(self._of(self.u, slot))
+        return np.ascontiguousarray(self._of(self.x, slot)), np.ascontiguousarray(
+            self._of(self.u, slot)
+        )
 
     def _finish(self, slot: int, status: str) -> None:
         K = np.ascontiguousarray(self._of(self.gains, slot)[:, :, : self.layout.n])
-        expected, J, negligible = (float(numbers[slot]) for numbers in (self.expected, self.J, self.negligible))
-        stats = {"history": self.histories[slot], "optimality": relative_fall(expected, J, negligible, self.options.tolerance)}
+        expected, J, negligible = (
+            float(numbers[slot]) for numbers in (self.expected, self.J, self.negligible)
+        )
+        stats = {
+            "history": self.histories[slot],
+            "optimality": relative_fall(expected, J, negligible, self.options.tolerance),
+        }
         self.batch.found[self.which[slot]] = Solution.of(
             self.problems[slot], status, *self._trajectory(slot), K, int(self.rounds[slot]), stats
         )

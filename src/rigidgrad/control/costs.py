@@ -7,11 +7,13 @@ from rigidgrad.control.terms.activation import Activation, Barrier, Huber, Smoot
 from rigidgrad.control.terms.center_of_mass import CenterOfMass
 from rigidgrad.control.terms.center_of_pressure import CenterOfPressure
 from rigidgrad.control.terms.centroidal_momentum import CentroidalMomentum
+from rigidgrad.control.terms.clearance import Clearance
 from rigidgrad.control.terms.contact_force import ContactForce
 from rigidgrad.control.terms.control_rate import ControlRate
 from rigidgrad.control.terms.cost import Cost
 from rigidgrad.control.terms.custom import Custom
 from rigidgrad.control.terms.custom_value import CustomValue
+from rigidgrad.control.terms.duration import Duration
 from rigidgrad.control.terms.effort import Effort
 from rigidgrad.control.terms.frame_velocity import FrameVelocity
 from rigidgrad.control.terms.friction_cone import FrictionCone
@@ -28,11 +30,13 @@ __all__ = [
     "CenterOfMass",
     "CenterOfPressure",
     "CentroidalMomentum",
+    "Clearance",
     "ContactForce",
     "ControlRate",
     "Cost",
     "Custom",
     "CustomValue",
+    "Duration",
     "Effort",
     "FrameVelocity",
     "FrictionCone",
@@ -52,11 +56,13 @@ COSTS: tuple[type[Cost], ...] = (
     State,
     Effort,
     ControlRate,
+    Duration,
     CenterOfMass,
     CentroidalMomentum,
     FrameVelocity,
     Height,
     JointLimits,
+    Clearance,
     FrictionCone,
     CenterOfPressure,
     ContactForce,

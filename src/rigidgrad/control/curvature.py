@@ -1,4 +1,6 @@
-"""Second derivatives of a time step, weighted: of vᵀ (f(x ⊕ dx, u + du) ⊖ f(x, u)) by (dx, du), over any scalar."""
+"""Second derivatives of a time step, weighted: of vᵀ (f(x ⊕ dx, u + du) ⊖ f(x, u)) by (dx, du),
+over any scalar.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ def curvature(system: System, method: str, x: Vector, u: Vector, h: Scalar, v: V
 def _of_acceleration(system: RobotSystem, x: Vector, u: Vector, w: Vector) -> Matrix:
     """Of wᵀa(q, v, u), which is all that bends in a step of Euler's.
 
-    With μ = M⁻¹w and y = (q, v, a), differentiating inverse dynamics ID(q, v, a(q, v, u)) = Bu twice gives -y_zᵀ (μᵀID)_yy y_z: second derivatives of inverse
-    dynamics, weighted, are far shorter than those of forward dynamics.
+    With μ = M⁻¹w and y = (q, v, a), differentiating inverse dynamics ID(q, v, a(q, v, u)) = Bu
+    twice gives -y_zᵀ (μᵀID)_yy y_z: second derivatives of inverse dynamics, weighted, are far
+    shorter than those of forward dynamics.
     """
     n = system.nv
     q, v = system.split(x)
@@ -35,8 +38,12 @@ def _of_acceleration(system: RobotSystem, x: Vector, u: Vector, w: Vector) -> Ma
     H = system.force_hessian(q, v, a, system.weigh_acceleration(q, w))
     size = 2 * n + system.nu
     by_z = [(*a_q[i], *a_v[i], *a_u[i]) for i in range(n)]
-    # of (q, v, a) only the last depends on all of z; it enters inverse dynamics linearly, and does not meet v there
-    mixed = [[total(mul(H.dadq[i][r], by_z[i][c]) for i in range(n)) for c in range(size)] for r in range(n)]
+    # of (q, v, a) only the last depends on all of z; it enters inverse dynamics linearly, and does
+    # not meet v there
+    mixed = [
+        [total(mul(H.dadq[i][r], by_z[i][c]) for i in range(n)) for c in range(size)]
+        for r in range(n)
+    ]
 
     def own(r: int, c: int) -> Scalar:
         """Of (q, v) alone."""
@@ -50,7 +57,9 @@ def _of_acceleration(system: RobotSystem, x: Vector, u: Vector, w: Vector) -> Ma
     for r in range(size):
         row = []
         for c in range(size):
-            row.append(neg(total([own(r, c), *(mixed[x][y] for x, y in ((r, c), (c, r)) if x < n)])))
+            row.append(
+                neg(total([own(r, c), *(mixed[x][y] for x, y in ((r, c), (c, r)) if x < n)]))
+            )
         rows.append(tuple(row))
     return tuple(rows)
 
@@ -59,8 +68,14 @@ def _of_program(system: System, method: str, x: Vector, u: Vector, h: Scalar, v:
     """By differentiating the recorded step twice."""
     n, m = system.ndx, system.nu
 
-    def weighted(a: dict[str, Any]) -> tuple:
-        moved = step(system.given(a["inputs"]), method, system.plus(a["x"], a["d"][:n]), tuple(map(add, a["u"], a["d"][n:])), a["h"])
+    def weighted(a: dict[str, Any]) -> tuple[Any, ...]:
+        moved = step(
+            system.given(a["inputs"]),
+            method,
+            system.plus(a["x"], a["d"][:n]),
+            tuple(map(add, a["u"], a["d"][n:])),
+            a["h"],
+        )
         return (total(map(mul, a["v"], system.minus(moved, a["y"]))),)
 
     shapes: dict[str, tuple[int, ...]] = {
@@ -74,7 +89,16 @@ def _of_program(system: System, method: str, x: Vector, u: Vector, h: Scalar, v:
     }
     first = differentiate(record(shapes, {"e": ()}, weighted), inputs=["d"])
     y = step(system, method, x, u, h)
+    H: Matrix
     (H,) = differentiate(first, inputs=["d"]).interpret(
-        {"x": x, "u": u, "h": h, "v": v, "y": y, "d": (0.0,) * (n + m), "inputs": system.given_inputs}
+        {
+            "x": x,
+            "u": u,
+            "h": h,
+            "v": v,
+            "y": y,
+            "d": (0.0,) * (n + m),
+            "inputs": system.given_inputs,
+        }
     )
     return H

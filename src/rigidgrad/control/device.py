@@ -1,9 +1,13 @@
-"""Solvers on a GPU: `rg.PDDP(device=…)` and `rg.Direct(device=…)`, for one problem or a batch that differs in numbers alone.
+"""Solvers on a GPU: `rg.PDDP(device=…)` and `rg.Direct(device=…)`, for one problem or a batch that
+differs in numbers alone.
 
-Each goes the way of the CPU's (`pddp`, `direct`), with these differences: the expected fall of the cost is that of the quadratic model along the step, also with stale
-cost-to-go; defects smaller than the rounding of states count for nothing; in float32, and with blocks of the backward pass, how little the cost falls may end a descent without constraints; and the direct method has no second step that
-closes what a step leaves of the defects. Constraints are the CPU's business (`augmented`), between descents; so is the choice which controls are at their bounds in a step of the direct
-method (`linear.box`), whose LQ problems are the device's.
+Each goes the way of the CPU's (`pddp`, `direct`), with these differences: the expected fall of the
+cost is that of the quadratic model along the step, also with stale cost-to-go; defects smaller than
+the rounding of states count for nothing; in float32, and with blocks of the backward pass, how
+little the cost falls may end a descent without constraints; and the direct method has no second
+step that closes what a step leaves of the defects. Constraints are the CPU's business
+(`augmented`), between descents; so is the choice which controls are at their bounds in a step of
+the direct method (`linear.box`), whose LQ problems are the device's.
 """
 
 from __future__ import annotations
@@ -13,7 +17,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rigidgrad.control.device_run import BEGIN, CONVERGED, DIVERGED, ITERATIONS, RUNNING, DeviceRun, with_last_row
+from rigidgrad.control.device_run import (
+    BEGIN,
+    CONVERGED,
+    DIVERGED,
+    ITERATIONS,
+    RUNNING,
+    DeviceRun,
+    with_last_row,
+)
 from rigidgrad.control.direct import FIRST_PENALTY, Direct, leads_elsewhere
 from rigidgrad.control.linear import box
 from rigidgrad.control.linear.solvers import Step
@@ -26,27 +38,39 @@ from rigidgrad.runtime.gpu import DEVICES
 from rigidgrad.runtime.gpu_solver import CONTROL, STEP_SIZES, Numbers
 
 _LINEAR = {"float64": 0.0, "float32": 1e-12}  # η falls no further, relatively
-_BOX = {"float64": box.ACCURACY, "float32": 1e-4}  # of steps, relatively, when it is judged whether bounds hold controls
-_NOTHING = 1e-10  # of the direct method: a cost smaller than this share of the first one counts as zero
+# of steps, relatively, when it is judged whether bounds hold controls
+_BOX = {"float64": box.ACCURACY, "float32": 1e-4}
+_NOTHING = (
+    1e-10  # of the direct method: a cost smaller than this share of the first one counts as zero
+)
 
 
 def check_options(solver: PDDP | Direct) -> None:
     """Raises where a solver's options are none for a device."""
     if solver.device not in DEVICES:
-        raise InputError(f"device is None (the CPU), {' or '.join(map(repr, DEVICES))}, not {solver.device!r}")
+        raise InputError(
+            f"device is None (the CPU), {' or '.join(map(repr, DEVICES))}, not {solver.device!r}"
+        )
     if len(solver.step_sizes) > STEP_SIZES:
-        raise InputError(f"on a device there are at most {STEP_SIZES} step sizes, not {len(solver.step_sizes)}")
+        raise InputError(
+            f"on a device there are at most {STEP_SIZES} step sizes, not {len(solver.step_sizes)}"
+        )
     if isinstance(solver, PDDP):
         return
-    if (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair") or solver.polynomial or solver.reductions:
+    if (
+        (solver.linear_solver, solver.preconditioner) != ("pcg", "symmetric_stair")
+        or solver.polynomial
+        or solver.reductions
+    ):
         raise InputError(
-            "the direct method on a device is linear_solver='pcg' with preconditioner='symmetric_stair', without polynomial= and reductions="
+            "the direct method on a device is linear_solver='pcg' with"
+            " preconditioner='symmetric_stair', without polynomial= and reductions="
         )
 
 
 def solve_on_device(problems: Sequence[Problem], solver: Any) -> list[Solution]:
     """Of each problem; those that share programs and length are solved together."""
-    groups: dict[tuple, list[int]] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for k, p in enumerate(problems):
         groups.setdefault((id(p.programs), p.steps, p.guess_states is None), []).append(k)
     found: dict[int, Solution] = {}
@@ -63,7 +87,9 @@ class DevicePDDP(DeviceRun):
     def __init__(self, problems: Sequence[Problem], options: PDDP):
         check_blocks(problems[0], options)
         self.gaps = problems[0].guess_states is not None
-        super().__init__(problems, options, options.M_f, options.M_b, options.step_sizes, len(options.step_sizes))
+        super().__init__(
+            problems, options, options.M_f, options.M_b, options.step_sizes, len(options.step_sizes)
+        )
 
     def begin(self) -> None:
         o, search = self.options, Search(self.options)
@@ -90,10 +116,22 @@ class DevicePDDP(DeviceRun):
         self.write_account(slice(None), cost=J, status=np.where(np.isfinite(J), RUNNING, DIVERGED))
 
     def round(self) -> None:
+        self.together("round", self.iterate)
+
+    def iterate(self) -> None:
         self.expand()
         self.backward()
         sizes = self.count, self.steps, self.blocks
-        self.launch("solver_consensus", self.count, *sizes, self.control, self.fine, self.gains, self.closed, self.step)
+        self.launch(
+            "solver_consensus",
+            self.count,
+            *sizes,
+            self.control,
+            self.fine,
+            self.gains,
+            self.closed,
+            self.step,
+        )
         self.roll_out(self.shooting, self.alphas, len(self.step_sizes), self.gaps)
 
     def settle(self, ended: np.ndarray) -> None:
@@ -114,30 +152,45 @@ class DevicePDDP(DeviceRun):
 
 
 class DeviceDirect(DeviceRun):
-    """Direct optimisation on a device: the Schur complement by a block of threads a knot, conjugate gradients by one a problem, all step sizes at once."""
+    """Direct optimisation on a device: the Schur complement by a block of threads a knot, conjugate
+    gradients by one a problem, all step sizes at once.
+    """
 
     direct = True
-    forgotten: ClassVar[Mapping[str, float]] = {"sigma": 0.0}  # with new multipliers it is another problem, with another penalty of defects
+    # with new multipliers it is another problem, with another penalty of defects
+    forgotten: ClassVar[Mapping[str, float]] = {"sigma": 0.0}
 
     def __init__(self, problems: Sequence[Problem], options: Direct):
         super().__init__(problems, options, 1, 1, options.step_sizes, 1)
         n, m = self.kernels.ndx, self.kernels.nu
         P, K, a = self.count, self.knots, self.session.array
-        self.origin, self.d, self.lam, self.delta, self.reduced = a(P, self.kernels.nx), a(P, K, n), a(P, K, n), a(P, K, n), a(P, K, n + m)
-        self.inverse, self.beside, self.beside_t = a(P, K, n, n), a(P, K, n, n), a(P, K, n, n)
-        self.before, self.Q_inverse, self.R_inverse = a(P, K, n + m, n), a(P, K, n, n), a(P, K, m, m)
-        self.ahead, self.after = a(P, K, self.kernels.nx), a(P, K, n)  # the states of the next knots, and the gaps to them
-        self.definite, self.gamma = a(P, K), a(P, K, 2, n)
+        self.origin = a(P, self.kernels.nx)
+        self.d, self.lam, self.delta = (a(P, K, n) for _ in range(3))
+        # parts of the Schur complement, its matrices and their preconditioner (`kernels.schur`)
+        self.theta, self.left = a(P, K, n, n), a(P, K, n + m)
+        self.own, self.part, self.gamma = (a(P, K, n) for _ in range(3))
+        self.W, self.R_inverse, self.phi = a(P, K, 2 * n + m, n), a(P, K, m, m), a(P, K, 3, n, n)
+        # the states of the next knots, and the gaps to them
+        self.ahead, self.after = (a(P, K, self.kernels.nx), a(P, K, n))
+        self.definite = a(P, K)
+        self.work = a(P, self.kernels.gradients_work(K))
         self.costs, self.gaps = a(P, len(self.step_sizes), K), a(P, len(self.step_sizes), K)
         self.limit = 10 * K * n if options.linear_iterations is None else options.linear_iterations
         self.counts: list[list[int]] = [[] for _ in problems]
         self.counted = np.zeros(P)  # linear iterations before this round
-        if self.kernels.condensed:  # LQ problems with controls held, and the knots' matrices that are left
+        # LQ problems with controls held, and the knots' matrices that are left
+        if self.kernels.condensed:
             self.which, self.values, self.weight, self.push = (a(P, K, m) for _ in range(4))
-            self.own_after, self.own_F, self.own_g, self.own_H = a(P, K, n), a(P, K, n, n + m), a(P, K, n + m), a(P, K, n + m, n + m)
+            self.own_after, self.own_F, self.own_g, self.own_H = (
+                a(P, K, n),
+                a(P, K, n, n + m),
+                a(P, K, n + m),
+                a(P, K, n + m, n + m),
+            )
             self.own_d, self.feedback = a(P, K, n), a(P, K, m, n)
             self.gradient, self.diagonal = a(P, K, m), a(P, K, m)
-            self.at_bounds = np.zeros((P, self.steps, m))  # -1, 0, 1: at the lower bound, free, at the upper one
+            # -1, 0, 1: at the lower bound, free, at the upper one
+            self.at_bounds = np.zeros((P, self.steps, m))
 
     def begin(self) -> None:
         o = self.options
@@ -145,12 +198,15 @@ class DeviceDirect(DeviceRun):
             first_penalty=FIRST_PENALTY,
             nothing=_NOTHING,
             linear_tolerance=max(o.linear_tolerance, _LINEAR[o.dtype]),
+            linear_limit=self.limit,
             constrained=bool(self.problems[0].constraints),
         )
         self.origin.write(np.array([p.start for p in self.problems]))
         self.simulate_guess()
         x = self.x.read()
-        self.simulated_guess = np.isfinite(x).all(axis=(1, 2)) & [p.guess_states is None for p in self.problems]
+        self.simulated_guess = np.isfinite(x).all(axis=(1, 2)) & [
+            p.guess_states is None for p in self.problems
+        ]
         for k in np.flatnonzero(~self.simulated_guess).tolist():
             states = self.problems[k].guess_states
             x[k] = self.problems[k].start if states is None else states
@@ -163,14 +219,23 @@ class DeviceDirect(DeviceRun):
 
     def round(self) -> None:
         self.counted = self.column("linear_iterations").copy()
-        if not self.kernels.condensed:
-            self.solve_linear(self.d, (self.after, self.F, self.g, self.H))
-        else:
+        if self.kernels.bounded:
             self.expand()
-            if self.kernels.bounded:
-                self.keep_within_bounds()
-            else:
-                self.solve_condensed()
+            self.keep_within_bounds()
+            self.together("judge", self.judge_all)
+        else:
+            self.together("round", self.iterate)
+
+    def iterate(self) -> None:
+        """A round without bounds of controls, all of it on the device."""
+        if self.kernels.condensed:
+            self.expand()
+            self.solve_condensed()
+        else:
+            self.solve_linear(self.d, (self.after, self.F, self.g, self.H))
+        self.judge_all()
+
+    def judge_all(self) -> None:
         self.judge(self.alphas, len(self.step_sizes))
 
     def solve_condensed(self) -> None:
@@ -197,35 +262,60 @@ class DeviceDirect(DeviceRun):
         self.solve_linear(self.own_d, own)
         items = -(-rows // self.kernels.threads("solver_complete"))
         found = self.step, self.gradient, self.diagonal
-        self.launch("solver_complete", items, *sizes, self.control, self.definite, *whole, *held, self.feedback, self.lam, *found)
+        self.launch(
+            "solver_complete",
+            items,
+            *sizes,
+            self.control,
+            self.definite,
+            *whole,
+            *held,
+            self.feedback,
+            self.lam,
+            *found,
+        )
 
     def keep_within_bounds(self) -> None:
-        """Each problem's step within the bounds of its controls. Which trial is next is `box`'s: those of all problems are solved together, and problems whose step is found sit the others out."""
+        """Each problem's step within the bounds of its controls. Which trial is next is `box`'s:
+        those of all problems are solved together, and problems whose step is found sit the others
+        out.
+        """
         running = self.status == RUNNING
-        u, (lower, upper) = self.trajectories()[1], (np.array([p.bounds[k] for p in self.problems]) for k in (0, 1))
+        u, (lower, upper) = (
+            self.trajectories()[1],
+            (np.array([p.bounds[k] for p in self.problems]) for k in (0, 1)),
+        )
         asking = {
-            k: box.trials(lower[k] - u[k], upper[k] - u[k], self.at_bounds[k], _BOX[self.options.dtype])
+            k: box.trials(
+                lower[k] - u[k], upper[k] - u[k], self.at_bounds[k], _BOX[self.options.dtype]
+            )
             for k in np.flatnonzero(running).tolist()
         }
         asked = {k: next(trials) for k, trials in asking.items()}
         steps, lam, definite = (a.read() for a in (self.step, self.lam, self.definite))
         solved = np.zeros(self.count)
         while asked:
-            self.write_account(running, status=[RUNNING if k in asked else ITERATIONS for k in np.flatnonzero(running)])
+            self.write_account(
+                running,
+                status=[RUNNING if k in asked else ITERATIONS for k in np.flatnonzero(running)],
+            )
             for name in ("which", "values", "weight", "push"):
                 rows = np.zeros((self.count, self.knots, self.kernels.nu))
                 for k, trial in asked.items():
                     rows[k, :-1] = getattr(trial, name)
                 getattr(self, name).write(rows)
-            self.solve_condensed()
-            self.account = self.control.read().astype(float)
+            self.together("solve", self.solve_condensed)
+            self.account = self.control.fetched().astype(float)
             for k, found in self.found(list(asked)).items():
                 try:
                     asked[k] = asking[k].send(found)
                 except StopIteration as ended:
                     step, self.at_bounds[k] = ended.value
                     del asked[k]
-                    steps[k], lam[k] = np.concatenate([step.dx, with_last_row(step.du)], axis=1), step.lam
+                    steps[k], lam[k] = (
+                        np.concatenate([step.dx, with_last_row(step.du)], axis=1),
+                        step.lam,
+                    )
                     definite[k], solved[k] = step.status != "indefinite", step.solved
         for own, values in ((self.step, steps), (self.lam, lam), (self.definite, definite)):
             own.write(values)
@@ -234,7 +324,10 @@ class DeviceDirect(DeviceRun):
     def found(self, numbers: list[int]) -> dict[int, box.Found]:
         """The solutions of the LQ problems of these numbers."""
         n, solved = self.kernels.ndx, self.column("solved")
-        read = (a.read().astype(float) for a in (self.step, self.lam, self.definite, self.gradient, self.diagonal))
+        read = (
+            a.read().astype(float)
+            for a in (self.step, self.lam, self.definite, self.gradient, self.diagonal)
+        )
         steps, lam, definite, gradient, diagonal = read
         found = {}
         for k in numbers:
@@ -244,38 +337,38 @@ class DeviceDirect(DeviceRun):
         return found
 
     def solve_linear(self, defects: Numbers, own: tuple[Numbers, ...]) -> None:
-        """The LQ problems of these gaps and matrices F, g, H, by conjugate gradients; fills `defects`, the multipliers and the step."""
+        """The LQ problems of these gaps and matrices F, g, H, by conjugate gradients; fills
+        `defects`, the multipliers and the step.
+        """
         rows, sizes = self.count * self.knots, (self.count, self.knots)
         after, F, g, H = own
-        known = defects, self.inverse, self.before, self.Q_inverse, self.R_inverse, self.gamma, self.reduced, self.definite
+        parts = self.theta, self.own, self.part
+        known = defects, self.W, self.R_inverse, *parts, self.left, self.definite
+        first = *sizes, self.numbers, self.control, self.origin
         if self.fused:
             trajectory = self.h, self.p, self.x, self.u, self.lam
-            self.launch("solver_setup", rows, *sizes, self.control, self.origin, *trajectory, F, g, H, *known)
+            self.launch("solver_setup", rows, *first, *trajectory, F, g, H, *known)
         else:
             if not self.kernels.condensed:
                 self.expand()
-            self.launch("solver_schur", rows, *sizes, self.control, self.origin, self.x, self.lam, after, F, g, H, *known)
-        self.launch("solver_stair", rows, *sizes, self.control, self.definite, self.before, self.inverse, self.beside, self.beside_t)
-        schur, stair = (F, self.gamma, self.Q_inverse, self.before), (self.inverse, self.beside, self.beside_t)
+            self.launch("solver_schur", rows, *first, self.x, self.lam, after, F, g, H, *known)
+        system = self.gamma, self.phi, self.definite
+        self.launch("solver_row", rows, *sizes, self.control, defects, self.W, *parts, *system)
+        judged = self.control, self.definite
+        self.launch("solver_stair", rows, *sizes, *judged, self.W, self.phi)
+        matrices, found = (F, self.W, self.phi, self.gamma), (self.control, self.lam, self.delta)
+        options = self.numbers, self.definite
+        self.launch("solver_pcg", self.count, self.count, *options, *matrices, *found, self.work)
+        inverses = self.W, self.R_inverse
         self.launch(
-            "solver_pcg",
-            self.count,
-            self.count,
-            self.limit,
-            self.numbers,
-            self.definite,
-            *schur,
-            *stair,
-            self.control,
-            self.lam,
-            self.delta,
+            "solver_recover", rows, *sizes, *judged, F, self.left, *inverses, self.delta, self.step
         )
-        inverses = self.Q_inverse, self.R_inverse
-        self.launch("solver_recover", rows, *sizes, self.control, self.definite, F, self.reduced, *inverses, self.delta, self.step)
-        self.launch("solver_propagate", self.count, *sizes, self.control, self.definite, F, defects, self.step)
+        self.launch("solver_propagate", self.count, *sizes, *judged, F, defects, self.step)
 
     def between(self) -> tuple[Numbers, ...]:
-        items = -(-self.count * self.knots * self.kernels.nx // self.kernels.threads("solver_ahead"))
+        items = -(
+            -self.count * self.knots * self.kernels.nx // self.kernels.threads("solver_ahead")
+        )
         self.launch("solver_ahead", items, self.count, self.knots, self.x, self.ahead)
         return self.ahead, self.after
 
@@ -283,7 +376,19 @@ class DeviceDirect(DeviceRun):
         """The line search (Algorithm 7)."""
         sizes = self.count, self.knots, count, len(self.step_sizes)
         items = -(-self.count * count * self.knots // self.kernels.threads("solver_search"))
-        inputs = self.control, self.definite, alphas, self.h, self.p, self.origin, self.x, self.u, self.lower, self.upper, self.step
+        inputs = (
+            self.control,
+            self.definite,
+            alphas,
+            self.h,
+            self.p,
+            self.origin,
+            self.x,
+            self.u,
+            self.lower,
+            self.upper,
+            self.step,
+        )
         self.launch("solver_search", items, *sizes, *inputs, self.costs, self.gaps)
         known = (
             self.numbers,
@@ -302,9 +407,9 @@ class DeviceDirect(DeviceRun):
         )
         self.launch("solver_judge", self.count, *sizes, *known, self.control, self.x, self.u)
 
-    def read_account(self) -> None:
+    def read_account(self, fetched: bool = False) -> None:
         running = self.status == RUNNING
-        super().read_account()
+        super().read_account(fetched)
         for k in np.flatnonzero(running).tolist():
             self.counts[k].append(int(self.column("linear_iterations")[k] - self.counted[k]))
 
@@ -321,7 +426,9 @@ class DeviceDirect(DeviceRun):
             own.write(after)
 
     def finish(self) -> None:
-        """Gains by a backward pass, and with them a trajectory without defects; the guess where that is better."""
+        """Gains by a backward pass, and with them a trajectory without defects; the guess where
+        that is better.
+        """
         alive = self.status != DIVERGED
         self.roll(alive)
         x, u = self.x.read().astype(float), self.u.read().astype(float)
@@ -336,7 +443,9 @@ class DeviceDirect(DeviceRun):
             self.roll(worse)
 
     def roll(self, which: np.ndarray) -> None:
-        """Gains by a backward pass, and with them the trajectories without defects. Accounts stay as they are."""
+        """Gains by a backward pass, and with them the trajectories without defects. Accounts stay
+        as they are.
+        """
         kept, rho, left = self.account.copy(), 0.0, which.copy()
         self.expand()
         while left.any() and rho <= self.options.regularization[1]:

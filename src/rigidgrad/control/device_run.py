@@ -1,7 +1,8 @@
 """Trajectories on a device: what both solvers there share.
 
-The host launches kernels, and renews multipliers between descents; each problem keeps its own account (status, cost, regularisation, …) on the device, takes its own steps and ends when it has ended. A
-round is an iteration or a refused one; problems that have ended sit the other rounds out.
+The host launches kernels, and renews multipliers between descents; each problem keeps its own
+account (status, cost, regularisation, …) on the device, takes its own steps and ends when it has
+ended. A round is an iteration or a refused one; problems that have ended sit the other rounds out.
 """
 
 from __future__ import annotations
@@ -20,58 +21,89 @@ from rigidgrad.control.curvature import curvature
 from rigidgrad.control.integrators import is_structured, linearize, step
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import Programs, Shapes
-from rigidgrad.control.riccati import trouble
+from rigidgrad.control.riccati import failure_status
 from rigidgrad.control.solution import Solution
 from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
-from rigidgrad.runtime.gpu_solver import CHOICES, CONTROL, OPTIONS, STATUS, Numbers, RobotStep, Session, SolverKernels, open_session
+from rigidgrad.runtime.gpu_solver import (
+    CHOICES,
+    CONTROL,
+    OPTIONS,
+    STATUS,
+    Numbers,
+    RobotStep,
+    Session,
+    SolverKernels,
+    open_session,
+)
 from rigidgrad.scalars import add, mul
 
 _REGISTERS = 200
 _KNOWN = {"float64": 0.0, "float32": 1e-5}  # how well the cost of a trajectory is known, relatively
+# a pivot that is a smaller share of its diagonal entry is rounding
+_SINGULAR = {"float64": 1e-13, "float32": 1e-7}
 _DOUBTFUL = 4.0  # a fall of so many times that may be lost in the difference of two costs
 BEGIN, RUNNING, CONVERGED, ITERATIONS, DIVERGED, TROUBLE = (
-    STATUS.index(word) for word in ("begin", "running", "converged", "iterations", "diverged", "trouble")
+    STATUS.index(word)
+    for word in ("begin", "running", "converged", "iterations", "diverged", "trouble")
 )
 
 
-_kernels: weakref.WeakKeyDictionary[Programs, dict[tuple[bool, bool], SolverKernels]] = weakref.WeakKeyDictionary()
-_sessions: weakref.WeakKeyDictionary[Programs, dict[tuple, tuple[Session, bool]]] = weakref.WeakKeyDictionary()
+_kernels: weakref.WeakKeyDictionary[Programs, dict[tuple[bool, bool], SolverKernels]] = (
+    weakref.WeakKeyDictionary()
+)
+_sessions: weakref.WeakKeyDictionary[Programs, dict[tuple[Any, ...], tuple[Session, bool]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def solver_kernels(programs: Programs, direct: bool = False, second_order: bool = False) -> SolverKernels:
-    """What is rendered for a system, an integrator and costs. The last knot is one like the others: costs of the control have no weight there."""
+def solver_kernels(
+    programs: Programs, direct: bool = False, second_order: bool = False
+) -> SolverKernels:
+    """What is rendered for a system, an integrator and costs. The last knot is one like the others:
+    costs of the control have no weight there.
+    """
     kept, key = _kernels.setdefault(programs, {}), (direct, second_order)
     if key not in kept:
         s = programs.system
         n, z = s.ndx, s.ndx + s.nu
 
-        def expand(a: dict[str, Any]) -> tuple:
-            moved, A, B = linearize(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"])
+        def expand(a: dict[str, Any]) -> tuple[Any, ...]:
+            moved, A, B = linearize(
+                programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"]
+            )
             q = programs.expand(a["x"], a["u"], a["p"])
             F = tuple((*x, *y) for x, y in zip(A, B, strict=True))
-            first: tuple = ()
+            first: tuple[Any, ...] = ()
             if direct:
                 gap = s.minus(moved, a["ahead"])
                 first, F = (gap,), _carried(s, gap, F)
             columns = list(zip(*q.lux, strict=True)) if q.lux else [()] * n
-            H = [(*x, *y) for x, y in zip(q.lxx, columns, strict=True)] + [(*x, *y) for x, y in zip(q.lux, q.luu, strict=True)]
+            H = [(*x, *y) for x, y in zip(q.lxx, columns, strict=True)] + [
+                (*x, *y) for x, y in zip(q.lux, q.luu, strict=True)
+            ]
             return *first, F, (*q.lx, *q.lu), tuple(H)
 
-        def knot(a: dict[str, Any]) -> tuple:
+        def knot(a: dict[str, Any]) -> tuple[Any, ...]:
             moved = step(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"])
             return moved, add(*programs.values(a["x"], a["u"], a["p"]))
 
-        def bent(a: dict[str, Any]) -> tuple:
-            return (curvature(programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"], a["v"]),)
+        def bent(a: dict[str, Any]) -> tuple[Any, ...]:
+            return (
+                curvature(
+                    programs.given(a["p"]), programs.integrator, a["x"], a["u"], a["h"], a["v"]
+                ),
+            )
 
-        def along(a: dict[str, Any]) -> tuple:
+        def along(a: dict[str, Any]) -> tuple[Any, ...]:
             return (s.plus(a["x"], tuple(mul(a["alpha"], d) for d in a["dx"])),)
 
-        def recorded(inputs: Shapes, outputs: Shapes, function: Callable[[dict[str, Any]], tuple]) -> Program:
+        def recorded(
+            inputs: Shapes, outputs: Shapes, function: Callable[[dict[str, Any]], tuple[Any, ...]]
+        ) -> Program:
             return best_order(fuse(record(inputs, outputs, function)), _REGISTERS)
 
         x, dx = (s.nx,), (n,)
@@ -91,45 +123,88 @@ def solver_kernels(programs: Programs, direct: bool = False, second_order: bool 
 
 
 def _carried(system: System, gap: Vector, F: Matrix) -> Matrix:
-    """F leads into the tangent space at f(x, u); this brings it to that at the state ahead, `gap` away."""
+    """F leads into the tangent space at f(x, u); this brings it to that at the state ahead, `gap`
+    away.
+    """
     if not isinstance(system, RobotSystem) or system.flat:
         return F
     n = system.nv
-    return tangent_maps.block_times(tangent_maps.transport(system.model, tuple(-g for g in gap[:n])), F[:n]) + F[n:]
+    return (
+        tangent_maps.block_times(
+            tangent_maps.transport(system.model, tuple(-g for g in gap[:n])), F[:n]
+        )
+        + F[n:]
+    )
 
 
 def _robot_step(programs: Programs) -> RobotStep | None:
     """The step, if blocks of threads can compute it."""
     s = programs.system
-    if not (isinstance(s, RobotSystem) and is_structured(s, programs.integrator)) or s.model.has_mimic or s.inputs or not s.model.joints:
+    if (
+        not (isinstance(s, RobotSystem) and is_structured(s, programs.integrator))
+        or s.model.has_mimic
+        or s.inputs
+        or not s.model.joints
+    ):
         return None
     return RobotStep(s.model, programs.integrator == "semi_implicit_euler", s.actuation)
 
 
 class DeviceRun:
-    """Trajectories of problems of one kind on a device: arrays, the kernels that both solvers use, and the account of each problem."""
+    """Trajectories of problems of one kind on a device: arrays, the kernels that both solvers use,
+    and the account of each problem.
+    """
 
     direct = False
-    forgotten: ClassVar[Mapping[str, float]] = {}  # what a descent begins anew, beside what both solvers do
+    forgotten: ClassVar[
+        Mapping[str, float]
+    ] = {}  # what a descent begins again, beside what both solvers do
 
-    def __init__(self, problems: Sequence[Problem], options: Any, shooting: int, blocks: int, step_sizes: np.ndarray, simulated: int):
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        options: Any,
+        shooting: int,
+        blocks: int,
+        step_sizes: np.ndarray,
+        simulated: int,
+    ):
         first = problems[0]
         self.problems, self.options = [p.private_copy() for p in problems], options
         self.outer = [Outer(p, options) for p in self.problems]
         self.ended = ["iterations"] * len(problems)  # how each did, once it has
-        self.shooting, self.blocks, self.step_sizes, self.simulated = shooting, blocks, step_sizes, simulated
+        self.shooting, self.blocks, self.step_sizes, self.simulated = (
+            shooting,
+            blocks,
+            step_sizes,
+            simulated,
+        )
         self.count, self.steps, self.knots = len(problems), first.steps, first.steps + 1
-        self.kernels = solver_kernels(first.programs, self.direct, getattr(options, "second_order", False))
+        self.kernels = solver_kernels(
+            first.programs, self.direct, getattr(options, "second_order", False)
+        )
         self.session, self.fused = self._open(first.programs)
-        P, K, x, n, m, z = self.count, self.knots, self.kernels.nx, self.kernels.ndx, self.kernels.nu, self.kernels.ndx + self.kernels.nu
+        P, K, x, n, m, z = (
+            self.count,
+            self.knots,
+            self.kernels.nx,
+            self.kernels.ndx,
+            self.kernels.nu,
+            self.kernels.ndx + self.kernels.nu,
+        )
         a = self.session.array
         self.x, self.u, self.h, self.p = a(P, K, x), a(P, K, m), a(P, K), a(P, K, first.p.shape[1])
         self.lower, self.upper, self.held = a(P, K, m), a(P, K, m), a(P, K, m)
         self.F, self.g, self.H = a(P, K, n, z), a(P, K, z), a(P, K, z, z)
-        self.curved = a(P, K, z, z) if self.kernels.curvature else self.H  # of the cost and the bent dynamics
+        # of the cost and the bent dynamics
+        self.curved = a(P, K, z, z) if self.kernels.curvature else self.H
         self.gap, self.step = a(P, K, n), a(P, K, z)
         self.gains, self.closed = a(P, K, m, n + 1), a(P, K, n, n + 1)
-        self.end, self.start, self.fine = a(P, blocks, n + 1, n), a(P, blocks, n + 1, n), a(P, blocks)
+        self.end, self.start, self.fine = (
+            a(P, blocks, n + 1, n),
+            a(P, blocks, n + 1, n),
+            a(P, blocks),
+        )
         self.X, self.U = a(P, simulated, K, x), a(P, simulated, K, m)
         self.C, self.D = a(P, simulated, shooting), a(P, simulated, shooting, n)
         self.alphas, self.none = a(len(step_sizes)), a(1)  # the latter: a step size of 0
@@ -138,24 +213,41 @@ class DeviceRun:
         self.steps_taken: list[list[float]] = [[] for _ in problems]
         self.defects: list[list[float]] = [[] for _ in problems]
         self.account = np.zeros((P, len(CONTROL)))
+        self._recorded: dict[str, Callable[[], None]] = {}
 
     def _open(self, programs: Programs) -> tuple[Session, bool]:
-        """A session with the kernels, which stays with the programs; and whether the set-up of the direct method is fused, which depends on the device's memory."""
+        """A session with the kernels, which stays with the programs; and whether the set-up of the
+        direct method is fused, which depends on the device's memory.
+        """
         o = self.options
         kept = _sessions.setdefault(programs, {})
-        key = (o.device, o.dtype, self.direct, self.knots if self.direct else 0, self.kernels.curvature is not None)
+        key = (
+            o.device,
+            o.dtype,
+            self.direct,
+            self.knots if self.direct else 0,
+            self.kernels.curvature is not None,
+        )
         if key not in kept:
             session, size = open_session(o.device, o.dtype), np.dtype(o.dtype).itemsize
             k = self.kernels
 
             def entries(*names: str) -> dict[str, tuple[int, int]]:
-                return {name: (k.threads(name), k.shared_numbers(name, self.knots) * size) for name in names}
+                return {
+                    name: (k.threads(name), k.shared_numbers(name, self.knots) * size)
+                    for name in names
+                }
 
             session.load(k.source(session.language, o.dtype), entries(*k.entries()))
             fused = self.direct and k.fuses(o.dtype, session.shared_limit())
             if self.direct:
-                session.load(k.setup_source(session.language, o.dtype, fused), entries(*k.setup_entries(fused)))
-                session.load(k.gradients_source(session.language, o.dtype, self.knots), entries("solver_pcg"))
+                session.load(
+                    k.setup_source(session.language, o.dtype, fused),
+                    entries(*k.setup_entries(fused)),
+                )
+                session.load(
+                    k.gradients_source(session.language, o.dtype, self.knots), entries("solver_pcg")
+                )
             kept[key] = session, fused
         return kept[key]
 
@@ -171,13 +263,25 @@ class DeviceRun:
             "most": o.iterations,
             "rounding": 2.0 * float(np.finfo(o.dtype).eps),
             "doubtful": _DOUBTFUL * _KNOWN[o.dtype],
+            "singular_pivot": _SINGULAR[o.dtype],
         } | own
         self.numbers.write(np.array([options.get(name, 0.0) for name in OPTIONS]))
 
-    # --- what happens in a round -----------------------------------------------------------------------------------------------------
+    # --- what happens in a round ------------------------------------------------------------------
 
     def launch(self, entry: str, items: int, *arguments: Any) -> None:
         self.session.launch(entry, items, *arguments)
+
+    def together(self, name: str, enqueue: Callable[[], None]) -> None:
+        """Launches that are the same whenever they come, as one, and a copy of the account."""
+        if name not in self._recorded:
+
+            def all_of_it() -> None:
+                enqueue()
+                self.control.fetch()
+
+            self._recorded[name] = self.session.recorded(all_of_it)
+        self._recorded[name]()
 
     def expand(self) -> None:
         rows = self.count * self.knots
@@ -191,7 +295,18 @@ class DeviceRun:
 
     def backward(self) -> None:
         sizes = self.count, self.steps, self.blocks
-        inputs = self.control, self.F, self.g, self.H, self.gap, self.end, self.u, self.lower, self.upper
+        inputs = (
+            self.numbers,
+            self.control,
+            self.F,
+            self.g,
+            self.H,
+            self.gap,
+            self.end,
+            self.u,
+            self.lower,
+            self.upper,
+        )
         knots = self.x, self.h, self.p
         results = self.curved, self.held, self.start, self.gains, self.closed, self.fine
         self.launch("solver_backward", self.count * self.blocks, *sizes, *inputs, *knots, *results)
@@ -200,12 +315,47 @@ class DeviceRun:
         simulations = self.count * count * shooting
         items = -(-simulations // self.kernels.threads("solver_roll_out"))
         sizes = self.count, self.steps, shooting, self.blocks, count, self.simulated, int(gaps)
-        inputs = self.control, self.fine, alphas, self.h, self.p, self.x, self.u, self.lower, self.upper, self.gains, self.step, self.gap
+        inputs = (
+            self.control,
+            self.fine,
+            alphas,
+            self.h,
+            self.p,
+            self.x,
+            self.u,
+            self.lower,
+            self.upper,
+            self.gains,
+            self.step,
+            self.gap,
+        )
         self.launch("solver_roll_out", items, *sizes, *inputs, self.X, self.U, self.C, self.D)
-        known = self.numbers, alphas, self.fine, self.g, self.curved, self.step, self.X, self.U, self.C, self.D, self.start
-        self.launch("solver_select", self.count, *sizes, *known, self.control, self.x, self.u, self.gap, self.end)
+        known = (
+            self.numbers,
+            alphas,
+            self.fine,
+            self.g,
+            self.curved,
+            self.step,
+            self.X,
+            self.U,
+            self.C,
+            self.D,
+            self.start,
+        )
+        self.launch(
+            "solver_select",
+            self.count,
+            *sizes,
+            *known,
+            self.control,
+            self.x,
+            self.u,
+            self.gap,
+            self.end,
+        )
 
-    # --- the account -------------------------------------------------------------------------------------------------------------------
+    # --- the account ------------------------------------------------------------------------------
 
     def column(self, name: str) -> np.ndarray:
         """A number of all problems, as last read."""
@@ -215,9 +365,11 @@ class DeviceRun:
     def status(self) -> np.ndarray:
         return self.column("status").astype(int)
 
-    def read_account(self) -> None:
-        before = self.column("iterations_done") - self.column("again")  # iterations that took a step
-        self.account = self.control.read().astype(float)
+    def read_account(self, fetched: bool = False) -> None:
+        """`fetched`: after `together`."""
+        # iterations that took a step
+        before = self.column("iterations_done") - self.column("again")
+        self.account = (self.control.fetched() if fetched else self.control.read()).astype(float)
         taken = self.column("iterations_done") - self.column("again") > before
         for k in np.flatnonzero(taken).tolist():
             self.history[k].append(float(self.column("cost")[k]))
@@ -239,7 +391,7 @@ class DeviceRun:
         self.begin_descents()
         while self.options.iterations and (running := self.status == RUNNING).any():
             self.round()
-            self.read_account()
+            self.read_account(fetched=True)
             self.after_descents(running & (self.status != RUNNING))
         self.finish()
         return self.solutions(time.perf_counter() - started)
@@ -261,7 +413,7 @@ class DeviceRun:
         self.roll_out(1, self.none, 1)
         self.read_account()
 
-    # --- constraints: the policy is the CPU's -------------------------------------------------------------------------------------------
+    # --- constraints: the policy is the CPU's -----------------------------------------------------
 
     def begin_descents(self) -> None:
         """Multipliers, penalties and tolerances for the first descents."""
@@ -272,7 +424,9 @@ class DeviceRun:
         self.descend(alive, x, u)
 
     def after_descents(self, ended: np.ndarray) -> None:
-        """Of problems whose descents have ended, the final status; or another descent, with new multipliers."""
+        """Of problems whose descents have ended, the final status; or another descent, with new
+        multipliers.
+        """
         for k in np.flatnonzero(ended).tolist():
             self.ended[k] = self.word(k)
         alive = ended & (self.status != DIVERGED)
@@ -287,10 +441,15 @@ class DeviceRun:
 
     def descend(self, numbers: list[int], x: np.ndarray, u: np.ndarray) -> None:
         """Problems of these numbers begin a descent from where they are."""
-        tolerance = np.array([max(self.outer[k].tolerance, _KNOWN[self.options.dtype]) for k in numbers])
-        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32 and a stale cost-to-go know no better
+        tolerance = np.array(
+            [max(self.outer[k].tolerance, _KNOWN[self.options.dtype]) for k in numbers]
+        )
+        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32
+        # and a stale cost-to-go know no better
         knows_better = self.options.dtype == "float64" and self.blocks == 1
-        loose = (tolerance > self.options.tolerance) | (not self.problems[0].constraints and not knows_better)
+        loose = (tolerance > self.options.tolerance) | (
+            not self.problems[0].constraints and not knows_better
+        )
         self.write_account(numbers, tolerance=tolerance, loose=loose)
         if numbers and self.problems[0].constraints:
             self.p.write(np.array([p.with_last_control() for p in self.problems]))
@@ -322,7 +481,11 @@ class DeviceRun:
     def word(self, k: int) -> str:
         """How a descent ended."""
         number = self.status[k]
-        return STATUS[number] if number != TROUBLE else trouble(tuple(a.read()[k] for a in (self.F, self.g, self.H)))
+        return (
+            STATUS[number]
+            if number != TROUBLE
+            else failure_status(tuple(a.read()[k] for a in (self.F, self.g, self.H)))
+        )
 
     def note_first(self) -> None:
         for history, cost in zip(self.history, self.column("cost"), strict=True):
@@ -332,16 +495,20 @@ class DeviceRun:
         raise NotImplementedError
 
     def round(self) -> None:
+        """An iteration, or one that is refused; its launches are `together`."""
         raise NotImplementedError
 
     def finish(self) -> None:
         raise NotImplementedError
 
     def close(self, which: np.ndarray) -> None:
-        """Simulates from the start with the gains around the trajectory: what comes out has no defects. Accounts stay as they are."""
+        """Simulates from the start with the gains around the trajectory: what comes out has no
+        defects. Accounts stay as they are.
+        """
         if which.any():
             kept = self.account.copy()
-            self.write_account(slice(None), status=np.where(which, BEGIN, DIVERGED))  # the others sit it out
+            # the others sit it out
+            self.write_account(slice(None), status=np.where(which, BEGIN, DIVERGED))
             self.roll_out(1, self.none, 1)
             self.account = kept
             self.control.write(kept)
@@ -350,8 +517,16 @@ class DeviceRun:
         x, u, gains = (a.read().astype(float) for a in (self.x, self.u, self.gains))
         done, found = self.column("iterations_done").astype(int), []
         for k, (p, status) in enumerate(zip(self.problems, self.ended, strict=True)):
-            stats = {"seconds": {"device": seconds}, "history": self.history[k], "steps": self.steps_taken[k]} | self.more_stats(k)
-            found.append(Solution.of(p, status, x[k], u[k, :-1], gains[k, :-1, :, :-1].copy(), int(done[k]), stats))
+            stats = {
+                "seconds": {"device": seconds},
+                "history": self.history[k],
+                "steps": self.steps_taken[k],
+            } | self.more_stats(k)
+            found.append(
+                Solution.of(
+                    p, status, x[k], u[k, :-1], gains[k, :-1, :, :-1].copy(), int(done[k]), stats
+                )
+            )
         return found
 
     def more_stats(self, k: int) -> dict[str, Any]:

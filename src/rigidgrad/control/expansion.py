@@ -1,4 +1,6 @@
-"""What is recorded of a knot with contacts, for the kernel that expands it (`kernels.knot`): all but the products of matrices."""
+"""What is recorded of a knot with contacts, for the kernel that expands it (`kernels.knot`): all
+but the products of matrices.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
 from rigidgrad.scalars import Scalar, add, mul, sub
 
-_TILED_FROM = 5000  # multiply-adds of the products from which on tiles are quicker than straight-line code
+_TILED_FROM = (
+    5000  # multiply-adds of the products from which on tiles are quicker than straight-line code
+)
 
 
 class Whole(NamedTuple):
@@ -35,9 +39,8 @@ class Whole(NamedTuple):
     luu: list[list[Scalar]]
 
 
-Expand = Callable[
-    [Any, Vector, Vector, Vector, bool], Whole
-]  # of a system, x, u, p: the sum of the terms of contact forces, by these, or of the others
+# of a system, x, u, p: the sum of the terms of contact forces, by these, or of the others
+Expand = Callable[[Any, Vector, Vector, Vector, bool], Whole]
 
 
 def by_force(term: Term) -> bool:
@@ -65,50 +68,84 @@ def knot_kernel(
     given: Callable[[Vector], Any],
     expand: Expand,
     terms: bool,
-    tail: Callable[[Any, Mapping[str, Any], Vector, Matrix, Matrix, Matrix], tuple],
+    tail: Callable[[Any, Mapping[str, Any], Vector, Matrix, Matrix, Matrix], tuple[Any, ...]],
 ) -> Kernel:
-    """(x, u, h, p) → F, l and L; where a and f are inputs, also `offset` and `G`, the derivatives of the forces (`kernels.knot`). `terms`: whether there are any of forces; `tail` (system, inputs, v', and its derivatives by q, v and u) gives what is kept of the dynamics."""
+    """(x, u, h, p) → F, l and L; where a and f are inputs, also `offset` and `G`, the derivatives
+    of the forces (`kernels.knot`). `terms`: whether there are any of forces; `tail` (system,
+    inputs, v', and its derivatives by q, v and u) gives what is kept of the dynamics.
+    """
     n, m = system.nv, system.nu
     head = _head(system, inputs, place, given, expand, terms)
     rows = head.outputs.get("B", (0,))[0]
 
-    def finish(a: dict[str, Any]) -> tuple:
+    def finish(a: dict[str, Any]) -> tuple[Any, ...]:
         s = given(a["p"])
         h, flow = lasting(s, a["h"]), 1.0 if s.touching is None else s.touching.flow
-        by = [tuple(tuple(mul(h, y) for y in row[start : start + n]) for row in a["da"]) for start in (0, n)]
-        v_v = tuple(tuple(add(1.0 if i == j else 0.0, y) for j, y in enumerate(row)) for i, row in enumerate(by[1]))
-        v_u, f_u = (s.by_control(tuple(tuple(mul(flow, y) for y in row) for row in X)) for X in (a["P"], a.get("F", ())))
+        by = [
+            tuple(tuple(mul(h, y) for y in row[start : start + n]) for row in a["da"])
+            for start in (0, n)
+        ]
+        v_v = tuple(
+            tuple(add(1.0 if i == j else 0.0, y) for j, y in enumerate(row))
+            for i, row in enumerate(by[1])
+        )
+        v_u, f_u = (
+            s.by_control(tuple(tuple(mul(flow, y) for y in row) for row in X))
+            for X in (a["P"], a.get("F", ()))
+        )
         v_u = tuple(tuple(mul(h, y) for y in row) for row in v_u)
         kept = tail(s, a, a["v"], by[0], v_v, v_u)
         return (*kept, f_u) if rows else kept
 
-    shapes = dict(inputs) | {"da": (n, 2 * n), "P": (n, n), "v": (n,)} | ({"F": (rows, n)} if rows else {})
+    shapes = (
+        dict(inputs)
+        | {"da": (n, 2 * n), "P": (n, n), "v": (n,)}
+        | ({"F": (rows, n)} if rows else {})
+    )
     kept = {name: shape for name, shape in outputs.items() if name not in ("l", "L", "offset", "G")}
     last = fuse(record(shapes, kept | ({"G_u": (rows, m)} if rows else {}), finish))
     return Knot(head, last, outputs, place).kernel()
 
 
-def _head(system: RobotSystem, inputs: Mapping[str, Shape], place: Place, given: Any, expand: Expand, terms: bool) -> Program:
+def _head(
+    system: RobotSystem,
+    inputs: Mapping[str, Shape],
+    place: Place,
+    given: Any,
+    expand: Expand,
+    terms: bool,
+) -> Program:
     shapes: dict[str, Shape] = {}
     n, m = system.nv, system.nu
     cuts = (0, n, 2 * n, 2 * n + m)
 
-    def evaluate(a: dict[str, Any]) -> tuple:
+    def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
         s = given(a["p"])
         q, v = s.split(a["x"])
         touching, tau = s.touching or Inputs(()), s.forces(a["u"])
-        options: dict[str, Any] = {"gauge": s.gauge, "redundant": s.held is not None and s.held.redundant}
+        options: dict[str, Any] = {
+            "gauge": s.gauge,
+            "redundant": s.held is not None and s.held.redundant,
+        }
         if "a" in inputs:
             options["at"] = a["a"], a["f"]
             s = s.with_forces(a["f"])
-        parts = gradient_parts(s.lean, q, v, tau, touching, s.external, **options)
-        found: dict[str, Any] = {name: matrix for name, matrix in parts._asdict().items() if isinstance(matrix, tuple) and matrix}
+        parts = gradient_parts(s.canonical_model, q, v, tau, touching, s.external, **options)
+        found: dict[str, Any] = {
+            name: matrix
+            for name, matrix in parts._asdict().items()
+            if isinstance(matrix, tuple) and matrix
+        }
         h = lasting(s, a["h"])
         moving = a["a"] if "a" in inputs else s.acceleration(q, v, a["u"])
         found["v"] = tuple(add(x, mul(h, y)) for x, y in zip(v, moving, strict=True))
         if "a" in inputs:
-            needed, held = contact_residuals(s.lean, q, v, a["a"], a["f"], touching, s.external, gauge=s.gauge)
-            found["e"] = tuple(sub(x, mul(touching.flow, y)) for x, y in zip(needed, tau, strict=True))
+            needed, held = contact_residuals(
+                s.canonical_model, q, v, a["a"], a["f"], touching, s.external, gauge=s.gauge
+            )
+            found["e"] = tuple(
+                sub(x, mul(touching.flow, y)) for x, y in zip(needed, tau, strict=True)
+            )
             if held:
                 found["c"] = held
         of = expand(s, a["x"], a["u"], a["p"], False)
@@ -117,7 +154,9 @@ def _head(system: RobotSystem, inputs: Mapping[str, Shape], place: Place, given:
             row[start : start + len(numbers)] = numbers
         found["l"] = tuple(row)
         xu = list(zip(*of.lux, strict=True)) if of.lux else [()] * 2 * n
-        whole = [(*x, *y) for x, y in zip(of.lxx, xu, strict=True)] + [(*x, *y) for x, y in zip(of.lux, of.luu, strict=True)]
+        whole = [(*x, *y) for x, y in zip(of.lxx, xu, strict=True)] + [
+            (*x, *y) for x, y in zip(of.lux, of.luu, strict=True)
+        ]
         for i in range(3):
             for j in range(3):
                 block = tuple(r[cuts[j] : cuts[j + 1]] for r in whole[cuts[i] : cuts[i + 1]])
@@ -147,12 +186,16 @@ def _head(system: RobotSystem, inputs: Mapping[str, Shape], place: Place, given:
     return fuse(record(inputs, shapes, evaluate))
 
 
-def _sum(a: Sequence[Sequence[Scalar]] | None, b: Sequence[Sequence[Scalar]]) -> Sequence[Sequence[Scalar]]:
+def _sum(
+    a: Sequence[Sequence[Scalar]] | None, b: Sequence[Sequence[Scalar]]
+) -> Sequence[Sequence[Scalar]]:
     return b if a is None else [[*map(add, x, y)] for x, y in zip(a, b, strict=True)]
 
 
 def _is_diagonal(block: Sequence[Sequence[Scalar]]) -> bool:
-    return bool(block) and all(_is_zero(x) for i, row in enumerate(block) for j, x in enumerate(row) if i != j)
+    return bool(block) and all(
+        _is_zero(x) for i, row in enumerate(block) for j, x in enumerate(row) if i != j
+    )
 
 
 def _shape(value: Any) -> Shape:

@@ -1,7 +1,9 @@
-"""First guesses: to hold the start, or to go along a line in joint space, to a goal or to where a frame reaches its target.
+"""First guesses: to hold the start, or to go along a line in joint space, to a goal or to where a
+frame reaches its target.
 
-A line is gone along as by minimum jerk, at rest at its end; its controls are those of inverse dynamics, as far as the actuators can, so that for semi-implicit Euler
-without bounds nothing is left between its states and where its controls lead.
+A line is gone along as by minimum jerk, at rest at its end; its controls are those of inverse
+dynamics, as far as the actuators can, so that for semi-implicit Euler without bounds nothing is
+left between its states and where its controls lead.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _DAMPING = 1e-4  # of a step, relative to the error: none near the target
 
 
 class Guess(NamedTuple):
-    """Controls (steps, nu), and states (steps + 1, nx), or None for those that the controls lead to."""
+    """Controls (steps, nu), and states (steps + 1, nx), or None for those that the controls lead
+    to.
+    """
 
     states: np.ndarray | None
     controls: np.ndarray
@@ -39,14 +43,23 @@ def hold(system: System, start: np.ndarray, steps: int) -> np.ndarray:
     if not isinstance(system, RobotSystem):
         return np.zeros((steps, system.nu))
     if not system.inputs:
-        return np.tile(_controls(system, start[: system.nq], system.robot.gravity_torque(start[: system.nq])), (steps, 1))
+        return np.tile(
+            _controls(system, start[: system.nq], system.robot.gravity_torque(start[: system.nq])),
+            (steps, 1),
+        )
     q, still = np.tile(start[: system.nq], (steps, 1)), np.zeros((steps, system.nv))
     return _controls(system, q, _joint_forces(system, q, still, still))
 
 
 def stand(system: System, start: np.ndarray, steps: int) -> Guess:
-    """States that stay at the start, and at each knot the least controls and contact forces that come nearest to holding it there; in impacts none."""
-    assert isinstance(system, RobotSystem) and system.touching is not None and system.touching.active is not None
+    """States that stay at the start, and at each knot the least controls and contact forces that
+    come nearest to holding it there; in impacts none.
+    """
+    assert (
+        isinstance(system, RobotSystem)
+        and system.touching is not None
+        and system.touching.active is not None
+    )
     q, still = np.tile(start[: system.nq], (steps, 1)), np.zeros((steps, system.nv))
     pull = _joint_forces(system, q, still, still)
     active = np.stack([np.broadcast_to(a, steps) for a in system.touching.active], axis=1)
@@ -59,7 +72,9 @@ def stand(system: System, start: np.ndarray, steps: int) -> Guess:
 
 
 def standing(system: System, q: np.ndarray, pull: np.ndarray, active: np.ndarray) -> np.ndarray:
-    """The controls (…, nu) of the least controls and contact forces that come nearest to joint forces (…, nv), at positions q (nq,), with the contacts that are `active`."""
+    """The controls (…, nu) of the least controls and contact forces that come nearest to joint
+    forces (…, nv), at positions q (nq,), with the contacts that are `active`.
+    """
     assert isinstance(system, RobotSystem) and system.held is not None
     held = system.held.constraints
     J = system.robot.jacobian_of(held, q)
@@ -79,7 +94,9 @@ def line(system: System, start: np.ndarray, goal: np.ndarray, steps: int, dt: fl
     brake = min(_BRAKE, steps * dt)
     t = np.minimum(dt * np.arange(steps + 1) / brake, 1.0)
     coasting = brake * t * (1.0 - t) ** 2  # from the start's velocity to rest
-    q = robot.integrate(np.tile(start[:nq], (steps + 1, 1)), s[:, None] * way + coasting[:, None] * start[nq:])
+    q = robot.integrate(
+        np.tile(start[:nq], (steps + 1, 1)), s[:, None] * way + coasting[:, None] * start[nq:]
+    )
     v = np.concatenate([start[None, nq:], robot.difference(q[:-1], q[1:]) / dt])
     tau = _joint_forces(system, q[:-1], v[:-1], np.diff(v, axis=0) / dt)
     return Guess(np.concatenate([q, v], axis=1), _controls(system, q[:-1], tau))
@@ -89,40 +106,52 @@ def _joint_forces(system: RobotSystem, q: np.ndarray, v: np.ndarray, a: np.ndarr
     """Inverse dynamics (steps, nv), with the inputs of each knot."""
     if not system.inputs:
         return system.robot.rnea(q, v, a)
-    forces = newton_euler(system.lean, tuple(q.T), tuple(v.T), tuple(a.T), system.external)
+    forces = newton_euler(
+        system.canonical_model, tuple(q.T), tuple(v.T), tuple(a.T), system.external
+    )
     return np.stack([np.broadcast_to(f, len(q)) for f in forces], axis=1)
 
 
 def _mass_matrix(system: RobotSystem, q: np.ndarray) -> np.ndarray:
     if not system.inputs:
         return system.robot.crba(q)
-    rows = crba(system.lean, tuple(q.T))
-    return np.stack([np.stack([np.broadcast_to(x, len(q)) for x in row], axis=-1) for row in rows], axis=-2)
+    rows = crba(system.canonical_model, tuple(q.T))
+    return np.stack(
+        [np.stack([np.broadcast_to(x, len(q)) for x in row], axis=-1) for row in rows], axis=-2
+    )
 
 
 def _controls(system: RobotSystem, q: np.ndarray, tau: np.ndarray) -> np.ndarray:
-    """The controls (…, nu) whose accelerations come nearest to those of joint forces (…, nv), in the metric of the mass matrix (Gauss' principle).
+    """The controls (…, nu) whose accelerations come nearest to those of joint forces (…, nv), in
+    the metric of the mass matrix (Gauss' principle).
 
-    So the joints of a robot that falls are left alone: torques that would hold it on the ground would make it flail.
+    So the joints of a robot that falls are left alone: torques that would hold it on the ground
+    would make it flail.
     """
     if system.actuation is None:
         return tau
     B = np.array(system.actuation)
-    weighed = np.linalg.solve(_mass_matrix(system, q), np.broadcast_to(B, (*tau.shape[:-1], *B.shape)))  # M⁻¹ B
+    weighed = np.linalg.solve(
+        _mass_matrix(system, q), np.broadcast_to(B, (*tau.shape[:-1], *B.shape))
+    )  # M⁻¹ B
     projected = np.linalg.pinv(B.T @ weighed, hermitian=True)
-    return (projected @ (np.swapaxes(weighed, -1, -2) @ tau[..., None]))[..., 0]
+    controls: np.ndarray = (projected @ (np.swapaxes(weighed, -1, -2) @ tau[..., None]))[..., 0]
+    return controls
 
 
-# --- where a line leads ------------------------------------------------------------------------------------------------------------------
+# --- where a line leads ---------------------------------------------------------------------------
 
 
 def goal_of(system: System, costs: Sequence[Cost], knots: int, start: np.ndarray) -> np.ndarray:
-    """The state that the State cost with the largest weight wants in the end; what has no weight there stays as at the start."""
+    """The state that the State cost with the largest weight wants in the end; what has no weight
+    there stays as at the start.
+    """
     states = [(c, _weight(c, system, knots)) for c in costs if isinstance(c, State)]
     states = [(c, w) for c, w in states if w[: _positions(system)].any()]
     if not states:
         raise InputError(
-            'guess="line" needs a cost State that wants a position at the end: give one a weight, or take guess="reach" or "hold"'
+            'guess="line" needs a cost State that wants a position at the end: give one a weight,'
+            ' or take guess="reach" or "hold"'
         )
     cost, weight = max(states, key=lambda pair: pair[1].sum())
     goal = cost.targets(system, knots)[-1]
@@ -140,17 +169,24 @@ def _positions(system: System) -> int:
 def _weight(cost: Cost, system: System, knots: int) -> np.ndarray:
     """Of the last knot, or where it has none, of the one before."""
     weights = cost.weights(system, knots)
-    return weights[-1] if weights[-1].any() else weights[-2]
+    weight: np.ndarray = weights[-1] if weights[-1].any() else weights[-2]
+    return weight
 
 
 def reaching(system: System, costs: Sequence[Cost], knots: int, start: np.ndarray) -> np.ndarray:
-    """A state at rest, within the joint limits and near the start, in which all costs Reach are at their last targets, or as near as was found."""
+    """A state at rest, within the joint limits and near the start, in which all costs Reach are at
+    their last targets, or as near as was found.
+    """
     aims = [c for c in costs if isinstance(c, Reach) and _weight(c, system, knots).any()]
     if not aims or not isinstance(system, RobotSystem):
         raise InputError(
-            'guess="reach" needs a robot and a cost Reach with a weight at the end; for other goals take guess="line" or states'
+            'guess="reach" needs a robot and a cost Reach with a weight at the end; for other goals'
+            ' take guess="line" or states'
         )
-    parts = [_misses(system, c, c.targets(system, knots)[-1], _weight(c, system, knots) > 0) for c in aims]
+    parts = [
+        _misses(system, c, c.targets(system, knots)[-1], _weight(c, system, knots) > 0)
+        for c in aims
+    ]
 
     def miss(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = [part(q) for part in parts]
@@ -173,8 +209,12 @@ def reaching(system: System, costs: Sequence[Cost], knots: int, start: np.ndarra
     return np.concatenate([best, np.zeros(robot.nv)])
 
 
-def _descend(robot: Any, miss: Callable[..., Any], q: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, float]:
-    """Damped least squares (Levenberg, with the damping of Sugihara 2011: proportional to the error), kept within the limits."""
+def _descend(
+    robot: Any, miss: Callable[..., Any], q: np.ndarray, free: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Damped least squares (Levenberg, with the damping of Sugihara 2011: proportional to the
+    error), kept within the limits.
+    """
     r, J = miss(q)
     error = float(r @ r)
     scale = 1.0
@@ -183,11 +223,19 @@ def _descend(robot: Any, miss: Callable[..., Any], q: np.ndarray, free: np.ndarr
             break
         J = J[:, free]
         step = np.zeros(robot.nv)
-        step[free] = -np.linalg.solve(J.T @ J + (scale * (0.5 * error + _DAMPING * error**0.5)) * np.eye(len(free)), J.T @ r)
+        step[free] = -np.linalg.solve(
+            J.T @ J + (scale * (0.5 * error + _DAMPING * error**0.5)) * np.eye(len(free)), J.T @ r
+        )
         moved = _inside(robot, robot.integrate(q, step))
         r_moved, J_moved = miss(moved)
         if float(r_moved @ r_moved) < error:
-            q, r, J, error, scale = moved, r_moved, J_moved, float(r_moved @ r_moved), max(0.2 * scale, 1e-3)
+            q, r, J, error, scale = (
+                moved,
+                r_moved,
+                J_moved,
+                float(r_moved @ r_moved),
+                max(0.2 * scale, 1e-3),
+            )
         else:
             scale *= 5.0
             J = miss(q)[1]
@@ -197,13 +245,16 @@ def _descend(robot: Any, miss: Callable[..., Any], q: np.ndarray, free: np.ndarr
 
 
 def _inside(robot: Any, q: np.ndarray) -> np.ndarray:
-    return np.clip(q, robot.limits.lower, robot.limits.upper)
+    inside: np.ndarray = np.clip(q, robot.limits.lower, robot.limits.upper)
+    return inside
 
 
 def _misses(
     system: RobotSystem, cost: Reach, target: np.ndarray, weighted: np.ndarray
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """The residual of a cost and its Jacobian, where it has a weight: by compiled functions, since pure Python is slow for many problems."""
+    """The residual of a cost and its Jacobian, where it has a weight: by compiled functions, since
+    pure Python is slow for many problems.
+    """
     robot, offset = system.robot, np.array(cost.offset)
     goal = target[3:12].reshape(3, 3) if cost.pose else None
 

@@ -1,4 +1,6 @@
-"""Contacts of a robot in a problem. Which of them hold, and whether a knot is an impact, are inputs of the dynamics, one row per knot: one program serves all phases of a motion."""
+"""Contacts of a robot in a problem. Which of them hold, and whether a knot is an impact, are inputs
+of the dynamics, one row per knot: one program serves all phases of a motion.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Touch = Contact | Loop
 
 @dataclass(frozen=True)
 class Held:
-    """The contacts and loops that any phase has. `impacts`: whether there are any; `redundant`: whether some set of them shares its forces, so that all are damped."""
+    """The contacts and loops that any phase has. `impacts`: whether there are any; `redundant`:
+    whether some set of them shares its forces, so that all are damped.
+    """
 
     constraints: tuple[Constraint, ...]
     impacts: bool = False
@@ -55,7 +59,11 @@ class Held:
             if size := _place_size(c):
                 contact = own.get(c)
                 shape = (3,) if size == 3 else (4, 4)
-                place = numbers(f"the place of {c.frame}", contact.place, shape) if isinstance(contact, Contact) else np.zeros(shape)
+                place = (
+                    numbers(f"the place of {c.frame}", contact.place, shape)
+                    if isinstance(contact, Contact)
+                    else np.zeros(shape)
+                )
                 row += place.ravel().tolist()
         if self.impacts:
             row += [1.0, 0.0] if restitution is None else [0.0, 1.0 + restitution]

@@ -1,15 +1,24 @@
-"""PDDP with dynamics in the form of the inverse: states, accelerations and contact forces are unknowns, joint forces follow from inverse dynamics.
+"""PDDP with dynamics in the form of the inverse: states, accelerations and contact forces are
+unknowns, joint forces follow from inverse dynamics.
 
 At each knot (x, a, f) has to satisfy, beside the step x' = x ⊕ h (v + h a, a),
 
     e = M a + c - Jᵀ f - B u = 0,        J a + γ = 0,        f = 0 of a contact that does not hold,
 
-where u = B⁺(M a + c - Jᵀ f): joint forces are eliminated, and what is left of e are the freedoms without motors. Newton's step solves the linearised equations; its directions are those of the joint forces, so that
+where u = B⁺(M a + c - Jᵀ f): joint forces are eliminated, and what is left of e are the freedoms
+without motors. Newton's step solves the linearised equations; its directions are those of the joint
+forces, so that
 
     da = a₀ + ∂a/∂x dx + ∂a/∂u du,        df = f₀ + ∂f/∂x dx + ∂f/∂u du
 
-with the derivatives of `kernels.knot` from the gradient of inverse dynamics at (a, f), and the linear-quadratic problem is that of `pddp`: the optimum is the same. No equations of motion are solved along a trajectory: trial points are evaluated at all
-knots at once, without a roll-out, and the merit function J + σ Σ|residuals| decides (Mastalli et al. 2023, "Inverse-dynamics MPC via nullspace resolution", has multipliers and a basis by LU or QR instead). A solve ends with a roll-out.
+with the derivatives of `kernels.knot` from the gradient of inverse dynamics at (a, f), and the
+linear-quadratic problem is that of `pddp`: the optimum is the same. No equations of motion are
+solved along a trajectory: trial points are evaluated at all knots at once, without a roll-out, and
+the merit function J + σ Σ|residuals| decides, and counts controls outside of their bounds among
+them; steps within bounds are those of the linear-quadratic problem with a box (`linear.box`)
+(Mastalli et al. 2023, "Inverse-dynamics MPC via
+nullspace resolution", has multipliers and a basis by LU or QR instead). A solve ends with a
+roll-out.
 """
 
 from __future__ import annotations
@@ -19,8 +28,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rigidgrad.control.free_programs import FreePrograms
+from rigidgrad.control.linear import box
+from rigidgrad.control.linear.lq import LQ
+from rigidgrad.control.linear.solvers import LinearSolver, Options, linear_solver
 from rigidgrad.control.pddp import PDDP, Run, guess_with_gaps
 from rigidgrad.control.problem import Problem
+from rigidgrad.control.programs import whole_dynamics
 from rigidgrad.control.riccati import Backward
 from rigidgrad.control.search import ARMIJO
 from rigidgrad.control.shooting import Forward
@@ -31,6 +44,8 @@ from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.riccati import Layout
 
 _MET = 1e-12  # residuals below are none
+# of the largest control: nearer to a bound than this, controls are at it
+_AT_BOUND = 1e-9
 
 
 def check_form(problem: Problem) -> None:
@@ -38,10 +53,11 @@ def check_form(problem: Problem) -> None:
     s = problem.system
     FreePrograms.of(problem.programs)
     assert isinstance(s, RobotSystem)
-    if problem.programs.bounded:
-        raise InputError('form="inverse" keeps no torque limits, since joint forces are no unknowns there; leave form out, or the limits')
     if s.actuation is not None and np.linalg.matrix_rank(np.array(s.actuation)) < s.nu:
-        raise InputError('form="inverse" needs controls that the joint forces determine; two of these act alike: leave form out')
+        raise InputError(
+            'form="inverse" needs controls that the joint forces determine; two of these act alike:'
+            " leave form out"
+        )
 
 
 class FreeBackward(Backward):
@@ -67,7 +83,9 @@ class FreeBackward(Backward):
 
 
 class Step(NamedTuple):
-    """Changes of states, accelerations and forces; z (steps, columns) are those of states and controls as the backward pass has its columns, `moved` what they do to the forces."""
+    """Changes of states, accelerations and forces; z (steps, columns) are those of states and
+    controls as the backward pass has its columns, `moved` what they do to the forces.
+    """
 
     dx: np.ndarray
     z: np.ndarray
@@ -83,12 +101,15 @@ class Trial:
         self.x, self.a, self.f = x, a, f
         self.u = np.zeros(0)
         self.J = np.inf
-        self.residuals = np.zeros(0)  # of all equations, (steps, ndx + nv + forces), in metres, radians and velocities
+        # of all equations, (steps, ndx + nv + forces), in metres, radians and velocities
+        self.residuals = np.zeros(0)
         self.gap = np.zeros(0)  # of those, the steps'
 
 
 class FreeForward:
-    """Trial points in the place of `Forward`: of a step of α all unknowns move by their part of it."""
+    """Trial points in the place of `Forward`: of a step of α all unknowns move by their part of
+    it.
+    """
 
     open, closed, gaps = True, False, True
 
@@ -96,9 +117,14 @@ class FreeForward:
         self.problem, self.backward, self.alphas = problem, backward, alphas
         s, steps = problem.system, problem.steps
         self.x, self.u = np.zeros((steps + 1, s.nx)), np.zeros((steps, s.nu))
-        self.linear = Forward(problem, backward, np.ones(1), 1, True, (self.x, self.u))  # its sweep of the linearised steps
+        # its sweep of the linearised steps
+        self.linear = Forward(problem, backward, np.ones(1), 1, True, (self.x, self.u))
         self.gap = np.zeros((steps, s.ndx))
-        self.residuals = np.zeros((steps, s.ndx + s.ndx // 2 + backward.free.forces))
+        count = s.ndx + s.ndx // 2 + backward.free.forces
+        self.residuals = np.zeros((steps, count + (s.nu if problem.programs.bounded else 0)))
+        self.bounded = problem.programs.bounded
+        self.quadratic: LinearSolver | None = None  # of steps within bounds
+        self.held = np.zeros((steps, s.nu))  # which controls the last one held there
         self.h = np.zeros(steps)
         self.lasting = np.zeros((steps, 1))
         self.trials: dict[int, Trial] = {}
@@ -114,16 +140,38 @@ class FreeForward:
         self.linear.h[:, 0] = p.h
 
     def evaluate(self, trial: Trial) -> Trial:
-        """Costs with penalties, and how far all equations are from being solved: forces times the time they act."""
+        """Costs with penalties, and how far all equations are from being solved: forces times the
+        time they act.
+        """
         p = self.problem
-        after, trial.u, e, c, costs = self.backward.free.evaluation(trial.x[:-1], trial.a, trial.f, self.h, p.p[:-1])
+        after, trial.u, e, c, costs = self.backward.free.evaluation(
+            trial.x[:-1], trial.a, trial.f, self.h, p.p[:-1]
+        )
         trial.gap = p.minus(after, trial.x[1:])
-        trial.residuals = np.concatenate([trial.gap, self.lasting * e, self.lasting * c], axis=1)
+        lacking = [trial.gap, self.lasting * e, self.lasting * c]
+        if self.bounded:
+            lacking.append(self.lasting * self.beyond(trial.u))
+        trial.residuals = np.concatenate(lacking, axis=1)
         trial.J = float(costs.sum() + p.programs.final_evaluation(trial.x[-1:], p.p[-1:]).sum())
         return trial
 
+    def beyond(self, u: np.ndarray) -> np.ndarray:
+        """How far controls are outside of their bounds."""
+        lower, upper = self.problem.bounds
+        outside: np.ndarray = np.maximum(np.maximum(u - upper, lower - u), 0.0)
+        return outside
+
+    def at_bounds(self, u: np.ndarray) -> np.ndarray:
+        """The same controls, those at a bound but for rounding exactly there."""
+        near = _AT_BOUND * max(float(np.abs(u).max(initial=0.0)), 1e-300)
+        for bound in self.problem.bounds:
+            u = np.where(np.abs(u - bound) <= near, bound, u)
+        return u
+
     def set(self, trial: Trial) -> None:
         """Makes a point the one that steps begin at."""
+        if self.bounded:
+            trial.u = self.at_bounds(trial.u)
         self.x[:], self.u[:], self.residuals[:] = trial.x, trial.u, trial.residuals
         self.residuals[np.abs(self.residuals) < _MET] = 0.0
         self.gap[:] = self.residuals[:, : self.gap.shape[1]]
@@ -136,23 +184,59 @@ class FreeForward:
         moved = self.h[:, None] * pushed
         if o.base:
             move = b.expanded[3].astype(float)
-            S = move[:, o.base * o.base_columns : 2 * o.base * o.base_columns].reshape(-1, o.base, o.base_columns)[:, :, : o.base]
+            S = move[:, o.base * o.base_columns : 2 * o.base * o.base_columns].reshape(
+                -1, o.base, o.base_columns
+            )[:, :, : o.base]
             moved[:, : o.base] = (S @ pushed[:, : o.base, None])[:, :, 0]
-        return self.gap + np.concatenate([moved, pushed], axis=1)
+        rest: np.ndarray = self.gap + np.concatenate([moved, pushed], axis=1)
+        return rest
 
     def step(self) -> Step:
         """A whole step of the linearised problem."""
         b, n, r = self.backward, self.gap.shape[1] // 2, self.backward.f.shape[1]
         self.linear.gap[:] = b.defects
-        self.linear.sweep()
-        o, dx = b.layout, self.linear.dx[0, :, :, 0].copy()
-        z = np.zeros((len(dx) - 1, o.columns))
-        z[:, b.state_columns] = dx[:-1]
-        du = _times(b.gains[:, :, : o.state_columns], z[:, : o.state_columns]) + b.correction
+        o, z = b.layout, np.zeros((len(self.x) - 1, b.layout.columns))
+        kept = self._within_bounds() if self.bounded else None
+        if kept is None:
+            self.linear.sweep()
+            dx = self.linear.dx[0, :, :, 0].copy()
+            z[:, b.state_columns] = dx[:-1]
+            du = _times(b.gains[:, :, : o.state_columns], z[:, : o.state_columns]) + b.correction
+        else:
+            dx, du = kept
+            z[:, b.state_columns] = dx[:-1]
         z[:, o.state_columns : o.state_columns + o.m] = du
         da = (_times(b.expanded[0], z) - dx[:-1, n:]) / self.lasting + b.offset[:, :n]
         df = _times(b.G, z[:, b.own_columns])
         return Step(dx, z, da, df + b.offset[:, n : n + r], df)
+
+    def _within_bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The step of the linearised problem whose controls are within their bounds, states and
+        controls; None where the linear-quadratic problem has no minimum.
+        """
+        b, o, n, p = self.backward, self.backward.layout, self.gap.shape[1], self.problem
+        F, l, L, *move = (x.astype(float) for x in b.expanded)
+        own = b.own_columns
+        F = whole_dynamics(o, F[:, :, own], p.h, move[0] if move else None)
+        L, last = L[:, :, own], b.end[-1][:, b.state_columns].astype(float)
+        rho = float(b.numbers[0, 0])
+        lq = LQ(
+            F[:, :, :n],
+            F[:, :, n:],
+            np.concatenate([L[:, :n, :n], last[None, :n]]),
+            L[:, n:, :n],
+            L[:, n:, n:],
+            np.concatenate([l[:, own[:n]], last[None, n]]),
+            l[:, own[n:]],
+            np.concatenate([np.zeros((1, n)), b.defects]),
+        )
+        if rho:
+            lq = lq.damped(rho)
+        if self.quadratic is None:
+            self.quadratic = linear_solver("riccati", *lq.sizes, Options())
+        low, high = (bound - self.u for bound in p.bounds)
+        step, self.held = box.solve(lq, low, high, self.held, self.quadratic.solve)
+        return (step.dx, step.du) if step.status != "indefinite" else None
 
     def model_along(self, step: Step) -> tuple[float, float]:
         """The slope and curvature of the cost along a whole step."""
@@ -162,7 +246,14 @@ class FreeForward:
         f0, g, bent = (b.offset[:, n + k * r : n + (k + 1) * r] for k in range(3))
         crossed = float(np.vdot(bent, step.moved))
         slope = float(np.vdot(l, step.z) + last[-1] @ dx + np.vdot(g, f0)) - crossed
-        curve = float(np.vdot(step.z[:, b.own_columns], _times(L, step.z)) + dx @ last[:-1] @ dx + np.vdot(f0, bent)) + 2 * crossed
+        curve = (
+            float(
+                np.vdot(step.z[:, b.own_columns], _times(L, step.z))
+                + dx @ last[:-1] @ dx
+                + np.vdot(f0, bent)
+            )
+            + 2 * crossed
+        )
         return slope, curve
 
     def take(self, which: int) -> None:
@@ -216,10 +307,14 @@ class FreeRun(Run):
         f = self.forward
         f.residuals[:] = 0.0
         if not self.ended:
-            self.backward.a[:], self.backward.f[:] = self.backward.free.accelerations(f.x[:-1], f.u, self.problem.p[:-1])
+            self.backward.a[:], self.backward.f[:] = self.backward.free.accelerations(
+                f.x[:-1], f.u, self.problem.p[:-1]
+            )
 
     def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
-        """The step size taken by the merit function, the cost with it, and the fall of the merit expected of a whole step: the whole step is tried first."""
+        """The step size taken by the merit function, the cost with it, and the fall of the merit
+        expected of a whole step: the whole step is tried first.
+        """
         f, low = self.forward, ARMIJO
         step = f.step()
         slope, curve = f.model_along(step)
@@ -234,11 +329,19 @@ class FreeRun(Run):
             alpha = float(self.alphas[k])
             b = self.backward
             with np.errstate(all="ignore"):
-                trial = f.evaluate(Trial(self.problem.plus(f.x, alpha * step.dx), b.a + alpha * step.da, b.f + alpha * step.df))
+                trial = f.evaluate(
+                    Trial(
+                        self.problem.plus(f.x, alpha * step.dx),
+                        b.a + alpha * step.da,
+                        b.f + alpha * step.df,
+                    )
+                )
                 after = np.abs(trial.residuals).sum()
                 fall = self.J - trial.J + self.sigma * (before - after)
                 worst = float(np.abs(trial.gap).max(initial=0.0))
-            if policy.acceptable_with_defects(fall, alpha, slope, closing, worst, low, self.options.defect):
+            if policy.acceptable_with_defects(
+                fall, alpha, slope, closing, worst, low, self.options.defect
+            ):
                 f.trials[k] = trial
                 return k, trial.J, expected
         return None, self.J, expected
@@ -251,4 +354,5 @@ class FreeRun(Run):
 
 def _times(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Products of matrices (steps, rows, columns) with vectors (steps, columns)."""
-    return np.matmul(matrices, vectors[:, :, None])[:, :, 0]
+    products: np.ndarray = np.matmul(matrices, vectors[:, :, None])[:, :, 0]
+    return products

@@ -18,7 +18,9 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def plain(value: Any) -> np.ndarray:
-    """As an array of float64; a TypeError, ValueError or OverflowError where it is none. Complex numbers and texts are none."""
+    """As an array of float64; a TypeError, ValueError or OverflowError where it is none. Complex
+    numbers and texts are none.
+    """
     array = np.asarray(value)
     if array.dtype.kind not in "fiubO":
         raise TypeError(array.dtype)
@@ -36,4 +38,6 @@ def numbers(what: str, value: Any, shape: tuple[int, ...], *, infinite: bool = F
     try:
         return np.array(np.broadcast_to(array, shape))
     except ValueError:
-        raise InputError(f"{what} has shape {array.shape}; it must be, or broadcast to, {shape}") from None
+        raise InputError(
+            f"{what} has shape {array.shape}; it must be, or broadcast to, {shape}"
+        ) from None

@@ -22,11 +22,17 @@ def check_whole(name: str, value: Any, least: int) -> None:
 def check_number(name: str, value: Any, *, positive: bool = False) -> None:
     """An error unless the value is a finite number, 0 or more, or more than 0."""
     try:
-        fine = not isinstance(value, bool) and math.isfinite(value) and (value > 0 if positive else value >= 0)
+        fine = (
+            not isinstance(value, bool)
+            and math.isfinite(value)
+            and (value > 0 if positive else value >= 0)
+        )
     except TypeError:
         fine = False
     if not fine:
-        raise InputError(f"{name} is a number {'above 0' if positive else 'of at least 0'}, not {value!r}")
+        raise InputError(
+            f"{name} is a number {'above 0' if positive else 'of at least 0'}, not {value!r}"
+        )
 
 
 def check_range(name: str, value: Any) -> None:

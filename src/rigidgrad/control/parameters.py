@@ -1,9 +1,12 @@
-"""Numbers of a robot's dynamics that are inputs of a problem: gravity, payloads, wrenches, inertias. They may differ from knot to knot, and change at any time.
+"""Numbers of a robot's dynamics that are inputs of a problem: gravity, payloads, wrenches,
+inertias. They may differ from knot to knot, and change at any time.
 
-    {"gravity": (3,), "payload": {frame: mass, or {"mass": …, "offset": (3,)}}, "external": {link: wrench (6,)}, "inertia": (bodies, 10)}
+    {"gravity": (3,), "payload": {frame: mass, or {"mass": …, "offset": (3,)}}, "external": {link:
+    wrench (6,)}, "inertia": (bodies, 10)}
 
-Each number may be one per knot: (knots, 3), (knots,), …. A payload is a point mass; a wrench is force first, on and in the frame of its link; inertias are
-m, m·c, Ixx Ixy Iyy Ixz Iyz Izz of each body at its origin, as `robot.compile(…, parameters=("inertia",))` has them.
+Each number may be one per knot: (knots, 3), (knots,), …. A payload is a point mass; a wrench is
+force first, on and in the frame of its link; inertias are m, m·c, Ixx Ixy Iyy Ixz Iyz Izz of each
+body at its origin, as `robot.compile(…, parameters=("inertia",))` has them.
 """
 
 from __future__ import annotations
@@ -37,14 +40,18 @@ class Varied:
     def of(cls, model: Model, asked: Any) -> Varied:
         """What a user's parameters vary."""
         if not isinstance(asked, Mapping):
-            raise InputError(f"parameters are a dict of {', '.join(KINDS)}, not {type(asked).__name__}")
+            raise InputError(
+                f"parameters are a dict of {', '.join(KINDS)}, not {type(asked).__name__}"
+            )
         for name in asked:
             if name not in KINDS:
                 raise unknown_name("parameter", name, KINDS)
         for name in ("payload", "external"):
             for frame in _table(name, asked.get(name, {})):
                 if model.frame(frame).body == WORLD:
-                    raise InputError(f"frame {frame!r} does not move, so that {name!r} on it changes nothing")
+                    raise InputError(
+                        f"frame {frame!r} does not move, so that {name!r} on it changes nothing"
+                    )
         return cls(
             "gravity" in asked,
             tuple(sorted(asked.get("payload", {}))),
@@ -57,7 +64,11 @@ class Varied:
         return 3 * self.gravity + 4 * len(self.payload) + 6 * len(self.external) + 10 * self.bodies
 
     def __str__(self) -> str:
-        named = [f"{kind} on {', '.join(names)}" for kind, names in (("payload", self.payload), ("wrench", self.external)) if names]
+        named = [
+            f"{kind} on {', '.join(names)}"
+            for kind, names in (("payload", self.payload), ("wrench", self.external))
+            if names
+        ]
         return ", ".join(["gravity"] * self.gravity + named + ["inertias"] * (self.bodies > 0))
 
     def values(self, asked: Mapping[str, Any], knots: int) -> np.ndarray:
@@ -69,12 +80,27 @@ class Varied:
             load = asked["payload"][frame]
             load = load if isinstance(load, Mapping) else {"mass": load}
             if not {"mass"} <= set(load) <= {"mass", "offset"}:
-                raise InputError(f"the payload on {frame!r} is a mass, or a dict of 'mass' and 'offset'; this has {sorted(map(str, load))}")
+                raise InputError(
+                    f"the payload on {frame!r} is a mass, or a dict of 'mass' and 'offset'; this"
+                    f" has {sorted(map(str, load))}"
+                )
             mass = numbers(f"the mass of the payload on {frame!r}", load["mass"], (knots,))
             if (mass < 0).any():
-                raise InputError(f"the payload on {frame!r} has a mass of at least 0, not {mass.min():g}")
-            columns += [mass[:, None], numbers(f"the offset of the payload on {frame!r}", load.get("offset", (0.0, 0.0, 0.0)), (knots, 3))]
-        columns += [numbers(f"the wrench on {link!r}", asked["external"][link], (knots, 6)) for link in self.external]
+                raise InputError(
+                    f"the payload on {frame!r} has a mass of at least 0, not {mass.min():g}"
+                )
+            columns += [
+                mass[:, None],
+                numbers(
+                    f"the offset of the payload on {frame!r}",
+                    load.get("offset", (0.0, 0.0, 0.0)),
+                    (knots, 3),
+                ),
+            ]
+        columns += [
+            numbers(f"the wrench on {link!r}", asked["external"][link], (knots, 6))
+            for link in self.external
+        ]
         if self.bodies:
             inertia = numbers("inertia", asked["inertia"], (knots, self.bodies, 10))
             if (inertia[:, :, 0] < 0).any():
@@ -83,7 +109,9 @@ class Varied:
         return np.concatenate(columns, axis=1)
 
     def applied(self, model: Model, row: Vector) -> Model:
-        """A model with the numbers of a row, but for wrenches. Without varied inertias it may be any that has the same dynamics and frames."""
+        """A model with the numbers of a row, but for wrenches. Without varied inertias it may be
+        any that has the same dynamics and frames.
+        """
         given = iter(row)
         if self.gravity:
             model = dataclasses.replace(model, gravity=_take(given, 3))
@@ -91,7 +119,9 @@ class Varied:
         _take(given, 6 * len(self.external))
         if self.bodies:
             bodies = [_take(given, 10) for _ in range(self.bodies)]
-            model = dataclasses.replace(model, inertias=tuple((x[0], x[1:4], x[4:]) for x in bodies))
+            model = dataclasses.replace(
+                model, inertias=tuple((x[0], x[1:4], x[4:]) for x in bodies)
+            )
         for frame, mass, *offset in loads:
             model = loaded(model, frame, mass, offset)
         return model
@@ -101,32 +131,43 @@ class Varied:
         if not self.external:
             return None
         start = 3 * self.gravity + 4 * len(self.payload)
-        return wrenches_on(model, {link: row[start + 6 * k : start + 6 * k + 6] for k, link in enumerate(self.external)})
+        return wrenches_on(
+            model,
+            {link: row[start + 6 * k : start + 6 * k + 6] for k, link in enumerate(self.external)},
+        )
 
 
 def merged(before: Mapping[str, Any], change: Any) -> dict[str, Any]:
     """Parameters with some of them changed; which ones there are stays as it is."""
     if not isinstance(change, Mapping):
-        raise InputError(f"parameters are a dict of {', '.join(KINDS)}, not {type(change).__name__}")
+        raise InputError(
+            f"parameters are a dict of {', '.join(KINDS)}, not {type(change).__name__}"
+        )
     result = dict(before)
     for kind, value in change.items():
         if kind not in before:
             raise InputError(
-                f"{kind!r} is no parameter of this problem, which was recorded with {', '.join(before) or 'none'}; make another one"
+                f"{kind!r} is no parameter of this problem, which was recorded with"
+                f" {', '.join(before) or 'none'}; make another one"
             )
         if kind in ("payload", "external"):
             for frame in _table(kind, value):
                 if frame not in before[kind]:
                     raise InputError(
-                        f"this problem has no {kind} on {frame!r}; it was recorded with {', '.join(before[kind])}: make another one"
+                        f"this problem has no {kind} on {frame!r}; it was recorded with"
+                        f" {', '.join(before[kind])}: make another one"
                     )
-            value = with_loads(before[kind], value) if kind == "payload" else {**before[kind], **value}
+            value = (
+                with_loads(before[kind], value) if kind == "payload" else {**before[kind], **value}
+            )
         result[kind] = value
     return result
 
 
 def with_loads(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Payloads with some numbers of some of them changed: a mass alone leaves the offset as it is."""
+    """Payloads with some numbers of some of them changed: a mass alone leaves the offset as it
+    is.
+    """
     result = dict(before)
     for frame, load in change.items():
         known = before.get(frame)
@@ -134,9 +175,11 @@ def with_loads(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str
         result[frame] = (
             {**known, **named}
             if isinstance(known, Mapping)
-            else {"mass": known, **named}
-            if isinstance(load, Mapping) and known is not None
-            else load
+            else (
+                {"mass": known, **named}
+                if isinstance(load, Mapping) and known is not None
+                else load
+            )
         )
     return result
 
@@ -152,7 +195,11 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 def row_of(tree: Any, k: int) -> Any:
     """The same dicts with row k of each array."""
-    return {name: row_of(branch, k) for name, branch in tree.items()} if isinstance(tree, Mapping) else tree[k]
+    return (
+        {name: row_of(branch, k) for name, branch in tree.items()}
+        if isinstance(tree, Mapping)
+        else tree[k]
+    )
 
 
 def _table(name: str, value: Any) -> Mapping[str, Any]:
@@ -162,5 +209,5 @@ def _table(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _take(row: Iterator[Any], count: int) -> tuple:
+def _take(row: Iterator[Any], count: int) -> tuple[Any, ...]:
     return tuple(next(row) for _ in range(count))

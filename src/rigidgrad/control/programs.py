@@ -1,9 +1,13 @@
-"""What is compiled for a problem: one step, its derivatives, the costs. Numbers that may change (targets, weights, bounds, dt, …) are inputs.
+"""What is compiled for a problem: one step, its derivatives, the costs. Numbers that may change
+(targets, weights, bounds, dt, …) are inputs.
 
-All parameters of one knot are one row; each term reads its own part of it. A constraint l ≤ c ≤ u enters as a term of an augmented Lagrangian with one signed
-multiplier λ and one penalty μ a number: with y = c + λ/μ and t = max(y - u, l - y), how far y is beyond its nearer bound, it costs μ/2 r², where r is max(t, 0) with
-its corner rounded: r = (t + √(t² + s))/2 with the softness s. Newton's method then sees a bound before it gets there, and the set of active bounds settles
-step by step while s shrinks (a smoothing after Chen, Harker, Kanzow and Smale; as in an interior point method r (r - t) = s/4).
+All parameters of one knot are one row; each term reads its own part of it. A constraint l ≤ c ≤ u
+enters as a term of an augmented Lagrangian with one signed multiplier λ and one penalty μ a number:
+with y = c + λ/μ and t = max(y - u, l - y), how far y is beyond its nearer bound, it costs μ/2 r²,
+where r is max(t, 0) with its corner rounded: r = (t + √(t² + s))/2 with the softness s. Newton's
+method then sees a bound before it gets there, and the set of active bounds settles step by step
+while s shrinks (a smoothing after Chen, Harker, Kanzow and Smale; as in an interior point method r
+(r - t) = s/4).
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -36,6 +40,7 @@ from rigidgrad.control.terms.cost import Quadratic, gauss_newton
 from rigidgrad.kernels.knot import Place
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.fuse import fuse
+from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.lanes import Recording, host_lanes
@@ -45,6 +50,8 @@ from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
 
 Acting = tuple[Term, dict[str, slice]]  # with its parts of a row of parameters
 Shapes = Mapping[str, tuple[int, ...]]
+Arguments = TypeVarTuple("Arguments")
+Made = TypeVar("Made")
 _DIAGONAL_UP_TO = 32  # states up to which the backward pass reads a diagonal alone
 _LONGEST_VECTOR = 8
 _FREE_BASE_FROM = 24  # states from which on a backward pass pays that knows how a free base moves
@@ -52,7 +59,9 @@ CONSTRAINT_NUMBERS = ("lower", "upper", "multiplier", "penalty", "softness")
 
 
 class Programs:
-    """The compiled functions of a system, an integrator and terms. `bounded`: controls are clamped to bounds; `uniform`: all steps last equally long."""
+    """The compiled functions of a system, an integrator and terms. `bounded`: controls are clamped
+    to bounds; `uniform`: all steps last equally long.
+    """
 
     def __init__(
         self,
@@ -66,7 +75,7 @@ class Programs:
         self.system, self.integrator, self.uniform = system, integrator, uniform
         self.costs, self.constraints, self.bounded = tuple(costs), tuple(constraints), bounded
         self.terms: tuple[Term, ...] = (*self.costs, *self.constraints)
-        self._made: dict[tuple, Any] = {}
+        self._made: dict[tuple[Any, ...], Any] = {}
         self.slices: list[dict[str, slice]] = []
         self.parameters = 0
         for term in self.terms:
@@ -80,17 +89,27 @@ class Programs:
         self.inputs = slice(self.parameters, self.parameters + system.inputs)  # of the dynamics
         self.parameters += system.inputs
         held = self.slices[len(self.costs) :]
-        self.controlled = np.concatenate([np.full(t.size(system), t.uses_control) for t in self.constraints] or [np.zeros(0, bool)])
+        self.controlled = np.concatenate(
+            [np.full(t.size(system), t.uses_control) for t in self.constraints]
+            or [np.zeros(0, bool)]
+        )
         # of all numbers of all constraints, where in a row each of their parameters is
         self.columns = {
-            name: np.concatenate([np.arange(part[name].start, part[name].stop) for part in held] or [np.zeros(0, int)])
+            name: np.concatenate(
+                [np.arange(part[name].start, part[name].stop) for part in held]
+                or [np.zeros(0, int)]
+            )
             for name in CONSTRAINT_NUMBERS
         }
 
-    # --- terms of one knot, over any scalar ----------------------------------------------------------------------------------------
+    # --- terms of one knot, over any scalar -------------------------------------------------------
 
-    def values(self, x: Vector, u: Vector | None, p: Vector, system: System | None = None) -> tuple[Scalar, Scalar]:
-        """The cost of a knot, and the penalty for its constraints. Without a control it is the last knot. `system`: as it is given by p, with what else is known."""
+    def values(
+        self, x: Vector, u: Vector | None, p: Vector, system: System | None = None
+    ) -> tuple[Scalar, Scalar]:
+        """The cost of a knot, and the penalty for its constraints. Without a control it is the last
+        knot. `system`: as it is given by p, with what else is known.
+        """
         cost: list[Scalar] = []
         penalty: list[Scalar] = []
         s = self.given(p) if system is None else system
@@ -101,18 +120,28 @@ class Programs:
                 cost.append(term.value(s, x, control, target, p[part["weight"]]))
             else:
                 beyond = _beyond(term.residual(s, x, control, target), p, part)
-                penalty.append(mul(0.5, total(mul(m, mul(b.r, b.r)) for m, b in zip(p[part["penalty"]], beyond, strict=True))))
+                penalty.append(
+                    mul(
+                        0.5,
+                        total(
+                            mul(m, mul(b.r, b.r))
+                            for m, b in zip(p[part["penalty"]], beyond, strict=True)
+                        ),
+                    )
+                )
         return total(cost), total(penalty)
 
     def expand(self, x: Vector, u: Vector | None, p: Vector) -> Whole:
         """The sum of all terms, to second order."""
         s = self.given(p)
         whole = self._expand(s, x, u, p, self._acting(u), s.nu)
-        if u is not None and isinstance(s.bare, RobotSystem):
+        if u is not None:
             self._keep_controls(s, whole)
         return whole
 
-    def _expand_some(self, s: RobotSystem, x: Vector, u: Vector, p: Vector, touching: bool) -> Whole:
+    def _expand_some(
+        self, s: RobotSystem, x: Vector, u: Vector, p: Vector, touching: bool
+    ) -> Whole:
         """The sum of the terms of contact forces, by these, or of all others."""
         acting = [(t, part) for t, part in self._acting(u) if by_force(t) == touching]
         if touching:
@@ -123,15 +152,21 @@ class Programs:
         return whole
 
     def _keep_controls(self, s: System, whole: Whole) -> None:
-        """Controls do nothing in an impact: keeping them is best."""
-        for k in range(s.nu):
-            whole.luu[k][k] = add(whole.luu[k][k], s.at_rest)
+        """Controls that do nothing, as in an impact, are best kept."""
+        for k, idle in enumerate(s.idle):
+            whole.luu[k][k] = add(whole.luu[k][k], idle)
 
-    def _expand(self, s: System, x: Vector, u: Vector | None, p: Vector, acting: Iterable[Acting], m: int) -> Whole:
+    def _expand(
+        self, s: System, x: Vector, u: Vector | None, p: Vector, acting: Iterable[Acting], m: int
+    ) -> Whole:
         n = s.ndx
         value: Scalar = 0.0
         lx, lu = [0.0] * n, [0.0] * m
-        lxx, lux, luu = [[0.0] * n for _ in range(n)], [[0.0] * n for _ in range(m)], [[0.0] * m for _ in range(m)]
+        lxx, lux, luu = (
+            [[0.0] * n for _ in range(n)],
+            [[0.0] * n for _ in range(m)],
+            [[0.0] * m for _ in range(m)],
+        )
         control = self._zero() if u is None else u
         for term, part in acting:
             target = p[part["target"]]
@@ -142,7 +177,9 @@ class Programs:
                 beyond = _beyond(term.residual(s, x, control, target), p, part)
                 first = tuple(mul(m, b.slope) for m, b in zip(mu, beyond, strict=True))
                 second = tuple(mul(m, b.bend) for m, b in zip(mu, beyond, strict=True))
-                q = Quadratic(0.0, *gauss_newton(term.jacobian(s, x, control, target), first, second))
+                q = Quadratic(
+                    0.0, *gauss_newton(term.jacobian(s, x, control, target), first, second)
+                )
             value = add(value, q.value)
             for have, more in ((lx, q.lx), (lu, q.lu)):
                 if more is not None:
@@ -158,17 +195,23 @@ class Programs:
         return self.system.given(p[self.inputs])
 
     def _acting(self, u: Vector | None) -> list[Acting]:
-        return [(t, part) for t, part in zip(self.terms, self.slices, strict=True) if u is not None or not t.uses_control]
+        return [
+            (t, part)
+            for t, part in zip(self.terms, self.slices, strict=True)
+            if u is not None or not t.uses_control
+        ]
 
     def _zero(self) -> Vector:
         return (0.0,) * self.system.nu
 
-    # --- along the knots: all step sizes at once, or a problem in each lane ---------------------------------------------------------------
+    # --- along the knots: all step sizes at once, or a problem in each lane -----------------------
 
     def roll_out(self, gaps: bool = False, problems: int = 1) -> Sweep:
-        """(x, cost, alpha; x_ref, u_ref, gains, h, p [, lower, upper] [, gap]) → u = u_ref + alpha κ + K (x ⊖ x_ref), the next x, the cost so far.
+        """(x, cost, alpha; x_ref, u_ref, gains, h, p [, lower, upper] [, gap]) → u = u_ref + alpha
+        κ + K (x ⊖ x_ref), the next x, the cost so far.
 
-        `cost` is (cost, penalty). With `gaps` the next state keeps (1 - alpha) of a gap. Lanes share what follows alpha, unless each has a problem of its own.
+        `cost` is (cost, penalty). With `gaps` the next state keeps (1 - alpha) of a gap. Lanes
+        share what follows alpha, unless each has a problem of its own.
         """
         return self.once(self._roll_out, gaps, problems)
 
@@ -187,7 +230,7 @@ class Programs:
         if gaps:
             shared |= {"gap": (s.ndx,)}
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             dx = s.minus(a["x"], a["x_ref"])
             u = []
             for i in range(s.nu):
@@ -207,7 +250,14 @@ class Programs:
 
         outputs = {"u": (s.nu,), "x": (s.nx,), "cost": (2,)}
         name = f"roll_out{' with gaps' if gaps else ''} {o}"
-        return self._sweep(name, shapes | shared, outputs, evaluate, shared if problems == 1 else (), width=_width(problems))
+        return self._sweep(
+            name,
+            shapes | shared,
+            outputs,
+            evaluate,
+            shared if problems == 1 else (),
+            width=_width(problems),
+        )
 
     def final_cost(self, problems: int = 1) -> Sweep:
         """(x, cost; p) → the cost with the last knot's."""
@@ -216,46 +266,72 @@ class Programs:
     def _final_cost(self, problems: int) -> Sweep:
         s = self.system
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             cost, penalty = self.values(a["x"], None, a["p"])
             return ((add(a["cost"][0], cost), add(a["cost"][1], penalty)),)
 
         shapes = {"x": (s.nx,), "cost": (2,), "p": (self.parameters,)}
-        return self._sweep("final_cost", shapes, {"cost": (2,)}, evaluate, ["p"] if problems == 1 else (), width=_width(problems))
+        return self._sweep(
+            "final_cost",
+            shapes,
+            {"cost": (2,)},
+            evaluate,
+            ["p"] if problems == 1 else (),
+            width=_width(problems),
+        )
 
     def choice(self, name: str, count: int, problems: int) -> Sweep:
-        """(which, candidates 0, 1, …, now) → of the states ("x") or controls ("u") of a knot the candidate with that number, or as they are now."""
+        """(which, candidates 0, 1, …, now) → of the states ("x") or controls ("u") of a knot the
+        candidate with that number, or as they are now.
+        """
         return self.once(self._choice, name, count, problems)
 
     def _choice(self, name: str, count: int, problems: int) -> Sweep:
         size = self.system.nx if name == "x" else self.system.nu
         shapes = {"which": ()} | {str(k): (size,) for k in range(count)} | {"now": (size,)}
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             chosen = a["now"]
             for k in range(count):
                 taken = less(abs(a["which"] - float(k)), 0.5)
-                chosen = tuple(select(taken, new, old) for new, old in zip(a[str(k)], chosen, strict=True))
+                chosen = tuple(
+                    select(taken, new, old) for new, old in zip(a[str(k)], chosen, strict=True)
+                )
             return (chosen,)
 
-        return self._sweep(f"choice of {name}", shapes, {"now": (size,)}, evaluate, (), width=_width(problems))
+        return self._sweep(
+            f"choice of {name}", shapes, {"now": (size,)}, evaluate, (), width=_width(problems)
+        )
 
     def consensus(self, o: Layout) -> Sweep:
-        """(dx, alpha; F, gains, gap, h) → (A + B K) dx + alpha (B κ + gap): how states move by the linearised dynamics (Plancher 2022, 4.7).
+        """(dx, alpha; F, gains, gap, h) → (A + B K) dx + alpha (B κ + gap): how states move by the
+        linearised dynamics (Plancher 2022, 4.7).
 
-        There the whole gap is closed whatever alpha is, which can be far more of a step than alpha asks for.
+        There the whole gap is closed whatever alpha is, which can be far more of a step than alpha
+        asks for.
         """
         return self.once(self._consensus, replace(o, dtype="float64", diagonal=False, gaps=False))
 
     def _consensus(self, o: Layout) -> Sweep:
         s = self.system
-        shared: dict[str, tuple[int, ...]] = {"F": (o.rows, o.columns), "gains": (s.nu, o.columns), "gap": (s.ndx,), "h": ()}
+        shared: dict[str, tuple[int, ...]] = {
+            "F": (o.rows, o.columns),
+            "gains": (s.nu, o.columns),
+            "gap": (s.ndx,),
+            "h": (),
+        }
         if o.form == "floating":
             shared["move"] = (o.move_size,)
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             dx = a["dx"]
-            du = [add(mul(a["alpha"], row[o.gradient]), total(mul(row[o.state(j)], dx[j]) for j in range(o.n))) for row in a["gains"]]
+            du = [
+                add(
+                    mul(a["alpha"], row[o.gradient]),
+                    total(mul(row[o.state(j)], dx[j]) for j in range(o.n)),
+                )
+                for row in a["gains"]
+            ]
             moved = [
                 add(
                     total(mul(row[o.state(j)], dx[j]) for j in range(o.n)),
@@ -266,17 +342,33 @@ class Programs:
             if o.form == "floating":
                 T, S = (_base_matrix(o, a["move"], which) for which in (0, 1))
                 both = [*zip(T, S, strict=True)]
-                base = [add(total(map(mul, t, dx[: o.base])), total(map(mul, r, moved[: o.base]))) for t, r in both]
-                joints = [add(d, mul(a["h"], w)) for d, w in zip(dx[o.base : o.half], moved[o.base :], strict=True)]
+                base = [
+                    add(total(map(mul, t, dx[: o.base])), total(map(mul, r, moved[: o.base])))
+                    for t, r in both
+                ]
+                joints = [
+                    add(d, mul(a["h"], w))
+                    for d, w in zip(dx[o.base : o.half], moved[o.base :], strict=True)
+                ]
                 moved = base + joints + moved
             elif o.form != "dense":
                 by = moved if o.form == "implicit" else dx[o.half :]
-                moved = [add(d, mul(a["h"], w)) for d, w in zip(dx[: o.half], by, strict=True)] + moved
-            return (tuple(add(x, mul(a["alpha"], g)) for x, g in zip(moved, a["gap"], strict=True)),)
+                moved = [
+                    add(d, mul(a["h"], w)) for d, w in zip(dx[: o.half], by, strict=True)
+                ] + moved
+            return (
+                tuple(add(x, mul(a["alpha"], g)) for x, g in zip(moved, a["gap"], strict=True)),
+            )
 
-        return self._sweep(f"consensus {o.form} {o.base}", {"dx": (s.ndx,), "alpha": ()} | shared, {"dx": (s.ndx,)}, evaluate, list(shared))
+        return self._sweep(
+            f"consensus {o.form} {o.base}",
+            {"dx": (s.ndx,), "alpha": ()} | shared,
+            {"dx": (s.ndx,)},
+            evaluate,
+            list(shared),
+        )
 
-    # --- all knots at once -----------------------------------------------------------------------------------------------------------------
+    # --- all knots at once ------------------------------------------------------------------------
 
     @cached_property
     def layout(self) -> Layout:
@@ -291,15 +383,23 @@ class Programs:
             form = "implicit" if self.integrator == "semi_implicit_euler" else "explicit"
         width = min(host_lanes("float64"), _LONGEST_VECTOR)
         diagonal = s.ndx <= _DIAGONAL_UP_TO and all(self._is_diagonal(t) for t in self.terms)
-        return Layout(s.ndx, s.nu, form, "float64", width, diagonal=diagonal, bounded=self.bounded, base=base)
+        return Layout(
+            s.ndx, s.nu, form, "float64", width, diagonal=diagonal, bounded=self.bounded, base=base
+        )
 
     def layout_in(self, dtype: str) -> Layout:
-        """The same columns in either type, so that gains look the same; of float32 longer vectors, where whole ones fit."""
+        """The same columns in either type, so that gains look the same; of float32 longer vectors,
+        where whole ones fit.
+        """
         o = self.layout
         if dtype == "float64":
             return o
         longer = replace(o, dtype=dtype, width=min(host_lanes(dtype), _LONGEST_VECTOR))
-        return longer if (longer.columns, longer.state_columns) == (o.columns, o.state_columns) else replace(o, dtype=dtype)
+        return (
+            longer
+            if (longer.columns, longer.state_columns) == (o.columns, o.state_columns)
+            else replace(o, dtype=dtype)
+        )
 
     @property
     def side_by_side(self) -> Sizes:
@@ -313,43 +413,84 @@ class Programs:
         return self.system.flat and isinstance(term, State | Position | Velocity)
 
     def expansion(self, dtype: str = "float64", threads: int = 1) -> Compiled:
-        """(x, u, h, p) → F (or G), l and L of the running knots, as `targets.llvm_riccati` reads them."""
+        """(x, u, h, p) → F (or G), l and L of the running knots, as `targets.llvm_riccati` reads
+        them.
+        """
         return self.once(self._expansion, dtype, threads)
 
     def _expansion(self, dtype: str, threads: int) -> Compiled:
         o = self.layout_in(dtype)
-        return self.compiled(f"expansion {o}", {"h": ()}, expanded_shapes(o), partial(self._expand_knot, o), dtype, threads, self._tiled(o))
+        return self.compiled(
+            f"expansion {o}",
+            {"h": ()},
+            expanded_shapes(o),
+            partial(self._expand_knot, o),
+            dtype,
+            threads,
+            self._tiled(o),
+        )
 
     def _tiled(self, o: Layout | Sizes) -> Callable[[], Kernel] | None:
         """The expansion of a knot with contacts as a kernel, where that is quicker."""
         s = self.system
         touching = any(by_force(t) for t in self.terms)
-        if not isinstance(s, RobotSystem) or s.held is None or self.integrator not in ("euler", "semi_implicit_euler"):
+        if (
+            not isinstance(s, RobotSystem)
+            or s.held is None
+            or self.integrator not in ("euler", "semi_implicit_euler")
+        ):
             return None
         if o.form not in ("dense", "floating") or o.diagonal or not pays(s, touching):
             return None
         inputs = {"x": (s.nx,), "u": (s.nu,), "h": (), "p": (self.parameters,)}
         return self.knot(s, o, inputs, expanded_shapes(o))
 
-    def knot(self, s: RobotSystem, o: Layout | Sizes, inputs: Shapes, outputs: Shapes) -> Callable[[], Kernel]:
+    def knot(
+        self, s: RobotSystem, o: Layout | Sizes, inputs: Shapes, outputs: Shapes
+    ) -> Callable[[], Kernel]:
         """The kernel that expands a knot (`expansion.knot_kernel`)."""
         starts, sizes = (o.state(0), o.state(s.nv), o.control(0)), (s.nv, s.nv, s.nu)
         place, touching = Place(starts, sizes, o.columns), any(by_force(t) for t in self.terms)
-        return partial(knot_kernel, s, inputs, outputs, place, self.given, self._expand_some, touching, partial(self._moved, o))
+        return partial(
+            knot_kernel,
+            s,
+            inputs,
+            outputs,
+            place,
+            self.given,
+            self._expand_some,
+            touching,
+            partial(self._moved, o),
+        )
 
     def _moved(
-        self, o: Layout | Sizes, s: RobotSystem, a: Mapping[str, Any], after: Vector, v_q: Matrix, v_v: Matrix, v_u: Matrix
-    ) -> tuple:
+        self,
+        o: Layout | Sizes,
+        s: RobotSystem,
+        a: Mapping[str, Any],
+        after: Vector,
+        v_q: Matrix,
+        v_v: Matrix,
+        v_u: Matrix,
+    ) -> tuple[Any, ...]:
         """What the backward pass reads of the dynamics, from v' and its derivatives."""
         if o.form != "dense":
-            rows = tuple(self._spread(o, (*x, *y, *z)) for x, y, z in zip(v_q, v_v, v_u, strict=True))
-            return (rows, self._move(o, s, a["h"], after)) if isinstance(o, Layout) and o.form == "floating" else (rows,)
+            rows = tuple(
+                self._spread(o, (*x, *y, *z)) for x, y, z in zip(v_q, v_v, v_u, strict=True)
+            )
+            return (
+                (rows, self._move(o, s, a["h"], after))
+                if isinstance(o, Layout) and o.form == "floating"
+                else (rows,)
+            )
         implicit = self.integrator == "semi_implicit_euler"
-        A, B = moved_with_velocity(s, a["h"], after if implicit else s.split(a["x"])[1], v_q, v_v, v_u, implicit)
+        A, B = moved_with_velocity(
+            s, a["h"], after if implicit else s.split(a["x"])[1], v_q, v_v, v_u, implicit
+        )
         return (tuple(self._spread(o, (*x, *y)) for x, y in zip(A, B, strict=True)),)
 
     @staticmethod
-    def _move(o: Layout, s: RobotSystem, h: Scalar, after: Vector) -> tuple:
+    def _move(o: Layout, s: RobotSystem, h: Scalar, after: Vector) -> tuple[Any, ...]:
         """How positions move with velocities, as the backward pass reads it."""
         found: list[Scalar] = []
         for matrix in base_maps(s, h, after) if o.base else ():
@@ -358,7 +499,7 @@ class Programs:
         return (*found, *(h,) * o.width)
 
     @staticmethod
-    def _spread(o: Layout | Sizes, row: Sequence[Scalar]) -> tuple:
+    def _spread(o: Layout | Sizes, row: Sequence[Scalar]) -> tuple[Any, ...]:
         """Numbers by states and controls as a row."""
         result: list[Scalar] = [0.0] * o.columns
         columns = [o.state(i) for i in range(o.n)] + [o.control(i) for i in range(o.m)]
@@ -366,7 +507,7 @@ class Programs:
             result[c] = value
         return tuple(result)
 
-    def _expand_knot(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple:
+    def _expand_knot(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple[Any, ...]:
         s, spread = self.given(a["p"]), partial(self._spread, o)
         if o.form == "dense":
             _, A, B = linearize(s, self.integrator, a["x"], a["u"], a["h"])
@@ -377,8 +518,14 @@ class Programs:
             F = [(*x, *y, *z) for x, y, z in zip(v_q, v_v, v_u, strict=True)]
         q = self.expand(a["x"], a["u"], a["p"])
         xu = list(zip(*q.lux, strict=True)) if q.lux else [()] * o.n
-        whole = [(*x, *y) for x, y in zip(q.lxx, xu, strict=True)] + [(*x, *y) for x, y in zip(q.lux, q.luu, strict=True)]
-        L = spread([whole[i][i] for i in range(o.n + o.m)]) if o.diagonal else tuple(map(spread, whole))
+        whole = [(*x, *y) for x, y in zip(q.lxx, xu, strict=True)] + [
+            (*x, *y) for x, y in zip(q.lux, q.luu, strict=True)
+        ]
+        L = (
+            spread([whole[i][i] for i in range(o.n + o.m)])
+            if o.diagonal
+            else tuple(map(spread, whole))
+        )
         found = tuple(map(spread, F)), spread((*q.lx, *q.lu)), L
         if isinstance(o, Layout) and o.form == "floating":
             assert isinstance(s, RobotSystem)
@@ -391,9 +538,11 @@ class Programs:
 
     def _final_expansion(self, dtype: str) -> Compiled:
         o = self.layout_in(dtype)
-        return self.compiled(f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype)
+        return self.compiled(
+            f"final_expansion {o}", None, _final_shapes(o), partial(self._expand_last, o), dtype
+        )
 
-    def _expand_last(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple:
+    def _expand_last(self, o: Layout | Sizes, a: dict[str, Any]) -> tuple[Any, ...]:
         q = self.expand(a["x"], None, a["p"])
         rows = []
         for row in (*q.lxx, q.lx):
@@ -412,7 +561,16 @@ class Programs:
         inputs = last | {"u": (self.system.nu,), "h": ()}
         running, final = partial(self._expand_knot, o), partial(self._expand_last, o)
         return (
-            self._sweep(f"expansion {o}", inputs, expanded_shapes(o), running, (), dtype, problems, self._tiled(o)),
+            self._sweep(
+                f"expansion {o}",
+                inputs,
+                expanded_shapes(o),
+                running,
+                (),
+                dtype,
+                problems,
+                self._tiled(o),
+            ),
             self._sweep(f"final_expansion {o}", last, _final_shapes(o), final, (), dtype, problems),
         )
 
@@ -421,9 +579,19 @@ class Programs:
         """(x, u, h, p) → the next state, A, B, and the cost of the knot with all derivatives."""
         s = self.system
         n, m = s.ndx, s.nu
-        outputs = {"next": (s.nx,), "A": (n, n), "B": (n, m), "l": (), "lx": (n,), "lu": (m,), "lxx": (n, n), "lux": (m, n), "luu": (m, m)}
+        outputs = {
+            "next": (s.nx,),
+            "A": (n, n),
+            "B": (n, m),
+            "l": (),
+            "lx": (n,),
+            "lu": (m,),
+            "lxx": (n, n),
+            "lux": (m, n),
+            "luu": (m, m),
+        }
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             moved = linearize(self.given(a["p"]), self.integrator, a["x"], a["u"], a["h"])
             q = self.expand(a["x"], a["u"], a["p"])
             return (*moved, add(*self.values(a["x"], a["u"], a["p"])), *q[1:])
@@ -435,32 +603,40 @@ class Programs:
         """(x, p) → the last knot's cost, lx, lxx."""
         n = self.system.ndx
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             q = self.expand(a["x"], None, a["p"])
             return add(*self.values(a["x"], None, a["p"])), q.lx, q.lxx
 
-        return self.compiled("final_linearization", None, {"l": (), "lx": (n,), "lxx": (n, n)}, evaluate)
+        return self.compiled(
+            "final_linearization", None, {"l": (), "lx": (n,), "lxx": (n, n)}, evaluate
+        )
 
     @cached_property
     def evaluation(self) -> Compiled:
         """(x, u, h, p) → the next state, the knot's cost and penalty."""
         s = self.system
 
-        def evaluate(a: dict[str, Any]) -> tuple:
-            return step(self.given(a["p"]), self.integrator, a["x"], a["u"], a["h"]), self.values(a["x"], a["u"], a["p"])
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
+            return step(self.given(a["p"]), self.integrator, a["x"], a["u"], a["h"]), self.values(
+                a["x"], a["u"], a["p"]
+            )
 
         return self.compiled("evaluation", {"h": ()}, {"next": (s.nx,), "l": (2,)}, evaluate)
 
     @cached_property
     def final_evaluation(self) -> Compiled:
-        return self.compiled("final_evaluation", None, {"l": (2,)}, lambda a: (self.values(a["x"], None, a["p"]),))
+        return self.compiled(
+            "final_evaluation", None, {"l": (2,)}, lambda a: (self.values(a["x"], None, a["p"]),)
+        )
 
     @cached_property
     def constraint_values(self) -> Compiled:
-        """(x, u, p) → the values c of all constraints at a knot, one after the other; those that use the control are 0 where u is NaN-free but absent."""
+        """(x, u, p) → the values c of all constraints at a knot, one after the other; those that
+        use the control are 0 where u is NaN-free but absent.
+        """
         count = sum(c.size(self.system) for c in self.constraints)
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             found: list[Scalar] = []
             for term, part in zip(self.constraints, self.slices[len(self.costs) :], strict=True):
                 found += term.residual(self.given(a["p"]), a["x"], a["u"], a["p"][part["target"]])
@@ -470,11 +646,13 @@ class Programs:
 
     @cached_property
     def constraint_jacobians(self) -> Compiled:
-        """(x, u, p) → the derivatives of all constraints at a knot by the state, (constraints, ndx), and by the control, (constraints, nu)."""
+        """(x, u, p) → the derivatives of all constraints at a knot by the state, (constraints,
+        ndx), and by the control, (constraints, nu).
+        """
         n, m = self.system.ndx, self.system.nu
         count = sum(c.size(self.system) for c in self.constraints)
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             by_state: list[Vector] = []
             by_control: list[Vector] = []
             for term, part in zip(self.constraints, self.slices[len(self.costs) :], strict=True):
@@ -483,16 +661,22 @@ class Programs:
                 by_control += gu if gu is not None else [(0.0,) * m] * term.size(self.system)
             return tuple(by_state), tuple(by_control)
 
-        return self.compiled("constraint_jacobians", {}, {"gx": (count, n), "gu": (count, m)}, evaluate)
+        return self.compiled(
+            "constraint_jacobians", {}, {"gx": (count, n), "gu": (count, m)}, evaluate
+        )
 
     @cached_property
     def step_curvature(self) -> Compiled:
-        """(x, u, h, v [, inputs]) → the step's second derivatives weighted by v, in the layout of L."""
+        """(x, u, h, v [, inputs]) → the step's second derivatives weighted by v, in the layout of
+        L.
+        """
         s, o = self.system, replace(self.layout, diagonal=False)
         n, m = o.n, o.m
 
-        def evaluate(a: dict[str, Any]) -> tuple:
-            H = curvature(s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"], a["v"])
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
+            H = curvature(
+                s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"], a["v"]
+            )
             rows = []
             for row in H:
                 spread: list[Scalar] = [0.0] * o.columns
@@ -502,15 +686,26 @@ class Programs:
             return (tuple(rows),)
 
         shapes = {"x": (s.nx,), "u": (m,), "h": (), "v": (n,)} | self._input_shape()
-        return Compiled(self.recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate), dtype="float64", threads=1)
+        return Compiled(
+            self.recording(f"curvature {o}", shapes, {"L": (n + m, o.columns)}, evaluate),
+            dtype="float64",
+            threads=1,
+        )
 
     @cached_property
     def step(self) -> Compiled:
         """(x, u, h [, inputs]) → the next state."""
         s = self.system
         shapes = {"x": (s.nx,), "u": (s.nu,), "h": ()} | self._input_shape()
-        evaluate = lambda a: (step(s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"]),)  # noqa: E731
-        return Compiled(self.recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False), dtype="float64", threads=1)
+
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
+            return (step(s.given(a.get("inputs", ())), self.integrator, a["x"], a["u"], a["h"]),)
+
+        return Compiled(
+            self.recording("step", shapes, {"x": (s.nx,)}, evaluate, terms=False),
+            dtype="float64",
+            threads=1,
+        )
 
     @cached_property
     def inverse_dynamics(self) -> Compiled:
@@ -519,37 +714,74 @@ class Programs:
         assert isinstance(s, RobotSystem)
         shapes = {"q": (s.nq,), "v": (s.nv,), "a": (s.nv,)} | self._input_shape()
 
-        def evaluate(a: dict[str, Any]) -> tuple:
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
             given = s.given(a.get("inputs", ()))
             assert isinstance(given, RobotSystem)
-            return (newton_euler(given.lean, a["q"], a["v"], a["a"], given.external),)
+            return (newton_euler(given.canonical_model, a["q"], a["v"], a["a"], given.external),)
 
-        return Compiled(self.recording("inverse_dynamics", shapes, {"tau": (s.nv,)}, evaluate, terms=False), dtype="float64", threads=1)
+        return Compiled(
+            self.recording("inverse_dynamics", shapes, {"tau": (s.nv,)}, evaluate, terms=False),
+            dtype="float64",
+            threads=1,
+        )
+
+    @cached_property
+    def contact_forces(self) -> Compiled:
+        """(x, u, inputs) → the forces of all contacts in turn, of a robot that has some."""
+        s = self.system
+        assert isinstance(s, RobotSystem) and s.held is not None
+        shapes = {"x": (s.nx,), "u": (s.nu,)} | self._input_shape()
+        rows = sum(c.rows for c in s.held.constraints)
+
+        def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
+            given = s.given(a["inputs"])
+            assert isinstance(given, RobotSystem)
+            return (given.contact_forces(*given.split(a["x"]), a["u"]),)
+
+        return Compiled(
+            self.recording("contact_forces", shapes, {"force": (rows,)}, evaluate, terms=False),
+            dtype="float64",
+            threads=1,
+        )
 
     @cached_property
     def difference(self) -> Compiled:
         s = self.system
         shapes = {"x": (s.nx,), "origin": (s.nx,)}
         return Compiled(
-            self.recording("minus", shapes, {"dx": (s.ndx,)}, lambda a: (s.minus(a["x"], a["origin"]),), terms=False), threads=1
+            self.recording(
+                "minus",
+                shapes,
+                {"dx": (s.ndx,)},
+                lambda a: (s.minus(a["x"], a["origin"]),),
+                terms=False,
+            ),
+            threads=1,
         )
 
     @cached_property
     def displacement(self) -> Compiled:
         s = self.system
         shapes = {"x": (s.nx,), "dx": (s.ndx,)}
-        return Compiled(self.recording("plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False), threads=1)
+        return Compiled(
+            self.recording(
+                "plus", shapes, {"x": (s.nx,)}, lambda a: (s.plus(a["x"], a["dx"]),), terms=False
+            ),
+            threads=1,
+        )
 
     def _input_shape(self) -> dict[str, tuple[int, ...]]:
         return {"inputs": (self.system.inputs,)} if self.system.inputs else {}
 
-    def once(self, make: Callable[..., Any], *arguments: Any) -> Any:
+    def once(self, make: Callable[[*Arguments], Made], *arguments: *Arguments) -> Made:
+        """What `make` gave for these arguments when it was first needed."""
         key = make.__name__, *arguments
         if key not in self._made:
             self._made[key] = make(*arguments)
-        return self._made[key]
+        made: Made = self._made[key]
+        return made
 
-    # --- compiling ---------------------------------------------------------------------------------------------------------------------------
+    # --- compiling --------------------------------------------------------------------------------
 
     def identity(self, inputs: Shapes, build: Callable[[], Any], terms: bool = True) -> str:
         text = f"{self.system.key()} {self.integrator} {self.bounded} {dict(inputs)}"
@@ -560,9 +792,14 @@ class Programs:
         return text
 
     def recording(
-        self, name: str, inputs: Shapes, outputs: Shapes, evaluate: Callable[[dict[str, Any]], tuple], terms: bool = True
+        self,
+        name: str,
+        inputs: Shapes,
+        outputs: Shapes,
+        evaluate: Callable[[dict[str, Any]], tuple[Any, ...]],
+        terms: bool = True,
     ) -> Recording:
-        def build():
+        def build() -> Program:
             return fuse(record(inputs, outputs, evaluate))
 
         return Recording(name, self.system.name, self.identity(inputs, build, terms), build)
@@ -572,12 +809,14 @@ class Programs:
         name: str,
         more: Shapes | None,
         outputs: Shapes,
-        evaluate: Callable[[dict[str, Any]], tuple],
+        evaluate: Callable[[dict[str, Any]], tuple[Any, ...]],
         dtype: str = "float64",
         threads: int = 1,
         tiled: Callable[[], Kernel] | None = None,
     ) -> Compiled:
-        """`more`: inputs between the control and the parameters; None where there is no control. `tiled`: a kernel that gives the same."""
+        """`more`: inputs between the control and the parameters; None where there is no control.
+        `tiled`: a kernel that gives the same.
+        """
         middle = {} if more is None else {"u": (self.system.nu,)} | dict(more)
         inputs = {"x": (self.system.nx,)} | middle | {"p": (self.parameters,)}
         recording = self.recording(name, inputs, outputs, evaluate)
@@ -590,26 +829,41 @@ class Programs:
         name: str,
         inputs: Shapes,
         outputs: Shapes,
-        evaluate: Callable[[dict[str, Any]], tuple],
+        evaluate: Callable[[dict[str, Any]], tuple[Any, ...]],
         shared: Iterable[str],
         dtype: str = "float64",
         width: int = 0,
         tiled: Callable[[], Kernel] | None = None,
     ) -> Sweep:
-        def build():
+        def build() -> Program:
             return fuse(record(inputs, outputs, evaluate))
 
-        identity = self.identity(inputs, build)
-        if tiled is not None:
-            return Sweep(SweepJob(f"{name} in tiles", self.system.name, identity, tiled, frozenset(shared), dtype, width))
-        return Sweep(SweepJob(name, self.system.name, identity, build, frozenset(shared), dtype, width))
+        job = SweepJob(
+            name if tiled is None else f"{name} in tiles",
+            self.system.name,
+            self.identity(inputs, build),
+            tiled or build,
+            frozenset(shared),
+            dtype,
+            width,
+        )
+        return self.swept(job)
+
+    def swept(self, job: SweepJob) -> Sweep:
+        """The code of a sweep."""
+        return Sweep(job)
 
 
-_kept: weakref.WeakValueDictionary[tuple, Programs] = weakref.WeakValueDictionary()
+_kept: weakref.WeakValueDictionary[tuple[Any, ...], Programs] = weakref.WeakValueDictionary()
 
 
 def shared_programs(
-    system: System, integrator: str, costs: Sequence[Cost], constraints: Sequence[Constraint], bounded: bool, uniform: bool
+    system: System,
+    integrator: str,
+    costs: Sequence[Cost],
+    constraints: Sequence[Constraint],
+    bounded: bool,
+    uniform: bool,
 ) -> Programs:
     """Programs as above; problems that differ in numbers alone have the same ones."""
     terms = (*costs, *constraints)
@@ -629,18 +883,33 @@ def _width(problems: int) -> int:
 
 
 def expanded_shapes(o: Layout | Sizes) -> Shapes:
-    shapes = {"F": (o.rows, o.columns), "l": (o.columns,), "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns)}
-    return shapes | ({"move": (o.move_size,)} if isinstance(o, Layout) and o.form == "floating" else {})
+    shapes = {
+        "F": (o.rows, o.columns),
+        "l": (o.columns,),
+        "L": (o.columns,) if o.diagonal else (o.n + o.m, o.columns),
+    }
+    return shapes | (
+        {"move": (o.move_size,)} if isinstance(o, Layout) and o.form == "floating" else {}
+    )
 
 
 def _base_matrix(o: Layout, move: Any, which: int) -> list[Any]:
     """Rows of ∂q'/∂q of a free base, or of ∂q'/∂v', from the numbers of knots (…, move_size)."""
     starts = [(which * o.base + i) * o.base_columns for i in range(o.base)]
-    return [move[..., start : start + o.base] if isinstance(move, np.ndarray) else move[start : start + o.base] for start in starts]
+    return [
+        (
+            move[..., start : start + o.base]
+            if isinstance(move, np.ndarray)
+            else move[start : start + o.base]
+        )
+        for start in starts
+    ]
 
 
 def whole_dynamics(o: Layout, F: np.ndarray, h: np.ndarray, move: np.ndarray | None) -> np.ndarray:
-    """[A, B] (knots, n, n + m) from what the backward pass reads of the dynamics, (knots, rows, n + m), and steps of h (knots,) seconds."""
+    """[A, B] (knots, n, n + m) from what the backward pass reads of the dynamics, (knots, rows, n +
+    m), and steps of h (knots,) seconds.
+    """
     if o.form == "dense":
         return F
     knots, half = len(F), o.half
@@ -649,7 +918,9 @@ def whole_dynamics(o: Layout, F: np.ndarray, h: np.ndarray, move: np.ndarray | N
         at[:, :, half : o.n] = by
         return np.concatenate([at, F], axis=1)
     if o.base and move is not None:
-        at[:, : o.base, : o.base], by[:, : o.base, : o.base] = (np.stack(_base_matrix(o, move, k), axis=1) for k in (0, 1))
+        at[:, : o.base, : o.base], by[:, : o.base, : o.base] = (
+            np.stack(_base_matrix(o, move, k), axis=1) for k in (0, 1)
+        )
     return np.concatenate([at + by @ F, F], axis=1)
 
 
@@ -663,7 +934,9 @@ def _clamp(x: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
 
 
 class Beyond(NamedTuple):
-    """½ r² of a number of a constraint has these derivatives by it; `slope` has the sign of the side."""
+    """½ r² of a number of a constraint has these derivatives by it; `slope` has the sign of the
+    side.
+    """
 
     r: Scalar
     slope: Scalar
@@ -672,7 +945,9 @@ class Beyond(NamedTuple):
 
 def _beyond(values: Vector, p: Vector, part: Mapping[str, slice]) -> list[Beyond]:
     found = []
-    for c, low, high, multiplier, penalty, softness in zip(values, *(p[part[name]] for name in CONSTRAINT_NUMBERS), strict=True):
+    for c, low, high, multiplier, penalty, softness in zip(
+        values, *(p[part[name]] for name in CONSTRAINT_NUMBERS), strict=True
+    ):
         y = c + multiplier / penalty
         over, under = y - high, low - y
         above = less(under, over)

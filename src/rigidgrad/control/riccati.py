@@ -1,4 +1,6 @@
-"""The backward pass over a trajectory: all knots expanded in lanes, then blocks of knots from their last to their first (Plancher 2022, section 4.2)."""
+"""The backward pass over a trajectory: all knots expanded in lanes, then blocks of knots from their
+last to their first (Plancher 2022, section 4.2).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,17 @@ def block_starts(steps: int, blocks: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
-def keep_to_touched(u: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], box: tuple[np.ndarray, np.ndarray], active: np.ndarray) -> None:
-    """Writes into `box` the bounds that a backward pass keeps to: those that controls are at now. Other controls may step over theirs, and roll-outs clamp them.
+def active_control_bounds(
+    u: np.ndarray,
+    bounds: tuple[np.ndarray, np.ndarray],
+    box: tuple[np.ndarray, np.ndarray],
+    active: np.ndarray,
+) -> None:
+    """Writes into `box` the bounds that a backward pass keeps to: those that controls are at now.
+    Other controls may step over theirs, and roll-outs clamp them.
 
-    That is projected Newton's method (Bertsekas 1982). Kept within all bounds, far steps would switch feedback off along the whole trajectory.
+    That is projected Newton's method (Bertsekas 1982). Kept within all bounds, far steps would
+    switch feedback off along the whole trajectory.
     """
     low, high = u <= bounds[0], u >= bounds[1]
     box[0][...], box[1][...] = -np.inf, np.inf
@@ -33,35 +42,54 @@ def keep_to_touched(u: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], box: t
     active *= low | high
 
 
-def trouble(expanded: tuple[np.ndarray, ...]) -> str:
-    """Why H_uu is not positive definite whatever the regularisation: its numbers are none, or a control does nothing."""
+def failure_status(expanded: tuple[np.ndarray, ...]) -> str:
+    """Why H_uu is not positive definite whatever the regularisation: its numbers are none, or a
+    control does nothing.
+    """
     return "singular" if all(np.isfinite(a).all() for a in expanded) else "undefined"
 
 
 class Backward:
-    """Buffers of one problem and the compiled pass over them. `gains` (steps, nu, columns) is what roll-outs read."""
+    """Buffers of one problem and the compiled pass over them. `gains` (steps, nu, columns) is what
+    roll-outs read.
+    """
 
-    def __init__(self, problem: Problem, blocks: int = 1, dtype: str = "float64", gaps: bool = False, second_order: bool = False):
+    def __init__(
+        self,
+        problem: Problem,
+        blocks: int = 1,
+        dtype: str = "float64",
+        gaps: bool = False,
+        second_order: bool = False,
+    ):
         self.problem, self.second_order = problem, second_order
         programs, n, steps = problem.programs, problem.system.ndx, problem.steps
         base = self.own_layout(programs.layout_in(dtype))
         self.layout = o = replace(base, gaps=gaps, diagonal=base.diagonal and not second_order)
-        self.expansion, self.final_expansion = self.own_expansion(dtype), programs.final_expansion(dtype)
+        self.expansion, self.final_expansion = (
+            self.own_expansion(dtype),
+            programs.final_expansion(dtype),
+        )
         self.dtype = np.dtype(dtype)
         self.starts = block_starts(steps, blocks)
-        self.expanded = tuple(np.zeros((steps, *shape), self.dtype) for shape in expanded_shapes(base).values())
+        self.expanded = tuple(
+            np.zeros((steps, *shape), self.dtype) for shape in expanded_shapes(base).values()
+        )
         self.gains = np.zeros((steps, o.m, o.columns))
-        self.end = np.zeros((blocks, n + 1, o.state_columns), self.dtype)  # cost-to-go at the end of each block
+        # cost-to-go at the end of each block
+        self.end = np.zeros((blocks, n + 1, o.state_columns), self.dtype)
         self.start = np.zeros_like(self.end)  # and at its start, after a pass
         self.numbers, self.results = np.zeros((blocks, 2)), np.zeros((blocks, len(RESULTS)))
         self.defects = np.zeros((steps, n))
         self.x = np.zeros((steps + 1, problem.system.nx))
         self.u, self.active = np.zeros((steps, o.m)), np.zeros((steps, o.m))
         self.lower, self.upper = np.empty((steps, o.m)), np.empty((steps, o.m))
-        self.box = np.empty((steps, o.m)), np.empty((steps, o.m))  # the bounds that the pass itself keeps to
+        # the bounds that the pass itself keeps to
+        self.box = (np.empty((steps, o.m)), np.empty((steps, o.m)))
         self.h = np.empty(steps, self.dtype)
         self.state_columns = np.array([o.state(i) for i in range(n)])
-        self.own_columns = np.concatenate([self.state_columns, o.state_columns + np.arange(o.m)])  # those of states and controls
+        # those of states and controls
+        self.own_columns = np.concatenate([self.state_columns, o.state_columns + np.arange(o.m)])
         self._kernel = Riccati.of(o)
         self._whole = self._bind(np.array([0, steps]))
         self._blocks = self._bind(self.starts) if blocks > 1 else self._whole
@@ -80,9 +108,15 @@ class Backward:
         blocks = len(starts) - 1
         F, l, L, *move = self.expanded
         if self.second_order:
-            self.full = np.zeros((self.problem.steps, self.layout.n + self.layout.m, self.layout.columns), self.dtype)
+            self.full = np.zeros(
+                (self.problem.steps, self.layout.n + self.layout.m, self.layout.columns), self.dtype
+            )
             L = self.full
-        end, start = (self.end[-blocks:], self.start[-blocks:]) if blocks > 1 else (self.end[-1:], self.start[:1])
+        end, start = (
+            (self.end[-blocks:], self.start[-blocks:])
+            if blocks > 1
+            else (self.end[-1:], self.start[:1])
+        )
         arrays = {
             "ranges": np.stack([starts[:-1], starts[1:]], axis=1).astype(np.int64),
             "F": F,
@@ -122,12 +156,17 @@ class Backward:
         self.lower[:], self.upper[:] = self.problem.bounds
         self.active[:] = 0.0
 
+    def forget(self) -> None:
+        """No gains, and nothing is known of what comes after a block."""
+        self.gains[:] = 0.0
+        self.end[:-1], self.start[:] = 0.0, 0.0
+
     def expand(self, x: np.ndarray, u: np.ndarray) -> None:
         """Derivatives of all knots at a trajectory; the cost-to-go at the last one."""
         p = self.problem.p
         self.x, self.u[:] = x, u
         if self.layout.bounded:
-            keep_to_touched(u, (self.lower, self.upper), self.box, self.active)
+            active_control_bounds(u, (self.lower, self.upper), self.box, self.active)
         if self.dtype != np.float64:
             x, u, p = x.astype(self.dtype), u.astype(self.dtype), p.astype(self.dtype)
         self.expand_knots(x[:-1], u, p[:-1])
@@ -136,10 +175,13 @@ class Backward:
     def expand_knots(self, x: np.ndarray, u: np.ndarray, p: np.ndarray) -> None:
         self.expansion(x, u, self.h, p, out=self.expanded)
 
-    def run(self, rho: float, crew: Crew | None = None, serial: bool = False, newton: bool = False) -> tuple[bool, float, float]:
+    def run(
+        self, rho: float, crew: Crew | None = None, serial: bool = False, newton: bool = False
+    ) -> tuple[bool, float, float]:
         """(whether H_uu was positive definite everywhere, Σ κᵀg_u, Σ κᵀH_uu κ).
 
-        `serial` passes the cost-to-go through all blocks. `newton`, if `second_order` buffers were asked for, bends the dynamics.
+        `serial` passes the cost-to-go through all blocks. `newton`, if `second_order` buffers were
+        asked for, bends the dynamics.
         """
         self.numbers[:, 0] = rho
         if newton:
@@ -160,18 +202,22 @@ class Backward:
         slope, curve, fine = self.results.sum(axis=0).tolist()
         return fine == len(self.results), slope, curve
 
-    def trouble(self) -> str:
+    def failure_status(self) -> str:
         """The status of a solve whose pass fails whatever the regularisation."""
-        return trouble(self.expanded)
+        return failure_status(self.expanded)
 
     def hand_over(self, moved: np.ndarray) -> None:
-        """Each block's cost-to-go becomes the next pass's at the end of the block before, re-centred by how the knots moved, (steps + 1, ndx) (4.3)."""
+        """Each block's cost-to-go becomes the next pass's at the end of the block before,
+        re-centred by how the knots moved, (steps + 1, ndx) (4.3).
+        """
         if len(self.starts) > 2:
             n = self.layout.n
             dx = np.zeros((len(self.starts) - 2, self.layout.state_columns))
             dx[:, self.state_columns] = moved[self.starts[1:-1]]
             self.end[:-1] = self.start[1:]
-            self.end[:-1, n] += np.einsum("bij,bi->bj", self.start[1:, :n], dx[:, self.state_columns])
+            self.end[:-1, n] += np.einsum(
+                "bij,bi->bj", self.start[1:, :n], dx[:, self.state_columns]
+            )
 
     def _full_cost(self, knots: int | slice) -> np.ndarray:
         """L with all of its entries, where the expansion may have given the diagonal alone."""
@@ -184,7 +230,9 @@ class Backward:
         return result
 
     def _run_second_order(self) -> tuple[bool, float, float]:
-        """Knot by knot, since the second derivatives of the dynamics are weighted by the gradient of the cost-to-go."""
+        """Knot by knot, since the second derivatives of the dynamics are weighted by the gradient
+        of the cost-to-go.
+        """
         problem, o = self.problem, self.layout
         slope = curve = 0.0
         value = self.end[-1].copy()
@@ -197,7 +245,9 @@ class Backward:
             v = value[o.n, self.state_columns].astype(float)
             if o.gaps:
                 v = v + value[: o.n, self.state_columns].astype(float).T @ self.defects[k]
-            extra = problem.programs.step_curvature(self.x[k], self.u[k], np.array(problem.h[k]), v, *problem.inputs_at(k))
+            extra = problem.programs.step_curvature(
+                self.x[k], self.u[k], np.array(problem.h[k]), v, *problem.inputs_at(k)
+            )
             self.full[k] = extra + self._full_cost(k)
             window[:] = k, k + 1
             bound.run()

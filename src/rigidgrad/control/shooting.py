@@ -1,6 +1,10 @@
-"""The forward pass: all step sizes α in lanes, all blocks of knots at once, with their costs (Plancher 2022, section 4.2 and Algorithm 2)."""
+"""The forward pass: all step sizes α in lanes, all blocks of knots at once, with their costs
+(Plancher 2022, section 4.2 and Algorithm 2).
+"""
 
 from __future__ import annotations
+
+import time
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -14,7 +18,8 @@ _CLOSED = 1e-12  # gaps below are none
 
 
 class Forward:
-    """Buffers of one problem. The reference trajectory x, u is what gains act around; `take` replaces it by one of the simulated ones.
+    """Buffers of one problem. The reference trajectory x, u is what gains act around; `take`
+    replaces it by one of the simulated ones.
 
     Two may have one `reference`: what one of them takes, the other starts from.
     """
@@ -51,8 +56,10 @@ class Forward:
         self._copies = [self._copies_of(which) for which in range(len(alphas))]
         self.open = gaps or blocks > 1  # whether there may be defects
         if self.open:
-            self.dx = np.zeros((1, steps + 1, s.ndx, W))  # of a whole step; other steps are parts of it
+            # of a whole step; other steps are parts of it
+            self.dx = np.zeros((1, steps + 1, s.ndx, W))
             self._consensus = self._bind_consensus()
+        self.sweep_seconds = 0.0
 
     def _bind(self, part: int) -> list[Swept]:
         """Blocks of one length share a binding."""
@@ -62,22 +69,43 @@ class Forward:
             last = first + int(np.count_nonzero(sizes[first:] == sizes[first]))
             length, own = int(sizes[first]), slice(first, last)
             start, problem = int(self.starts[first]), self.problem
-            shared = {"x_ref": self.x, "u_ref": self.u, "gains": self.backward.gains, "h": self.h, "p": problem.p}
+            shared = {
+                "x_ref": self.x,
+                "u_ref": self.u,
+                "gains": self.backward.gains,
+                "h": self.h,
+                "p": problem.p,
+            }
             if problem.programs.bounded:
                 shared |= {"lower": self.backward.lower, "upper": self.backward.upper}
             if self.gaps:
                 shared |= {"gap": self.gap}
-            inputs = {name: _windows(array, start, last - first, length) for name, array in shared.items()}
+            inputs = {
+                name: _windows(array, start, last - first, length) for name, array in shared.items()
+            }
             X, U, C = self.X[part, own], self.U[part, own], self.C[part, own]
-            inputs |= {"x": X[:, :length], "cost": C[:, :length], "alpha": self._alpha[part, own, :length]}
-            found.append(self.kernel.bind(inputs, {"u": U[:, :length], "x": X[:, 1 : length + 1], "cost": C[:, 1 : length + 1]}))
+            inputs |= {
+                "x": X[:, :length],
+                "cost": C[:, :length],
+                "alpha": self._alpha[part, own, :length],
+            }
+            found.append(
+                self.kernel.bind(
+                    inputs,
+                    {"u": U[:, :length], "x": X[:, 1 : length + 1], "cost": C[:, 1 : length + 1]},
+                )
+            )
             first = last
         return found
 
     def _bind_final(self, part: int) -> Swept:
         length = int(np.diff(self.starts)[-1])
         last = slice(length, length + 1)
-        inputs = {"x": self.X[part, -1:, last], "cost": self.C[part, -1:, last], "p": self.problem.p[None, -1:]}
+        inputs = {
+            "x": self.X[part, -1:, last],
+            "cost": self.C[part, -1:, last],
+            "p": self.problem.p[None, -1:],
+        }
         return self.problem.programs.final_cost().bind(inputs, {"cost": self.J[part]})
 
     def _copies_of(self, which: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -94,7 +122,9 @@ class Forward:
     def _bind_consensus(self) -> Swept:
         steps = self.problem.steps
         F, _, _, *move = self.backward.expanded
-        self._dynamics = [(a, a if a.dtype == np.float64 else a.astype(np.float64)) for a in (F, *move)]
+        self._dynamics = [
+            (a, a if a.dtype == np.float64 else a.astype(np.float64)) for a in (F, *move)
+        ]
         own = dict(zip(("F", "move"), (a for _, a in self._dynamics), strict=False))
         shared = {"F": own["F"], "gains": self.backward.gains, "gap": self.gap, "h": self.h} | own
         inputs = {name: _windows(array, 0, 1, steps) for name, array in shared.items()}
@@ -109,7 +139,9 @@ class Forward:
         self.X[:, 0, 0] = self.problem.start[:, None]
 
     def run(self, crew: Crew | None = None, tried: int = 0, upto: int | None = None) -> np.ndarray:
-        """Simulates; costs with penalties, (alphas,). Without defects the step sizes may come in turns: those before `tried` have, those from `upto` on wait."""
+        """Simulates; costs with penalties, (alphas,). Without defects the step sizes may come in
+        turns: those before `tried` have, those from `upto` on wait.
+        """
         if self.open and not self.closed:
             self.sweep()
         if self.blocks > 1:
@@ -126,10 +158,12 @@ class Forward:
 
     def sweep(self) -> None:
         """`dx`, by which a whole step of the linearised problem moves the states."""
+        began = time.perf_counter()
         for found, read in self._dynamics:
             if read is not found:  # derivatives in single precision
                 read[:] = found
         self._consensus.run()
+        self.sweep_seconds += time.perf_counter() - began
 
     @property
     def closed(self) -> bool:
@@ -139,12 +173,15 @@ class Forward:
     def _place_starts(self) -> None:
         """Starts of all blocks but the first, from the consensus sweep (4.7)."""
         inner = self.starts[1:-1]
-        moved = self._alpha[:, 0, 0, 0, :, None, None] * self.dx[0, inner, :, 0]  # (parts, W, blocks - 1, ndx)
+        # (parts, W, blocks - 1, ndx)
+        moved = self._alpha[:, 0, 0, 0, :, None, None] * self.dx[0, inner, :, 0]
         origin = np.broadcast_to(self.x[inner], (*moved.shape[:3], self.x.shape[1]))
         self.X[:, 1:, 0] = self.problem.plus(origin, moved).transpose(0, 2, 3, 1)
 
     def defects(self) -> np.ndarray:
-        """f(x_k, u_k) ⊖ x_{k+1} where it is not zero, (alphas, defects, ndx): between blocks, or what is left of the gaps."""
+        """f(x_k, u_k) ⊖ x_{k+1} where it is not zero, (alphas, defects, ndx): between blocks, or
+        what is left of the gaps.
+        """
         if self.gaps:
             return (1.0 - self.alphas)[:, None, None] * self.gap
         lengths = np.diff(self.starts)[:-1]
@@ -153,7 +190,9 @@ class Forward:
         return found.reshape(-1, self.blocks - 1, found.shape[-1])[: len(self.alphas)]
 
     def model_along_step(self) -> tuple[float, float]:
-        """The slope and curvature of the cost along the step of the linearised problem (of the last `run`)."""
+        """The slope and curvature of the cost along the step of the linearised problem (of the last
+        `run`).
+        """
         b, o = self.backward, self.backward.layout
         dx, c = self.dx[0, :, :, 0], o.state_columns
         step = np.zeros((self.problem.steps, o.columns))

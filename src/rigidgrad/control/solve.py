@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, overload
 
 from rigidgrad.control.batch import solve_side_by_side, supported
-from rigidgrad.control.memory import as_asked, check_solver, remembering
+from rigidgrad.control.hidden import as_asked, check_solver, for_solvers
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
@@ -22,14 +22,38 @@ class Solver(Protocol):
 
 
 @overload
-def solve(problem: Problem, solver: Solver | None = None, *, threads: int | None = None) -> Solution: ...
+def solve(
+    problem: Problem, solver: Solver | None = None, *, threads: int | None = None
+) -> Solution: ...
 @overload
-def solve(problem: Sequence[Problem], solver: Solver | None = None, *, threads: int | None = None) -> list[Solution]: ...
-def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> Any:
+def solve(
+    problem: Sequence[Problem], solver: Solver | None = None, *, threads: int | None = None
+) -> list[Solution]: ...
+def solve(
+    problem: Problem | Sequence[Problem],
+    solver: Solver | None = None,
+    *,
+    threads: int | None = None,
+) -> Solution | list[Solution]:
     """The solution of a problem, or of each of several; by iLQR unless a solver is given.
 
-    Several problems are shared out to `threads` (all cores unless given), each with its own convergence. Those that differ in numbers alone (`problem.batch`)
-    run in lockstep, a problem in each SIMD lane, or, where the solver has a `device`, together on that.
+    Several problems are shared out to `threads` (all cores unless given), each with its own
+    convergence. Those that differ in numbers alone (`problem.batch`) run in lockstep, a problem in
+    each SIMD lane, or, where the solver has a `device`, together on that.
+
+    Example:
+
+        >>> import rigidgrad as rg
+        >>> robot = rg.load("double_pendulum")
+        >>> swing = rg.costs.State([3.14, 0, 0, 0], final=[100, 100, 10, 10])
+        >>> costs = [swing, rg.costs.Effort(1e-3)]
+        >>> problem = rg.Problem(robot, [0, 0, 0, 0], steps=50, dt=0.02, costs=costs)
+        >>> solution = rg.solve(problem)
+        >>> solution.status, solution.x.shape
+        ('converged', (51, 4))
+        >>> starts = [[0.1, 0, 0, 0], [0.2, 0, 0, 0]]
+        >>> [s.status for s in rg.solve(problem.batch(start=starts))]
+        ['converged', 'converged']
     """
     chosen: Solver = PDDP() if solver is None else solver
     if not hasattr(chosen, "solve"):
@@ -40,24 +64,39 @@ def solve(problem: Any, solver: Any = None, *, threads: int | None = None) -> An
     if problems and getattr(chosen, "device", None) is not None:
         from rigidgrad.control.device import solve_on_device
 
-        if any(p.charges_rate for p in problems):
-            check_solver(chosen)
-        return [_again(chosen, p, s) for p, s in zip(problems, solve_on_device(problems, chosen), strict=True)]
+        for p in problems:
+            check_solver(chosen, p)
+        return [
+            _again(chosen, p, s)
+            for p, s in zip(problems, solve_on_device(problems, chosen), strict=True)
+        ]
     workers = min(thread_count(threads), len(problems))
-    alike: dict[tuple, list[int]] = {}
+    alike: dict[tuple[Any, ...], list[int]] = {}
     for k, p in enumerate(problems):
-        key = (id(p.programs), p.steps) if p.guess_states is None else (k,)
+        free = None if p.timing is None else p.timing.size
+        key = (id(p.programs), p.steps, free) if p.guess_states is None else (k,)
         alike.setdefault(key, []).append(k)
     found: dict[int, Solution] = {}
     for numbers in alike.values():
-        own = [remembering(problems[k]) for k in numbers]
+        own = [for_solvers(problems[k]) for k in numbers]
         if isinstance(chosen, PDDP) and supported(chosen, own):
-            together = [as_asked(problems[k], s) for k, s in zip(numbers, solve_side_by_side(own, chosen, workers), strict=True)]
-            found |= {k: s for k, s in zip(numbers, together, strict=True) if not _retry(chosen, problems[k], s)}
+            together = [
+                as_asked(problems[k], s)
+                for k, s in zip(numbers, solve_side_by_side(own, chosen, workers), strict=True)
+            ]
+            found |= {
+                k: s
+                for k, s in zip(numbers, together, strict=True)
+                if not _retry(chosen, problems[k], s)
+            }
     one = partial(_solve, chosen)
     others = [k for k in range(len(problems)) if k not in found]
     given = [problems[k] for k in others]
-    alone = default_crew(workers).map(one, given) if workers > 1 and len(given) > 1 else [one(p) for p in given]
+    alone = (
+        default_crew(workers).map(one, given)
+        if workers > 1 and len(given) > 1
+        else [one(p) for p in given]
+    )
     found |= dict(zip(others, alone, strict=True))
     return [found[k] for k in range(len(problems))]
 
@@ -67,7 +106,9 @@ def _solve(solver: Solver, problem: Problem) -> Solution:
 
 
 def _again(solver: Solver, problem: Problem, solution: Solution) -> Solution:
-    """The solution, or, if the default guess ran away, another from states held at the start: gains then keep what open loop does not."""
+    """The solution, or, if the default guess ran away, another from states held at the start: gains
+    then keep what open loop does not.
+    """
     if not _retry(solver, problem, solution):
         return solution
     other = problem.with_held_states()
@@ -77,12 +118,23 @@ def _again(solver: Solver, problem: Problem, solution: Solution) -> Solution:
         return solution
     blocks = "" if max(solver.M_f, solver.M_b) == 1 else ", with blocks=1"
     return replace(
-        again, stats=again.stats | {"guess": f"states held at the start{blocks}, since its gravity compensation runs away in open loop"}
+        again,
+        stats=again.stats
+        | {
+            "guess": (
+                f"states held at the start{blocks}, since its gravity compensation runs away in"
+                " open loop"
+            )
+        },
     )
 
 
 def _retry(solver: Solver, problem: Problem, solution: Solution) -> bool:
-    return solution.status == "diverged" and isinstance(solver, PDDP) and problem.with_held_states() is not None
+    return (
+        solution.status == "diverged"
+        and isinstance(solver, PDDP)
+        and problem.with_held_states() is not None
+    )
 
 
 def _checked(problems: Any) -> list[Problem]:
@@ -90,5 +142,7 @@ def _checked(problems: Any) -> list[Problem]:
         raise InputError(f"solve needs a Problem or a list of them, not {type(problems).__name__}")
     for p in problems:
         if not isinstance(p, Problem):
-            raise InputError(f"solve needs a Problem or a list of them; the list holds a {type(p).__name__}")
+            raise InputError(
+                f"solve needs a Problem or a list of them; the list holds a {type(p).__name__}"
+            )
     return list(problems)

@@ -1,4 +1,6 @@
-"""What a motion goes around and to: obstacles, the spheres on links that keep out of them, targets. Numbers copied from a problem, for pictures and reports."""
+"""What a motion goes around and to: obstacles, the spheres on links that keep out of them, targets.
+Numbers copied from a problem, for pictures and reports.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rigidgrad.control.costs import Reach
+from rigidgrad.control.costs import Clearance, Reach
 from rigidgrad.geometry.outlines import WIDTHS, Outline
+from rigidgrad.geometry.scene import Scene
 
 if TYPE_CHECKING:
     from rigidgrad.control.problem import Problem
 
 
 class Sphere(NamedTuple):
-    """A ball in the world, with one row or one per knot: centres (n, 3) and radii (n,) in metres."""
+    """A ball in the world, with one row or one per knot: centres (n, 3) and radii (n,) in
+    metres.
+    """
 
     center: np.ndarray
     radius: np.ndarray
@@ -39,7 +44,9 @@ class BodySphere(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a point of a frame shall be, in the world, with one row or one per knot: points (n, 3), and of poses also rotations (n, 3, 3)."""
+    """Where a point of a frame shall be, in the world, with one row or one per knot: points (n, 3),
+    and of poses also rotations (n, 3, 3).
+    """
 
     frame: str
     offset: np.ndarray
@@ -47,45 +54,101 @@ class Target(NamedTuple):
     rotation: np.ndarray | None
 
 
+class Force(NamedTuple):
+    """Of the ground on a point of a frame, one row per step: where it acts (n, 3), and newtons (n,
+    3), zero where nothing holds; in the world, with the normal of the ground (3,).
+    """
+
+    frame: str
+    point: np.ndarray
+    newtons: np.ndarray
+    normal: np.ndarray
+
+    @property
+    def pressing(self) -> np.ndarray:
+        """Its part along the normal (n,)."""
+        found: np.ndarray = self.newtons @ self.normal
+        return found
+
+
 @dataclass(frozen=True)
 class Surroundings:
-    """Obstacles, link spheres and targets of a problem, as they were when it was copied, and the shapes of its scene."""
+    """Obstacles, link spheres and targets of a problem, as they were when it was copied, the shapes
+    of its scene, and the forces of the ground along a motion.
+    """
 
     obstacles: tuple[Sphere, ...] = ()
     spheres: tuple[BodySphere, ...] = ()
     targets: tuple[Target, ...] = ()
     solids: tuple[Outline, ...] = ()
+    forces: tuple[Force, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem) -> Surroundings:
-        """Obstacles of a phase with one row per knot stay where they are first before it, and last after it. A scene of a phase stands there all the time."""
+        """Obstacles of a phase with one row per knot stay where they are first before it, and last
+        after it. A scene of a phase, or of a cost, stands there all the time.
+        """
         knots = problem.steps + 1
-        obstacles = [_sphere(o.center, o.radius).during(part.first, knots) for part in problem.parts for o in part.limits.obstacles]
-        spheres = {(s.frame, tuple(s.offset), float(np.max(s.radius))): None for part in problem.parts for s in part.limits.spheres}
-        scenes = {id(part.limits.scene): part.limits.scene for part in problem.parts}.values()
+        obstacles = [
+            _sphere(o.center, o.radius).during(part.first, knots)
+            for part in problem.parts
+            for o in part.limits.obstacles
+        ]
+        spheres = {
+            (s.frame, tuple(s.offset), float(np.max(s.radius))): None
+            for part in problem.parts
+            for s in part.limits.spheres
+        }
+        scenes = {scene: None for part in problem.parts for scene in _scenes(part)}
         return cls(
             tuple(obstacles),
-            tuple(BodySphere(frame, np.array(offset, dtype=float), radius) for frame, offset, radius in spheres),
-            tuple(_target(problem, k, cost) for k, cost in enumerate(problem.costs) if isinstance(cost, Reach)),
+            tuple(
+                BodySphere(frame, np.array(offset, dtype=float), radius)
+                for frame, offset, radius in spheres
+            ),
+            tuple(
+                _target(problem, k, cost)
+                for k, cost in enumerate(problem.costs)
+                if isinstance(cost, Reach)
+            ),
             tuple(outline for scene in scenes for outline in scene.outlines),
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As arrays, for a file."""
-        made = {f"obstacle_{k}": np.column_stack([o.center, o.radius]) for k, o in enumerate(self.obstacles)}
+        made = {
+            f"obstacle_{k}": np.column_stack([o.center, o.radius])
+            for k, o in enumerate(self.obstacles)
+        }
         for k, s in enumerate(self.spheres):
-            made |= {f"sphere_{k}": np.append(s.offset, s.radius), f"sphere_{k}_frame": np.array(s.frame)}
+            made |= {
+                f"sphere_{k}": np.append(s.offset, s.radius),
+                f"sphere_{k}_frame": np.array(s.frame),
+            }
         for k, t in enumerate(self.targets):
-            rows = t.point if t.rotation is None else np.concatenate([t.point, t.rotation.reshape(-1, 9)], axis=1)
-            made |= {f"target_{k}": rows, f"target_{k}_frame": np.array(t.frame), f"target_{k}_offset": t.offset}
+            rows = (
+                t.point
+                if t.rotation is None
+                else np.concatenate([t.point, t.rotation.reshape(-1, 9)], axis=1)
+            )
+            made |= {
+                f"target_{k}": rows,
+                f"target_{k}_frame": np.array(t.frame),
+                f"target_{k}_offset": t.offset,
+            }
         for k, o in enumerate(self.solids):
             made |= {f"solid_{k}": o.rows, f"solid_{k}_kind": np.array(o.kind)}
             made |= {f"solid_{k}_name": np.array(o.name), f"solid_{k}_note": np.array(o.note)}
+        for k, f in enumerate(self.forces):
+            made |= {f"force_{k}": np.column_stack([f.point, f.newtons])}
+            made |= {f"force_{k}_frame": np.array(f.frame), f"force_{k}_normal": f.normal}
         return made
 
     @classmethod
     def from_arrays(cls, data: Mapping[str, np.ndarray]) -> Surroundings:
-        """What `arrays` made; none where there is none. A ValueError where numbers are missing or not finite."""
+        """What `arrays` made; none where there is none. A ValueError where numbers are missing or
+        not finite.
+        """
 
         def each(kind: str) -> Iterator[str]:
             return takewhile(lambda name: name in data, (f"{kind}_{k}" for k in count()))
@@ -99,11 +162,19 @@ class Surroundings:
         def target(name: str) -> Target:
             found = rows(name, 3, 12)
             rotation = found[:, 3:].reshape(-1, 3, 3) if found.shape[1] == 12 else None
-            return Target(str(data[f"{name}_frame"]), rows(f"{name}_offset", 3)[0], found[:, :3], rotation)
+            return Target(
+                str(data[f"{name}_frame"]), rows(f"{name}_offset", 3)[0], found[:, :3], rotation
+            )
 
         def solid(name: str) -> Outline:
             kind = str(data[f"{name}_kind"])
-            return Outline(str(data[f"{name}_name"]), kind, rows(name, WIDTHS[kind]), str(data[f"{name}_note"]))
+            return Outline(
+                str(data[f"{name}_name"]), kind, rows(name, WIDTHS[kind]), str(data[f"{name}_note"])
+            )
+
+        def force(name: str) -> Force:
+            found, normal = rows(name, 6), rows(f"{name}_normal", 3)[0]
+            return Force(str(data[f"{name}_frame"]), found[:, :3], found[:, 3:], normal)
 
         obstacles = [rows(name, 4) for name in each("obstacle")]
         spheres = [(str(data[f"{name}_frame"]), rows(name, 4)[0]) for name in each("sphere")]
@@ -112,6 +183,7 @@ class Surroundings:
             tuple(BodySphere(frame, s[:3], float(s[3])) for frame, s in spheres),
             tuple(target(name) for name in each("target")),
             tuple(solid(name) for name in each("solid")),
+            tuple(force(name) for name in each("force")),
         )
 
     @property
@@ -120,9 +192,20 @@ class Surroundings:
         return Surroundings(
             tuple(Sphere(o.center[:1], o.radius[:1]) for o in self.obstacles),
             self.spheres,
-            tuple(t._replace(point=t.point[:1], rotation=None if t.rotation is None else t.rotation[:1]) for t in self.targets),
+            tuple(
+                t._replace(
+                    point=t.point[:1], rotation=None if t.rotation is None else t.rotation[:1]
+                )
+                for t in self.targets
+            ),
             self.solids,
         )
+
+
+def _scenes(part: Any) -> list[Scene]:
+    """What links keep out of, and what terms are about."""
+    terms = [*part.costs, *(getattr(c, "term", None) for c in part.limits.added)]
+    return [part.limits.scene, *(t.scene for t in terms if isinstance(t, Clearance))]
 
 
 def _target(problem: Problem, place: int, cost: Reach) -> Target:
@@ -131,7 +214,12 @@ def _target(problem: Problem, place: int, cost: Reach) -> Target:
         return target_of(cost, cost.target)
     rows = problem.p[:, problem.programs.slices[place]["target"]]
     rows = rows if np.ptp(rows, axis=0).any() else rows[:1]
-    return Target(cost.frame, np.array(cost.offset), rows[:, :3].copy(), rows[:, 3:].reshape(-1, 3, 3).copy() if cost.pose else None)
+    return Target(
+        cost.frame,
+        np.array(cost.offset),
+        rows[:, :3].copy(),
+        rows[:, 3:].reshape(-1, 3, 3).copy() if cost.pose else None,
+    )
 
 
 def target_of(cost: Reach, value: Any) -> Target:
@@ -145,6 +233,9 @@ def target_of(cost: Reach, value: Any) -> Target:
 
 
 def _sphere(center: Any, radius: Any) -> Sphere:
-    centers, radii = np.array(center, dtype=float).reshape(-1, 3), np.array(radius, dtype=float).reshape(-1)
+    centers, radii = (
+        np.array(center, dtype=float).reshape(-1, 3),
+        np.array(radius, dtype=float).reshape(-1),
+    )
     n = max(len(centers), len(radii))
     return Sphere(np.broadcast_to(centers, (n, 3)), np.broadcast_to(radii, (n,)))

@@ -1,4 +1,6 @@
-"""The scalar: a raw value, or an array of them, that knows its format. Algorithms and Programs run on it unchanged."""
+"""The scalar: a raw value, or an array of them, that knows its format. Algorithms and Programs run
+on it unchanged.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from rigidgrad.fixed.format import Fixed, Raw
 
 
 class Number:
-    """Arithmetic with a Python float takes the float as a constant: a factor keeps its own fraction bits (`Fixed.constant_bits`), a summand the format's."""
+    """Arithmetic with a Python float takes the float as a constant: a factor keeps its own fraction
+    bits (`Fixed.constant_bits`), a summand the format's.
+    """
 
     __slots__ = ("format", "raw")
     __array_ufunc__ = None  # a NumPy number on the left leaves the work to us
@@ -38,7 +42,10 @@ class Number:
     def _raw(self, other: Any) -> Raw:
         if isinstance(other, Number):
             if other.format != self.format:
-                raise InputError(f"a number of {self.format} meets one of {other.format}: bring both to one format first")
+                raise InputError(
+                    f"a number of {self.format} meets one of {other.format}: bring both to one"
+                    " format first"
+                )
             return other.raw
         return self.format.quantize(other)
 
@@ -89,7 +96,8 @@ class Number:
         """By way of float64, which holds every number of a format exactly."""
         values = [v.value() if isinstance(v, Number) else v for v in (y, x)]
         angle = np.arctan2(*values)
-        return self.format(angle if isinstance(angle, np.ndarray) else float(angle))
+        rounded: Number = self.format(angle if isinstance(angle, np.ndarray) else float(angle))
+        return rounded
 
 
 def _condition(truth: Any) -> Any:
@@ -111,4 +119,7 @@ class Condition:
         return number._new(np.where(self.truth, number._raw(a), number._raw(b)))
 
     def __bool__(self) -> bool:
-        raise TypeError("a comparison of many states has no single truth: use rigidgrad.scalars.select(condition, a, b) instead of if")
+        raise TypeError(
+            "a comparison of many states has no single truth: use"
+            " rigidgrad.scalars.select(condition, a, b) instead of if"
+        )

@@ -23,20 +23,33 @@ def run_raw(program: Program, format: Fixed, inputs: Mapping[str, np.ndarray]) -
     for start in range(0, count, CHUNK):
         part = slice(start, min(start + CHUNK, count))
         columns = {name: np.ascontiguousarray(inputs[name][part].T) for name in program.inputs}
-        numbers = {name: nest([Number(format, column) for column in columns[name]], shape) for name, shape in program.inputs.items()}
+        numbers = {
+            name: nest([Number(format, column) for column in columns[name]], shape)
+            for name, shape in program.inputs.items()
+        }
         for k, x in enumerate(flatten(program.interpret(numbers))):
             results[part, k] = x.raw if isinstance(x, Number) else format.quantize(x)
     return results
 
 
 def run(program: Program, format: Fixed, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Outputs by name as float64 arrays (states, *shape), for float inputs (states, numbers) that are rounded to the format first."""
+    """Outputs by name as float64 arrays (states, *shape), for float inputs (states, numbers) that
+    are rounded to the format first.
+    """
     for name, shape in program.inputs.items():
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing")
         if np.ndim(inputs[name]) != 2 or np.shape(inputs[name])[1] != math.prod(shape):
-            raise InputError(f"{name} is an array of (states, {math.prod(shape)}), not {np.shape(inputs[name])}")
-    values = format.value(run_raw(program, format, {name: format.quantize(np.asarray(inputs[name])) for name in program.inputs}))
+            raise InputError(
+                f"{name} is an array of (states, {math.prod(shape)}), not {np.shape(inputs[name])}"
+            )
+    values = format.value(
+        run_raw(
+            program,
+            format,
+            {name: format.quantize(np.asarray(inputs[name])) for name in program.inputs},
+        )
+    )
     outputs, start = {}, 0
     for name, shape in program.outputs.items():
         size = math.prod(shape)

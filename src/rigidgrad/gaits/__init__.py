@@ -1,4 +1,7 @@
-"""Gaits of legged robots: `rg.gaits.trot(…)` and its kin build the phases of a motion, `rg.gaits.Walker` and `rg.gaits.Balancer` steer a controller, and `rg.gaits.Estimator` says where it is."""
+"""Gaits of legged robots: `rg.gaits.trot(…)` and its kin build the phases of a motion,
+`rg.gaits.Walker` and `rg.gaits.Balancer` steer a controller, and `rg.gaits.Estimator` says where it
+is.
+"""
 
 from rigidgrad.gaits.balancer import Balancer
 from rigidgrad.gaits.estimator import Estimator, SensorNoise

@@ -12,7 +12,10 @@ from rigidgrad.gaits.stance import turn
 
 @dataclass(frozen=True)
 class Path:
-    """From `begin` (x, y) with a `heading`, forward and to the left by `shift` in the trunk's axes while it turns by `turning`, in `duration` seconds; it speeds up and slows down for `ramp` seconds each."""
+    """From `begin` (x, y) with a `heading`, forward and to the left by `shift` in the trunk's axes
+    while it turns by `turning`, in `duration` seconds; it speeds up and slows down for `ramp`
+    seconds each.
+    """
 
     begin: np.ndarray
     heading: float

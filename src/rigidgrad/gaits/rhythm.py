@@ -1,4 +1,6 @@
-"""When feet swing: groups of them, one after the other, with times between in which all feet stand."""
+"""When feet swing: groups of them, one after the other, with times between in which all feet
+stand.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,14 @@ from rigidgrad.errors import InputError
 
 @dataclass(frozen=True)
 class Rhythm:
-    """`groups`: numbers of the feet that swing together, in turn; `swing`: seconds that a foot is in the air; `support`: seconds before each swing in which all feet stand. No groups: all feet stand."""
+    """When feet swing."""
 
     groups: tuple[tuple[int, ...], ...]
+    """Numbers of the feet that swing together, in turn; none: all feet stand."""
     swing: float = 0.25
+    """Seconds that a foot is in the air."""
     support: float = 0.05
+    """Seconds before each swing in which all feet stand."""
 
     def __post_init__(self) -> None:
         for name, least in (("swing", 1e-3), ("support", 0.0)):
@@ -42,7 +47,9 @@ class Rhythm:
         return None
 
     def swing_of(self, foot: int, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """At times since the first cycle began: whether the foot is in the air, and when its present or next swing began or begins."""
+        """At times since the first cycle began: whether the foot is in the air, and when its
+        present or next swing began or begins.
+        """
         first = self.lift_off(foot)
         if first is None:
             return np.zeros(len(t), bool), np.full(len(t), np.inf)
@@ -53,7 +60,9 @@ class Rhythm:
 
 
 def sorted_feet(places: np.ndarray) -> dict[str, int]:
-    """Numbers of four feet at places (4, 2), seen from the trunk: "lf", "rf", "lh", "rh" for left, right, front and hind."""
+    """Numbers of four feet at places (4, 2), seen from the trunk: "lf", "rf", "lh", "rh" for left,
+    right, front and hind.
+    """
     if len(places) != 4:
         raise InputError(f"this gait is for robots with four feet, and {len(places)} were given")
     front = np.argsort(-places[:, 0])[:2], np.argsort(-places[:, 0])[2:]
@@ -61,8 +70,13 @@ def sorted_feet(places: np.ndarray) -> dict[str, int]:
     for end, pair in zip("fh", front, strict=True):
         left, right = sorted(pair.tolist(), key=lambda k: -places[k, 1])
         found |= {"l" + end: left, "r" + end: right}
-    if len({*found.values()}) != 4 or any(places[found["l" + e], 1] <= places[found["r" + e], 1] for e in "fh"):
-        raise InputError("left and right feet cannot be told apart where the robot starts: put its feet beside each other")
+    if len({*found.values()}) != 4 or any(
+        places[found["l" + e], 1] <= places[found["r" + e], 1] for e in "fh"
+    ):
+        raise InputError(
+            "left and right feet cannot be told apart where the robot starts: put its feet beside"
+            " each other"
+        )
     return found
 
 
@@ -78,7 +92,9 @@ QUADRUPEDS: dict[str, Sequence[Sequence[str]]] = {
 
 
 def groups_of(gait: str, places: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Of a gait's name, the numbers of the feet that swing together. Two feet walk by swinging in turn; all robots stand and jump."""
+    """Of a gait's name, the numbers of the feet that swing together. Two feet walk by swinging in
+    turn; all robots stand and jump.
+    """
     if gait == "stand":
         return ()
     if gait == "jump":

@@ -1,10 +1,16 @@
-"""A solid within triangles, covered by balls that hold its whole surface and what is deep inside, and stick out by no more than a stated error.
+"""A solid within triangles, covered by balls that hold its whole surface and what is deep inside,
+and stick out by no more than a stated error.
 
-A ball of radius d + e about an inner point at depth d sticks out by at most e. Candidates lie on lines that go in from the surface, at the depth at which a ball touches the surface twice and at smaller ones (N. Ma et
-al., 3D medial axis point approximation using nearest neighbors, 2012). They are chosen one after the other, each the one that covers most of what is not covered yet.
+A ball of radius d + e about an inner point at depth d sticks out by at most e. Candidates lie on
+lines that go in from the surface, at the depth at which a ball touches the surface twice and at
+smaller ones (N. Ma et al., 3D medial axis point approximation using nearest neighbors, 2012). They
+are chosen one after the other, each the one that covers most of what is not covered yet.
 
-The surface is cut into small triangles. One is covered where a ball has its three corners, as balls are convex. Of the depth a lower bound is taken: the nearest point of the surface is on a face, an edge or a corner,
-on which a sample lies within `spacing`, at a right angle or a wider one, so that d² ≥ D² - spacing², D being the distance to the nearest sample. So the error is a bound, not an estimate.
+The surface is cut into small triangles. One is covered where a ball has its three corners, as balls
+are convex. Of the depth a lower bound is taken: the nearest point of the surface is on a face, an
+edge or a corner, on which a sample lies within `spacing`, at a right angle or a wider one, so that
+d² ≥ D² - spacing², D being the distance to the nearest sample. So the error is a bound, not an
+estimate.
 """
 
 from __future__ import annotations
@@ -28,7 +34,9 @@ _SHRINKS = 8
 
 @dataclass(frozen=True)
 class Cover:
-    """Balls (n, 3) and (n,). All of the surface, and all that is deeper inside than the error, is in one of them; none sticks out by more than `error` metres."""
+    """Balls (n, 3) and (n,). All of the surface, and all that is deeper inside than the error, is
+    in one of them; none sticks out by more than `error` metres.
+    """
 
     centers: np.ndarray
     radii: np.ndarray
@@ -38,39 +46,63 @@ class Cover:
 def cover(solid: Triangles, error: float) -> Cover:
     points, parts = subdivided(solid, error / 2)
     hidden = np.zeros(len(parts), bool)
-    if _overlaps(solid):  # several closed surfaces through each other: what is inside of another one is no surface
+    # several closed surfaces through each other: what is inside of another one is no surface
+    if _overlaps(solid):
         hidden = _hidden(solid, points[parts], error * 1e-3)
         parts = parts[~hidden]
         used, parts = np.unique(parts, return_inverse=True)
         points, parts = points[used], parts.reshape(-1, 3)
     centers, depths = _candidates(points, parts, error)
     centers, radii, left = _chosen(centers, depths + error, points, parts)
-    if len(left):  # balls about small triangles reach their corners, which are at most 2/3 of the longest edge away
+    if len(left):
+        # balls about small triangles reach their corners, which are at most 2/3 of the longest edge
+        # away
         middles = points[left].mean(axis=1)
         more, sizes, left = _chosen(middles, np.full(len(middles), error), points, left)
-        assert not len(left)
+        if len(left):
+            raise AssertionError(f"{len(left)} triangles are not covered")
         centers, radii = np.concatenate([centers, more]), np.concatenate([radii, sizes])
     holes = _uncovered_inside(solid, points, centers, radii, error)
     if len(holes):
         room = _depth(holes, points, error / 2) + error
-        more, sizes, _ = _chosen(holes, room, holes, np.repeat(np.arange(len(holes))[:, None], 3, axis=1), slack=error * math.sqrt(3) / 2)
+        more, sizes, _ = _chosen(
+            holes,
+            room,
+            holes,
+            np.repeat(np.arange(len(holes))[:, None], 3, axis=1),
+            slack=error * math.sqrt(3) / 2,
+        )
         centers, radii = np.concatenate([centers, more]), np.concatenate([radii, sizes])
     return Cover(centers, radii, error)
 
 
 def subdivided(solid: Triangles, spacing: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points (n, 3) and triangles (m, 3) of the same surface, no edge longer than √3 spacing: no point is further from a corner on its face, or on its edge, than that."""
+    """Points (n, 3) and triangles (m, 3) of the same surface, no edge longer than √3 spacing: no
+    point is further from a corner on its face, or on its edge, than that.
+    """
     corners = solid.corners
     longest = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)
     steps = np.maximum(np.ceil(longest / (math.sqrt(3) * spacing)), 1).astype(int)
     if int(((steps + 1) * (steps + 2) // 2).sum()) > _MOST_SAMPLES:
-        raise InputError(f"{solid.origin} is too large to be covered with an error of {2 * spacing:g} m: allow a larger one")
+        raise InputError(
+            f"{solid.origin} is too large to be covered with an error of {2 * spacing:g} m: allow a"
+            " larger one"
+        )
     points, parts, first = [], [], 0
     for n in np.unique(steps):
-        place = {(i, j): k for k, (i, j) in enumerate((i, j) for i in range(n + 1) for j in range(n + 1 - i))}
+        place = {
+            (i, j): k
+            for k, (i, j) in enumerate((i, j) for i in range(n + 1) for j in range(n + 1 - i))
+        }
         weights = np.array([(1 - (i + j) / n, i / n, j / n) for i, j in place])
-        cells = [(place[i, j], place[i + 1, j], place[i, j + 1]) for i in range(n) for j in range(n - i)]
-        cells += [(place[i + 1, j], place[i + 1, j + 1], place[i, j + 1]) for i in range(n) for j in range(n - 1 - i)]
+        cells = [
+            (place[i, j], place[i + 1, j], place[i, j + 1]) for i in range(n) for j in range(n - i)
+        ]
+        cells += [
+            (place[i + 1, j], place[i + 1, j + 1], place[i, j + 1])
+            for i in range(n)
+            for j in range(n - 1 - i)
+        ]
         own = np.einsum("sc,tcx->tsx", weights, corners[steps == n])
         points.append(own.reshape(-1, 3))
         starts = first + len(weights) * np.arange(len(own))
@@ -81,15 +113,23 @@ def subdivided(solid: Triangles, spacing: float) -> tuple[np.ndarray, np.ndarray
 
 
 def winding(solid: Triangles, points: np.ndarray) -> np.ndarray:
-    """How often the surface goes round each point (n,): 1 inside, 0 outside, more where closed surfaces overlap. A. Van Oosterom and J. Strackee, 1983."""
+    """How often the surface goes round each point (n,): 1 inside, 0 outside, more where closed
+    surfaces overlap. A. Van Oosterom and J. Strackee, 1983.
+    """
     result = np.empty(len(points))
     step = max(1, _CHUNK // 8 // len(solid.faces))
     for k in range(0, len(points), step):
         a, b, c = (solid.corners[None, :, i] - points[k : k + step, None] for i in range(3))
         la, lb, lc = (np.linalg.norm(x, axis=2) for x in (a, b, c))
-        ab, bc, ca = np.einsum("pti,pti->pt", a, b), np.einsum("pti,pti->pt", b, c), np.einsum("pti,pti->pt", c, a)
+        ab, bc, ca = (
+            np.einsum("pti,pti->pt", a, b),
+            np.einsum("pti,pti->pt", b, c),
+            np.einsum("pti,pti->pt", c, a),
+        )
         volume = np.einsum("pti,pti->pt", a, np.cross(b, c))
-        result[k : k + step] = np.arctan2(volume, la * lb * lc + ab * lc + bc * la + ca * lb).sum(axis=1) / (2 * np.pi)
+        result[k : k + step] = np.arctan2(volume, la * lb * lc + ab * lc + bc * la + ca * lb).sum(
+            axis=1
+        ) / (2 * np.pi)
     return result
 
 
@@ -97,7 +137,10 @@ def squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Squared distances (len(a), len(b)), about a middle, where rounding is least."""
     middle = b.mean(axis=0)
     a, b = a - middle, b - middle
-    return np.maximum((a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)[None, :] - 2 * a @ b.T, 0.0)
+    found: np.ndarray = np.maximum(
+        (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)[None, :] - 2 * a @ b.T, 0.0
+    )
+    return found
 
 
 def _nearest(points: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,11 +173,14 @@ def _overlaps(solid: Triangles) -> bool:
 
 def _normals(corners: np.ndarray) -> np.ndarray:
     n = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    return n / np.maximum(np.linalg.norm(n, axis=1), 1e-30)[:, None]
+    unit: np.ndarray = n / np.maximum(np.linalg.norm(n, axis=1), 1e-30)[:, None]
+    return unit
 
 
 def _hidden(solid: Triangles, corners: np.ndarray, step: float) -> np.ndarray:
-    """Of small triangles, those that are inside of another closed surface with all that was looked at: the middle and points near the corners."""
+    """Of small triangles, those that are inside of another closed surface with all that was looked
+    at: the middle and points near the corners.
+    """
     out = step * _normals(corners)
     middle = corners.mean(axis=1)
     hidden = winding(solid, middle + out) > 0.5
@@ -143,15 +189,21 @@ def _hidden(solid: Triangles, corners: np.ndarray, step: float) -> np.ndarray:
     return hidden
 
 
-def _candidates(points: np.ndarray, parts: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
+def _candidates(
+    points: np.ndarray, parts: np.ndarray, error: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Inner points and lower bounds of their depths."""
     corners = points[parts]
-    area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
+    area = np.linalg.norm(
+        np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1
+    )
     at = corners.mean(axis=1)
     rows = np.flatnonzero(area > 1e-14)
     if len(rows) > _MOST_LINES:  # evenly over the area
         total = np.cumsum(area[rows])
-        rows = np.unique(rows[np.searchsorted(total, (np.arange(_MOST_LINES) + 0.5) / _MOST_LINES * total[-1])])
+        rows = np.unique(
+            rows[np.searchsorted(total, (np.arange(_MOST_LINES) + 0.5) / _MOST_LINES * total[-1])]
+        )
     at, normal = at[rows], _normals(corners[rows])
     radius = np.full(len(at), float(np.ptp(points, axis=0).max()))
     for _ in range(_SHRINKS):
@@ -169,12 +221,17 @@ def _candidates(points: np.ndarray, parts: np.ndarray, error: float) -> tuple[np
     return centers, _depth(centers, points, error / 2)
 
 
-def _uncovered_inside(solid: Triangles, points: np.ndarray, centers: np.ndarray, radii: np.ndarray, error: float) -> np.ndarray:
+def _uncovered_inside(
+    solid: Triangles, points: np.ndarray, centers: np.ndarray, radii: np.ndarray, error: float
+) -> np.ndarray:
     """Points of a grid inside, deeper than half the error, whose cells are not all in one ball."""
     low, high = solid.vertices.min(axis=0), solid.vertices.max(axis=0)
     axes = [np.arange(low[k] + 0.37 * error, high[k], error) for k in range(3)]
     if math.prod(len(a) for a in axes) > _MOST_GRID:
-        raise InputError(f"{solid.origin} is too large to be covered with an error of {error:g} m: allow a larger one")
+        raise InputError(
+            f"{solid.origin} is too large to be covered with an error of {error:g} m: allow a"
+            " larger one"
+        )
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
     left = []
     step = max(1, _CHUNK // len(centers))
@@ -185,22 +242,38 @@ def _uncovered_inside(solid: Triangles, points: np.ndarray, centers: np.ndarray,
     rest = np.concatenate(left)
     rest = rest[_depth(rest, points, error / 2) > error / 2] if len(rest) else rest
     if len(rest) * len(solid.faces) > _MOST_TURNS:
-        raise InputError(f"{solid.origin} is too large to be covered with an error of {error:g} m: allow a larger one")
+        raise InputError(
+            f"{solid.origin} is too large to be covered with an error of {error:g} m: allow a"
+            " larger one"
+        )
     return rest[winding(solid, rest) > 0.5] if len(rest) else rest
 
 
 def _chosen(
-    centers: np.ndarray, radii: np.ndarray, points: np.ndarray, parts: np.ndarray, slack: float = 0.0
+    centers: np.ndarray,
+    radii: np.ndarray,
+    points: np.ndarray,
+    parts: np.ndarray,
+    slack: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Balls that cover parts, each with its three points, and the parts that none covers. Gains only fall, so a ball's old one bounds its new one: only the best few are counted again."""
+    """Balls that cover parts, each with its three points, and the parts that none covers. Gains
+    only fall, so a ball's old one bounds its new one: only the best few are counted again.
+    """
     covered = np.zeros((len(centers), (len(parts) + 7) // 8), np.uint8)
     step = max(1, _CHUNK // max(len(points), len(parts)))
     # in single precision, within its rounding on the safe side
-    single, among = (centers - points.mean(axis=0)).astype(np.float32), (points - points.mean(axis=0)).astype(np.float32)
-    room = np.maximum(radii - slack, 0.0) ** 2 - 1e-5 * float(np.ptp(points, axis=0).max()) ** 2 * 0.1
+    single, among = (
+        (centers - points.mean(axis=0)).astype(np.float32),
+        (points - points.mean(axis=0)).astype(np.float32),
+    )
+    room = (
+        np.maximum(radii - slack, 0.0) ** 2 - 1e-5 * float(np.ptp(points, axis=0).max()) ** 2 * 0.1
+    )
     for k in range(0, len(centers), step):
         within = squares(single[k : k + step], among) <= room[k : k + step, None].astype(np.float32)
-        covered[k : k + step] = np.packbits(within[:, parts[:, 0]] & within[:, parts[:, 1]] & within[:, parts[:, 2]], axis=1)
+        covered[k : k + step] = np.packbits(
+            within[:, parts[:, 0]] & within[:, parts[:, 1]] & within[:, parts[:, 2]], axis=1
+        )
     gains = np.bitwise_count(covered).sum(axis=1, dtype=np.int64)
     left = np.packbits(np.ones(len(parts), bool))  # the last byte is filled with zeros
     chosen: list[int] = []

@@ -1,63 +1,60 @@
-"""Where files of meshes may lie: in the folder of the robot's file, in the package around it, or in folders that a user names."""
+"""Where files of meshes may lie: in the folder of the robot's file, in the package around it, or in
+folders that a user names.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rigidgrad.errors import InputError, printable
+from rigidgrad.model.roots import Roots, folders_of, package_folders
 
-Roots = Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
+__all__ = ["Roots", "mesh_file"]
 
 
 def mesh_file(name: str, folder: str | None, roots: Roots = ()) -> str:
     """The path of a mesh that a robot's file names.
 
-    `package://NAME/rest` is `rest` in the nearest folder above the robot's file that is called NAME, or in one of the `roots`: {"NAME": folder}, or folders that have a folder NAME. Other names are relative to the robot's
-    file. What leads out of the package (the nearest folder above with a package.xml, or the one above the robot's file), by `..` or by a link, is not read.
+    `package://NAME/rest`, or with three slashes, as some files have it, is `rest` in the nearest
+    folder above the robot's file that is called NAME, or in one of the `roots`: {"NAME": folder},
+    or folders that have a folder NAME. Other names are relative to the robot's file. What leads out
+    of the package (the nearest folder above with a package.xml, or the one above the robot's file),
+    by `..` or by a link, is not read.
     """
     said = printable(name)
     text = name.removeprefix("file://") if name.startswith("file://") else name
     if name.startswith(("package://", "model://")):
-        package, _, rest = name.partition("://")[2].partition("/")
-        for root in _package(package, folder, roots):
+        package, _, rest = name.partition("://")[2].lstrip("/").partition("/")
+        for root in package_folders(package, folder, roots):
             found = _within(root, rest)
             if found is not None and os.path.isfile(found):
                 return found
         raise InputError(
-            f"mesh {said!r}: no folder {package!r} with that file above the robot's own; name it: roots={{{package!r}: folder}}"
+            f"mesh {said!r}: no folder {package!r} with that file above the robot's own; name it:"
+            f" roots={{{package!r}: folder}}"
         )
     if "://" in text:
         raise InputError(f"mesh {said!r} is not a file on this computer, and is not fetched")
-    allowed = [*([_own_root(folder)] if folder else []), *(os.path.realpath(r) for r in _folders(roots))]
-    for base in [*([folder] if folder else []), *_folders(roots)]:
+    allowed = [
+        *([_own_root(folder)] if folder else []),
+        *(os.path.realpath(r) for r in folders_of(roots)),
+    ]
+    for base in [*([folder] if folder else []), *folders_of(roots)]:
         path = os.path.realpath(os.path.join(base, text))
         if os.path.isfile(path):
             if any(os.path.commonpath([root, path]) == root for root in allowed):
                 return path
-            raise InputError(f"mesh {said!r} is outside of the robot's folder: name the folder that it may be read from: roots=[folder]")
-    where = f"in {folder!r}" if folder else "anywhere: the robot was given as text, so name a folder: roots=[folder]"
+            raise InputError(
+                f"mesh {said!r} is outside of the robot's folder: name the folder that it may be"
+                " read from: roots=[folder]"
+            )
+    where = (
+        f"in {folder!r}"
+        if folder
+        else "anywhere: the robot was given as text, so name a folder: roots=[folder]"
+    )
     raise InputError(f"mesh {said!r} is not found {where}")
-
-
-def _folders(roots: Roots) -> list[str]:
-    return [
-        os.fspath(r) for r in (roots.values() if isinstance(roots, Mapping) else [roots] if isinstance(roots, str | os.PathLike) else roots)
-    ]
-
-
-def _package(package: str, folder: str | None, roots: Roots) -> list[str]:
-    """Folders that may be a package of this name."""
-    if package in ("", ".", ".."):
-        return []
-    found = [os.fspath(roots[package])] if isinstance(roots, Mapping) and package in roots else []
-    found += [os.path.join(r, package) for r in _folders(roots)]
-    if folder:
-        real = Path(os.path.realpath(folder))
-        found += [str(p) for p in (real, *real.parents) if p.name == package]
-        found += [str(p / package) for p in real.parents if (p / package / "package.xml").is_file()]
-    return found
 
 
 def _within(root: str, rest: str) -> str | None:

@@ -14,15 +14,40 @@ import numpy as np
 from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.files import Unreadable, file_name, read_regular
 from rigidgrad.geometry.outlines import Outline, outlines
-from rigidgrad.geometry.shapes import Box, Capsule, Mesh, Plane, Points, Shape, Sphere
+from rigidgrad.geometry.shapes import (
+    Box,
+    Capsule,
+    Cylinder,
+    Ellipsoid,
+    HeightField,
+    Mesh,
+    Plane,
+    Points,
+    Shape,
+    Sphere,
+)
 from rigidgrad.model.pose import pose_from_xyz_rpy
 
-KINDS = {"box": Box, "sphere": Sphere, "capsule": Capsule, "plane": Plane, "mesh": Mesh, "points": Points}
+KINDS = {
+    "box": Box,
+    "sphere": Sphere,
+    "capsule": Capsule,
+    "plane": Plane,
+    "cylinder": Cylinder,
+    "ellipsoid": Ellipsoid,
+    "heightfield": HeightField,
+    "mesh": Mesh,
+    "points": Points,
+}
 _MAX_BYTES = 16 << 20
 
 
 class Scene:
-    """Shapes by name; those without one are called by their kind and their number, as `box 0`. It is read when it is made: change it with `with_shapes`, not in place."""
+    """Shapes by name; those without one are called by their kind and their number, as `box 0`. It
+    is read when it is made: change it with `with_shapes`, not in place. `shapes` are `rg.Box`,
+    `rg.Sphere`, `rg.Capsule`, `rg.Plane`, `rg.Cylinder`, `rg.Ellipsoid`, `rg.HeightField`,
+    `rg.Mesh` and `rg.Points`.
+    """
 
     def __init__(self, shapes: Iterable[Shape] = ()):
         found = tuple(shapes) if isinstance(shapes, Iterable) else (shapes,)
@@ -31,7 +56,8 @@ class Scene:
         for shape in found:
             if not isinstance(shape, Shape):
                 raise InputError(
-                    f"a scene is a list of rg.{', rg.'.join(k.capitalize() for k in KINDS)}; this holds {type(shape).__name__}"
+                    f"a scene is a list of rg.{', rg.'.join(k.__name__ for k in KINDS.values())}; this"
+                    f" holds {type(shape).__name__}"
                 )
             number = count.get(shape.kind, 0)
             count[shape.kind] = number + 1
@@ -39,14 +65,18 @@ class Scene:
             if name in self._shapes:
                 raise InputError(f"two shapes of a scene are called {name!r}")
             self._shapes[name] = shape
-        self._numbers: dict[Any, Any] = {}  # what compiled code reads, by dtype
+        self._numbers: dict[
+            np.dtype, tuple[np.ndarray, ...]
+        ] = {}  # what compiled code reads, by dtype
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Of the shapes, in order."""
         return tuple(self._shapes)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
+        """In the order of their names."""
         return tuple(self._shapes.values())
 
     @cached_property
@@ -67,7 +97,10 @@ class Scene:
             raise unknown_name("shape", name, self._shapes) from None
 
     def __repr__(self) -> str:
-        return f"<Scene of {len(self)} shapes: {', '.join(self.names[:8])}{', …' if len(self) > 8 else ''}>"
+        return (
+            f"<Scene of {len(self)} shapes:"
+            f" {', '.join(self.names[:8])}{', …' if len(self) > 8 else ''}>"
+        )
 
     def __reduce__(self) -> Any:
         return Scene, (self.shapes,)
@@ -79,8 +112,10 @@ class Scene:
         return Scene([*(self[n] for n in names), *added.shapes])
 
     @classmethod
-    def read(cls, path: Any) -> Scene:
-        """From a TOML file: `[[shape]]` tables with a `kind` and the arguments of that kind; `xyz` and `rpy` stand for a pose. Files of meshes lie in the file's folder."""
+    def read(cls, path: str | os.PathLike[str]) -> Scene:
+        """From a TOML file: `[[shape]]` tables with a `kind` and the arguments of that kind; `xyz`
+        and `rpy` stand for a pose. Files of meshes lie in the file's folder.
+        """
         name = file_name(path)
         try:
             table = tomllib.loads(read_regular(path, _MAX_BYTES).decode())
@@ -90,7 +125,10 @@ class Scene:
             raise InputError(f"scene {name!r} is no TOML: {error}") from None
         entries = table.pop("shape", [])
         if table or not isinstance(entries, list):
-            raise InputError(f"scene {name!r} holds [[shape]] tables alone, not {', '.join(table) or 'a single [shape]'}")
+            raise InputError(
+                f"scene {name!r} holds [[shape]] tables alone, not"
+                f" {', '.join(table) or 'a single [shape]'}"
+            )
         return cls([_shape(entry, k, Path(name).parent) for k, entry in enumerate(entries)])
 
 
@@ -102,13 +140,16 @@ def _shape(entry: Any, k: int, folder: Path) -> Shape:
     kind = KINDS[values.pop("kind")]
     if kind is not Points and ("rpy" in values or "xyz" in values):
         try:
-            values["pose"] = pose_from_xyz_rpy(values.pop("xyz", (0.0, 0.0, 0.0)), values.pop("rpy", (0.0, 0.0, 0.0)))
+            values["pose"] = pose_from_xyz_rpy(
+                values.pop("xyz", (0.0, 0.0, 0.0)), values.pop("rpy", (0.0, 0.0, 0.0))
+            )
         except (TypeError, ValueError):
             raise InputError(f"{where}: xyz and rpy are three numbers each") from None
     if isinstance(values.get("path"), str):
         values["path"] = inside(folder, values["path"])
     try:
-        return kind(**values)
+        shape: Shape = kind(**values)
+        return shape
     except TypeError as error:
         raise InputError(f"{where}: {str(error).replace('__init__() ', '')}") from None
     except InputError as error:
@@ -116,7 +157,9 @@ def _shape(entry: Any, k: int, folder: Path) -> Shape:
 
 
 def inside(folder: str | os.PathLike[str], name: str) -> str:
-    """The path of a file in a folder; one that leads out of it, by `..` or by a link, is an error."""
+    """The path of a file in a folder; one that leads out of it, by `..` or by a link, is an
+    error.
+    """
     root = os.path.realpath(folder)
     found = os.path.realpath(os.path.join(root, name))
     if os.path.commonpath([root, found]) != root:

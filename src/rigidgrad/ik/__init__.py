@@ -2,7 +2,15 @@
 
 from rigidgrad.ik.inverse import InverseKinematics
 from rigidgrad.ik.tasks import CenterOfMass, Frame, LookAt, Posture, Task
-from rigidgrad.ik.velocity import AccelerationLimit, Apart, Clear, Halfspace, Velocity, VelocityLimit, VelocityStep
+from rigidgrad.ik.velocity import (
+    AccelerationLimit,
+    Apart,
+    Clear,
+    Halfspace,
+    Velocity,
+    VelocityLimit,
+    VelocityStep,
+)
 
 __all__ = [
     "AccelerationLimit",

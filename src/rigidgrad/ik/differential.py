@@ -1,6 +1,8 @@
-"""The step of a control loop as a kernel: the small change of q that serves weighted tasks best, within bounds.
+"""The step of a control loop as a kernel: the small change of q that serves weighted tasks best,
+within bounds.
 
-It minimises ½ Σ w |g e - J Δ|² + ½ d |Δ|² over Δ, subject to lower ≤ Δ ≤ upper and to clearances that may shrink by a part of themselves only.
+It minimises ½ Σ w |g e - J Δ|² + ½ d |Δ|² over Δ, subject to lower ≤ Δ ≤ upper and to clearances
+that may shrink by a part of themselves only.
 """
 
 from __future__ import annotations
@@ -23,17 +25,21 @@ from rigidgrad.model.model import Model
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
-from rigidgrad.scalars import Scalar, add, is_constant, less, mul, neg, select, sqrt, sub
+from rigidgrad.scalars import Scalar, add, is_constant, less, mul, neg, select, sqrt, sub, total
 from rigidgrad.spatial import dot3, sub3
 
-ROUNDS = 30  # of the quadratic program, at most
+ROUNDS = 30  # of the quadratic program's predictor and corrector, at most
+EXCHANGES = 5  # of active bounds before that, at most
 _MOST = 60_000  # products of a factorisation that are recorded: some 70 joints in a chain
+_HUGE, _TOUCHING = 1e300, 1e-15
 _GAP, _MISS = 1e-13, 1e-11  # of the problem's scale, at its end
 
 
 @dataclass(frozen=True)
 class Clearance:
-    """A distance that stays positive: of the point at `offset` in a frame from a plane (normal, level), or from a point of another frame or of the world, less a distance."""
+    """A distance that stays positive: of the point at `offset` in a frame from a plane (normal,
+    level), or from a point of another frame or of the world, less a distance.
+    """
 
     frame: str
     offset: Triple
@@ -43,7 +49,9 @@ class Clearance:
 
     @property
     def size(self) -> int:
-        """Numbers: the normal and level of a plane, or the least distance, with a point of the world in front; and the gain."""
+        """Numbers: the normal and level of a plane, or the least distance, with a point of the
+        world in front; and the gain.
+        """
         return 5 if self.plane else 2 if self.other is not None else 5
 
     def row(self, model: Model, q: Vector, numbers: Vector) -> tuple[Vector, Scalar]:
@@ -65,9 +73,13 @@ class Clearance:
             distance = sub(length, numbers[-2])
         return tuple(neg(dot3(normal, c)) for c in columns), mul(numbers[-1], distance)
 
-    def _point(self, model: Model, q: Vector, name: str, offset: Triple) -> tuple[Vector, list[Vector]]:
+    def _point(
+        self, model: Model, q: Vector, name: str, offset: Triple
+    ) -> tuple[Vector, list[Vector]]:
         frame = placed(model, name, offset)
-        return kinematics.frame_transform(model, q, frame).r, list(zip(*kinematics.jacobian(model, q, frame, "world")[:3], strict=True))
+        return kinematics.frame_transform(model, q, frame).r, list(
+            zip(*kinematics.jacobian(model, q, frame, "world")[:3], strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,9 @@ class Given:
 
 
 class Plan(NamedTuple):
-    """What of a step is compiled: tasks, clearances, and which freedoms have limits of velocity and of acceleration."""
+    """What of a step is compiled: tasks, clearances, and which freedoms have limits of velocity and
+    of acceleration.
+    """
 
     terms: tuple[Term, ...]
     clearances: tuple[Clearance | Given, ...]
@@ -93,9 +107,16 @@ class Plan(NamedTuple):
     acceleration: tuple[bool, ...]
 
     def size(self, model: Model) -> int:
-        """Numbers beside q: dt and damping; limits of velocity; of acceleration, and the velocity before; each task's target, roots of weights and gain; those of clearances."""
+        """Numbers beside q: dt and damping; limits of velocity; of acceleration, and the velocity
+        before; each task's target, roots of weights and gain; those of clearances.
+        """
         tasks = sum(t.size + len(t.units) + 1 for t in self.terms)
-        return 2 + model.nv * (any(self.velocity) + 2 * any(self.acceleration)) + tasks + sum(c.size for c in self.clearances)
+        return (
+            2
+            + model.nv * (any(self.velocity) + 2 * any(self.acceleration))
+            + tasks
+            + sum(c.size for c in self.clearances)
+        )
 
 
 class Quadratic(NamedTuple):
@@ -145,10 +166,23 @@ def quadratic_program(model: Model, plan: Plan, q: Vector, numbers: Vector) -> Q
     return Quadratic(H, c, A, b, lower, upper)
 
 
-def _bounds(model: Model, plan: Plan, q: Vector, dt: Scalar, fastest: Vector, strongest: Vector, before: Vector) -> tuple[dict, dict]:
+def _bounds(
+    model: Model,
+    plan: Plan,
+    q: Vector,
+    dt: Scalar,
+    fastest: Vector,
+    strongest: Vector,
+    before: Vector,
+) -> tuple[dict[int, Any], dict[int, Any]]:
     """Of each freedom that has some: the least and the largest change."""
     low, high = model.limits.lower, model.limits.upper
-    place = {j.v + k: j.q + k for j in model.joints if not j.is_mimic and j.kind.bounded for k in range(j.nv)}
+    place = {
+        j.v + k: j.q + k
+        for j in model.joints
+        if not j.is_mimic and j.kind.bounded
+        for k in range(j.nv)
+    }
     lower: dict[int, Scalar] = {}
     upper: dict[int, Scalar] = {}
     for i in range(model.nv):
@@ -164,7 +198,8 @@ def _bounds(model: Model, plan: Plan, q: Vector, dt: Scalar, fastest: Vector, st
             if plan.velocity[i]:
                 ways.append(mul(fastest[i], dt))
         down, up = (neg(_least(below)) if below else None), (_least(above) if above else None)
-        if plan.acceleration[i]:  # where limits contradict each other, those of position and velocity count
+        # where limits contradict each other, those of position and velocity count
+        if plan.acceleration[i]:
             kept, change = mul(before[i], dt), mul(strongest[i], mul(dt, dt))
             down, up = _clip(sub(kept, change), down, up), _clip(add(kept, change), down, up)
         if down is not None:
@@ -177,10 +212,14 @@ def _bounds(model: Model, plan: Plan, q: Vector, dt: Scalar, fastest: Vector, st
 def _stoppable(a: Scalar, dt: Scalar, d: Scalar) -> Scalar:
     """A velocity from which steps that are slower by a dt each stop within d.
 
-    After whole steps, v²/2a + v dt/2 = d, or v = √(a²dt²/4 + 2 a d) - a dt/2; between them, the root lies above what can be stopped by up to a dt/8.
+    After whole steps, v²/2a + v dt/2 = d, or v = √(a²dt²/4 + 2 a d) - a dt/2; between them, the
+    root lies above what can be stopped by up to a dt/8.
     """
     change = mul(a, dt)
-    v = sub(sqrt(add(mul(0.25, mul(change, change)), mul(mul(2.0, a), select(less(d, 0.0), 0.0, d)))), mul(0.625, change))
+    v = sub(
+        sqrt(add(mul(0.25, mul(change, change)), mul(mul(2.0, a), select(less(d, 0.0), 0.0, d)))),
+        mul(0.625, change),
+    )
     return select(less(v, 0.0), 0.0, v)
 
 
@@ -212,10 +251,17 @@ def _pattern(p: Quadratic) -> list[list[Scalar]]:
 
 
 def kernel(model: Model, plan: Plan) -> Kernel:
-    """q and numbers → the next q, the change, and whether the quadratic program was solved."""
+    """q and numbers → the next q, the velocity that leads there, and whether the quadratic program
+    was solved.
+
+    Most steps end with a round or two of active bounds; those that do not, or that violate a
+    clearance, go on by predictor and corrector.
+    """
     nq, nv, size = model.nq, model.nv, plan.size(model)
     inputs = {"q": (nq,), "numbers": (size,)}
-    shape: list[Quadratic] = []  # where its matrices are not zero: the program that is recorded first tells
+    shape: list[
+        Quadratic
+    ] = []  # where its matrices are not zero: the program that is recorded first tells
 
     def look(v: Any) -> tuple[()]:
         shape.append(quadratic_program(model, plan, tuple(v["q"]), tuple(v["numbers"])))
@@ -226,16 +272,26 @@ def kernel(model: Model, plan: Plan) -> Kernel:
     work = sum(len(row) * (len(row) + 3) // 2 for row in quadratic.supports(_pattern(known)))
     if work > _MOST:
         raise InputError(
-            f"a step of {model.name!r} takes {work:,} products a round, and is compiled up to {_MOST:,}: lock joints, or take fewer tasks and limits"
+            f"a step of {model.name!r} takes {work:,} products a round, and is compiled up to"
+            f" {_MOST:,}: lock joints, or take fewer tasks and limits"
         )
     in_H = [(i, j) for i in range(nv) for j in range(i + 1) if not is_constant(known.H[i][j], 0.0)]
     rows = known.A[len(known.A) - len(plan.clearances) :]
     in_A = [(r, i) for r, row in enumerate(rows) for i in row]
     m, boxes = len(known.b), len(known.A) - len(plan.clearances)
-    shapes = {"H": (len(in_H),), "c": (nv,), "A": (len(in_A),), "b": (m,), "ends": (len(known.lower) + len(known.upper),), "scale": (2,)}
+    shapes = {
+        "H": (len(in_H),),
+        "c": (nv,),
+        "A": (len(in_A),),
+        "b": (m,),
+        "ends": (len(known.lower) + len(known.upper),),
+        "scale": (2,),
+    }
+    bounded = sorted({*known.lower, *known.upper})
+    active = {"near": (nv,), "held": (len(bounded),), "settled": (1,)}
     state = {"x": (nv,), "s": (m,), "z": (m,)}
 
-    def build(v: Any) -> tuple:
+    def build(v: Any) -> tuple[Any, ...]:
         p = quadratic_program(model, plan, tuple(v["q"]), tuple(v["numbers"]))
         clear = p.A[boxes:]
         length = quadratic.largest([quadratic.absolute(x) for x in p.b]) if p.b else 1.0
@@ -249,9 +305,20 @@ def kernel(model: Model, plan: Plan) -> Kernel:
             tuple(p.b),
             ends,
             (mul(add(push, 1e-12), length), length),
+            (0.0,) * nv,
+            (0.0,) * len(bounded),
+            (0.0,),
             at.x,
             at.s,
             at.z,
+            (0.0,),
+        )
+
+    def bounds(ends: Sequence[Scalar]) -> tuple[dict[int, Scalar], dict[int, Scalar]]:
+        split = len(known.lower)
+        return (
+            dict(zip(known.lower, ends[:split], strict=True)),
+            dict(zip(known.upper, ends[split:], strict=True)),
         )
 
     def unpacked(v: Any) -> tuple[list[list[Scalar]], list[dict[int, Scalar]]]:
@@ -263,38 +330,95 @@ def kernel(model: Model, plan: Plan) -> Kernel:
             A[boxes + r][i] = x
         return H, A
 
-    def one_round(v: Any) -> tuple:
+    def one_exchange(v: Any) -> tuple[Any, ...]:
         H, A = unpacked(v)
-        at = quadratic.advance(H, v["c"], A, v["b"], Iterate(tuple(v["x"]), tuple(v["s"]), tuple(v["z"])))
-        if not m:
-            return at.x, at.s, at.z, (1.0,)
+        lower, upper = bounds(v["ends"])
+        held = dict(zip(bounded, v["held"], strict=True))
+        x, after = quadratic.exchange(H, v["c"], lower, upper, held)
+        # written so that NaN settles nothing
+        settled = select(less(quadratic.absolute(total(x)), _HUGE), 1.0, 0.0)
+        for i in bounded:
+            change = sub(after[i], held[i])
+            settled = select(less(mul(change, change), 0.5), settled, 0.0)
+            if i in lower and i in upper:
+                settled = select(less(upper[i], lower[i]), 0.0, settled)
+        for over in quadratic.excess(A[boxes:], v["b"][boxes:], x):
+            settled = select(less(over, _TOUCHING), settled, 0.0)
+        return x, tuple(after.values()), (settled,)
+
+    def one_round(v: Any) -> tuple[Any, ...]:
+        H, A = unpacked(v)
+        at = quadratic.advance(
+            H, v["c"], A, v["b"], Iterate(tuple(v["x"]), tuple(v["s"]), tuple(v["z"]))
+        )
         small = less(quadratic.gap(at), mul(_GAP, v["scale"][0]))
         fits = less(quadratic.infeasibility(A, v["b"], at), mul(_MISS, v["scale"][1]))
         return at.x, at.s, at.z, (select(small & fits, 1.0, 0.0),)
 
-    def finish(v: Any) -> tuple:
-        x = list(v["x"])
-        low, high = v["ends"][: len(known.lower)], v["ends"][len(known.lower) :]
-        for i, bound in zip(known.lower, low, strict=True):
+    def finish(v: Any) -> tuple[Any, ...]:
+        settled = less(0.5, v["settled"][0])
+        x = list(v["near"])
+        if m:
+            x = [select(settled, a, b) for a, b in zip(x, v["x"], strict=True)]
+        lower, upper = bounds(v["ends"])
+        for i, bound in lower.items():
             x[i] = select(less(x[i], bound), bound, x[i])
-        for i, bound in zip(known.upper, high, strict=True):
+        for i, bound in upper.items():
             x[i] = select(less(bound, x[i]), bound, x[i])
-        return within(model, manifold.integrate(model, tuple(v["q"]), tuple(x))), tuple(x)
+        return (
+            within(model, manifold.integrate(model, tuple(v["q"]), tuple(x))),
+            tuple(y / v["dt"][0] for y in x),
+            (select(settled, 1.0, v["done"][0]),),
+        )
 
-    def program(inputs: Mapping[str, tuple[int, ...]], outputs: Mapping[str, tuple[int, ...]], function: Any) -> Program:
+    def program(
+        inputs: Mapping[str, tuple[int, ...]], outputs: Mapping[str, tuple[int, ...]], function: Any
+    ) -> Program:
         return fuse(record(inputs, outputs, function))
 
     k = Kernel()
     q, numbers = k.input("q", nq), k.input("numbers", size)
-    after, change, solved = k.output("after", nq), k.output("change", nv), k.output("solved", 1)
-    held: dict[str, Array] = {name: k.scratch(name, *dims) for name, dims in (shapes | state).items()}
+    after, velocity, solved = k.output("after", nq), k.output("velocity", nv), k.output("solved", 1)
+    made = shapes | active | state | {"done": (1,)}
+    held: dict[str, Array] = {name: k.scratch(name, *dims) for name, dims in made.items()}
     views = {name: array.at(0, array.size) for name, array in held.items()}
-    k.call(program(inputs, shapes | state, build), {"q": q.at(0, nq), "numbers": numbers.at(0, size)}, views)
-    used = {name: dims for name, dims in (shapes | state).items() if name != "ends"}
-    with k.until(ROUNDS, solved, k.scratch("failed", 1)):
-        moved = {name: views[name] for name in state} | {"solved": solved.at(0, 1)}
-        k.call(program(used, state | {"solved": (1,)}, one_round), {name: views[name] for name in used}, moved)
-    last = {"q": (nq,), "x": (nv,), "ends": shapes["ends"]}
-    ends = {"q": q.at(0, nq), "x": views["x"], "ends": views["ends"]}
-    k.call(program(last, {"after": (nq,), "change": (nv,)}, finish), ends, {"after": after.at(0, nq), "change": change.at(0, nv)})
+
+    def call(
+        read: Mapping[str, tuple[int, ...]], written: Mapping[str, tuple[int, ...]], function: Any
+    ) -> None:
+        k.call(
+            program(read, written, function),
+            {name: views[name] for name in read},
+            {name: views[name] for name in written},
+        )
+
+    k.call(
+        program(inputs, made, build),
+        {"q": q.at(0, nq), "numbers": numbers.at(0, size)},
+        views,
+    )
+    # a state that is settled stays where it is in further rounds: its bounds are the same again
+    with k.along(EXCHANGES if m else 1, unless=views["settled"]):
+        call(shapes | active, active, one_exchange)
+    if m:
+        used = {name: dims for name, dims in (shapes | state).items() if name != "ends"}
+        rounds = k.until(ROUNDS, held["done"], k.scratch("failed", 1))
+        with k.along(1, unless=views["settled"]), rounds:
+            call(used, state | {"done": (1,)}, one_round)
+    last = {"ends": shapes["ends"], "done": (1,)} | {
+        name: dims for name, dims in (active | state).items() if name in ("near", "settled", "x")
+    }
+    k.call(
+        program(
+            {"q": (nq,), "dt": (1,)} | last,
+            {"after": (nq,), "velocity": (nv,), "solved": (1,)},
+            finish,
+        ),
+        {"q": q.at(0, nq), "dt": numbers.at(0, 1)} | {name: views[name] for name in last},
+        {
+            "after": after.at(0, nq),
+            "velocity": velocity.at(0, nv),
+            "solved": solved.at(0, 1),
+        },
+    )
     return k

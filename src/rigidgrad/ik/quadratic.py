@@ -1,6 +1,12 @@
-"""Small quadratic programs over scalars: minimise ½ xᵀH x + cᵀx with A x ≤ b, by Mehrotra's predictor and corrector.
+"""Small quadratic programs over scalars: minimise ½ xᵀH x + cᵀx with A x ≤ b.
 
-Each round factors H + Aᵀ diag(z/s) A once, along its zeros, and solves with it twice (Nocedal and Wright, Numerical Optimization, 2006, section 16.6). Rows of A are sparse: {column: coefficient}.
+`exchange` is a round of a primal-dual active set method for bounds alone (M. Hintermüller, K. Ito,
+K. Kunisch, The primal-dual active set strategy as a semismooth Newton method, 2002). Where no bound
+is active, its first round ends with the optimum.
+
+`advance` is a round of Mehrotra's predictor and corrector, for all rows: it factors
+H + Aᵀ diag(z/s) A once, along its zeros, and solves with it twice (Nocedal and Wright, Numerical
+Optimization, 2006, section 16.6). Rows of A are sparse: {column: coefficient}.
 """
 
 from __future__ import annotations
@@ -28,20 +34,79 @@ class Iterate(NamedTuple):
     z: Vector
 
 
+def exchange(
+    H: Square,
+    c: Sequence[Scalar],
+    lower: Mapping[int, Scalar],
+    upper: Mapping[int, Scalar],
+    held: Mapping[int, Scalar],
+) -> tuple[Vector, dict[int, Scalar]]:
+    """The optimum with each number where `held` has it, at its lower bound (-1), at its upper one
+    (1) or free (0), and which bounds are to hold next: those that x violates, and those held ones
+    that x is pushed against. Where these are the same, x is the optimum within the bounds.
+    """
+    n = len(c)
+    at_low = {i: less(held[i], -0.5) for i in lower}
+    at_high = {i: less(0.5, held[i]) for i in upper}
+    free: dict[int, Scalar] = {}
+    value: dict[int, Scalar] = {}
+    for i in held:
+        free[i], value[i] = 1.0, 0.0
+        for at, bounds in ((at_low, lower), (at_high, upper)):
+            if i in at:
+                free[i] = select(at[i], 0.0, free[i])
+                value[i] = select(at[i], bounds[i], value[i])
+    K = [
+        [
+            mul(mul(H[i][j], free.get(i, 1.0)), free.get(j, 1.0))
+            if i != j
+            else add(mul(H[i][i], free.get(i, 1.0)), sub(1.0, free.get(i, 1.0)))
+            for j in range(n)
+        ]
+        for i in range(n)
+    ]
+    right = []
+    for i in range(n):
+        pull = neg(add(c[i], total(mul(H[i][j], value[j]) for j in value)))
+        right.append(add(mul(free[i], pull), value[i]) if i in free else pull)
+    x = ltl.solve(ltl.factorize(K, supports(H)), right)
+    after: dict[int, Scalar] = {}
+    for i in held:
+        slope = add(c[i], total(mul(h, y) for h, y in zip(H[i], x, strict=True)))
+        now: Scalar = 0.0
+        if i in lower:
+            now = select(less(x[i], lower[i]), -1.0, now)
+        if i in upper:
+            now = select(less(upper[i], x[i]), 1.0, now)
+        if i in lower:
+            now = select(at_low[i], select(less(slope, 0.0), 0.0, -1.0), now)
+        if i in upper:
+            now = select(at_high[i], select(less(0.0, slope), 0.0, 1.0), now)
+        after[i] = now
+    return x, after
+
+
 def first(c: Sequence[Scalar], b: Sequence[Scalar], length: Scalar) -> Iterate:
     """x = 0; `length` is how large x may become."""
     push = largest([absolute(x) for x in c])
     least = mul(_FIRST, length)
     return Iterate(
-        tuple(0.0 * x for x in c), tuple(select(less(x, least), least, x) for x in b), tuple(add(push, 1e-12) + 0.0 * x for x in b)
+        tuple(0.0 * x for x in c),
+        tuple(select(less(x, least), least, x) for x in b),
+        tuple(add(push, 1e-12) + 0.0 * x for x in b),
     )
 
 
-def advance(H: Square, c: Sequence[Scalar], A: Sequence[Row], b: Sequence[Scalar], at: Iterate) -> Iterate:
+def advance(
+    H: Square, c: Sequence[Scalar], A: Sequence[Row], b: Sequence[Scalar], at: Iterate
+) -> Iterate:
     """One round."""
     x, s, z = at
     n, m = len(c), len(b)
-    dual = [add(add(total(mul(h, y) for h, y in zip(row, x, strict=True)), k), 0.0) for row, k in zip(H, c, strict=True)]
+    dual = [
+        add(add(total(mul(h, y) for h, y in zip(row, x, strict=True)), k), 0.0)
+        for row, k in zip(H, c, strict=True)
+    ]
     for row, y in zip(A, z, strict=True):
         for i, a in row.items():
             dual[i] = add(dual[i], mul(a, y))
@@ -70,10 +135,18 @@ def advance(H: Square, c: Sequence[Scalar], A: Sequence[Row], b: Sequence[Scalar
     _, ds, dz = direction(gap)
     room = _room(s, ds, z, dz)
     mean = mul(1.0 / m, total(gap))
-    after = mul(1.0 / m, total(mul(add(y, mul(room, d)), add(k, mul(room, e))) for y, d, k, e in zip(s, ds, z, dz, strict=True)))
+    after = mul(
+        1.0 / m,
+        total(
+            mul(add(y, mul(room, d)), add(k, mul(room, e)))
+            for y, d, k, e in zip(s, ds, z, dz, strict=True)
+        ),
+    )
     share = after / add(mean, _LEAST)
     center = mul(mul(share, mul(share, share)), mean)
-    dx, ds, dz = direction([sub(add(g, mul(d, e)), center) for g, d, e in zip(gap, ds, dz, strict=True)])
+    dx, ds, dz = direction(
+        [sub(add(g, mul(d, e)), center) for g, d, e in zip(gap, ds, dz, strict=True)]
+    )
     room = mul(_BACK, _room(s, ds, z, dz))
     return Iterate(
         tuple(add(x[i], mul(room, dx[i])) for i in range(n)),
@@ -87,9 +160,16 @@ def gap(at: Iterate) -> Scalar:
     return largest([mul(a, b) for a, b in zip(at.s, at.z, strict=True)])
 
 
+def excess(A: Sequence[Row], b: Sequence[Scalar], x: Sequence[Scalar]) -> list[Scalar]:
+    """A x - b."""
+    return [sub(_apply(row, x), k) for row, k in zip(A, b, strict=True)]
+
+
 def infeasibility(A: Sequence[Row], b: Sequence[Scalar], at: Iterate) -> Scalar:
     """The largest error of s = b - A x."""
-    return largest([absolute(sub(add(_apply(row, at.x), y), k)) for row, y, k in zip(A, at.s, b, strict=True)])
+    return largest(
+        [absolute(sub(add(_apply(row, at.x), y), k)) for row, y, k in zip(A, at.s, b, strict=True)]
+    )
 
 
 def supports(A: Square) -> Supports:
@@ -113,9 +193,16 @@ def absolute(x: Scalar) -> Scalar:
     return select(less(x, 0.0), -x, x)
 
 
-def _room(s: Sequence[Scalar], ds: Sequence[Scalar], z: Sequence[Scalar], dz: Sequence[Scalar]) -> Scalar:
+def _room(
+    s: Sequence[Scalar], ds: Sequence[Scalar], z: Sequence[Scalar], dz: Sequence[Scalar]
+) -> Scalar:
     """The longest step, up to 1, that keeps slacks and multipliers positive."""
-    fastest = largest([select(less(d, 0.0), -d / x, 0.0 * x) for x, d in (*zip(s, ds, strict=True), *zip(z, dz, strict=True))])
+    fastest = largest(
+        [
+            select(less(d, 0.0), -d / x, 0.0 * x)
+            for x, d in (*zip(s, ds, strict=True), *zip(z, dz, strict=True))
+        ]
+    )
     return select(less(1.0, fastest), 1 / select(less(1.0, fastest), fastest, 1.0), 1.0)
 
 

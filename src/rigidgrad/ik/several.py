@@ -20,7 +20,9 @@ def several(
     begin: np.ndarray | None,
     refused: Refused | None,
 ) -> Found:
-    """For each target `best` rows: solutions that differ, those near `begin` first, else in the order of starts; then, without success, what came nearest."""
+    """For each target `best` rows: solutions that differ, those near `begin` first, else in the
+    order of starts; then, without success, what came nearest.
+    """
     n = len(targets)
     row, number = np.repeat(np.arange(n), count), np.tile(np.arange(count), n)
 
@@ -31,8 +33,14 @@ def several(
     result = nothing(n * best, model.nq)
     for t in range(n):
         own = np.arange(t * count, (t + 1) * count)
-        rank = number[own].astype(float) if begin is None else np.linalg.norm(all_.q[own] - begin[t], axis=1)
-        own = own[np.lexsort((np.where(all_.arrived[own], rank, all_.left[own, 2]), ~all_.arrived[own]))]
+        rank = (
+            number[own].astype(float)
+            if begin is None
+            else np.linalg.norm(all_.q[own] - begin[t], axis=1)
+        )
+        own = own[
+            np.lexsort((np.where(all_.arrived[own], rank, all_.left[own, 2]), ~all_.arrived[own]))
+        ]
         kept: list[int] = []
         for k in own:
             if len(kept) == best:

@@ -1,7 +1,10 @@
 """Levenberg-Marquardt steps as a kernel: a few of them a round, then the errors that are left.
 
-A step minimises |W (e - J dq)|² + λ |dq - z|², with z the way to a posture, or zero. Damping λ = 0.3 |W e|² + 1e-8 vanishes with the error, so that steps near a solution are Newton's (Sugihara, "Solvability-unconcerned
-inverse kinematics by the Levenberg-Marquardt method", 2011). Joints at a limit against which the error pushes are held there for the step; what a step would carry beyond a limit stays at it.
+A step minimises |W (e - J dq)|² + λ |dq - z|², with z the way to a posture, or zero. Damping λ =
+0.3 |W e|² + 1e-8 vanishes with the error, so that steps near a solution are Newton's (Sugihara,
+"Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt method", 2011). Joints at a
+limit against which the error pushes are held there for the step; what a step would carry beyond a
+limit stays at it.
 """
 
 from __future__ import annotations
@@ -27,13 +30,16 @@ _ROWS = {"m": 3, "rad": 3}  # of a part, at most
 _LARGER = 4  # times that one form's matrix may have the rows of the other's
 RULES = 3  # numbers at the end of a target
 _SHARE, _LEAST = 0.3, 1e-8  # of the damping
-_YOUNG, _SLOW = 8.0, 0.5  # steps after which a round must bring the cost below this part of what it was
+# steps after which a round must bring the cost below this part of what it was
+_YOUNG, _SLOW = (8.0, 0.5)
 _PULL = 0.3  # the longest way towards a posture that a step tries, in radians and metres
 _REST = 1e-10  # of a posture in the null space: the square of a step that counts as none
 
 
 class Aim:
-    """Terms and a posture over the numbers of one target: those of each term, its weights where it has any, the posture, and rules (`advance`)."""
+    """Terms and a posture over the numbers of one target: those of each term, its weights where it
+    has any, the posture, and rules (`advance`).
+    """
 
     def __init__(self, terms: Sequence[Term], posture: bool):
         self.terms, self.posture = tuple(terms), posture
@@ -42,7 +48,11 @@ class Aim:
         return f"{list(self.terms)} posture {self.posture}"
 
     def size(self, model: Model) -> int:
-        return sum(t.size + len(t.units) * t.weighted for t in self.terms) + model.nq * self.posture + RULES
+        return (
+            sum(t.size + len(t.units) * t.weighted for t in self.terms)
+            + model.nq * self.posture
+            + RULES
+        )
 
     def targets(self, numbers: Vector) -> list[tuple[Term, Vector, Vector]]:
         """Each term with its target and the roots of its weights, one a part."""
@@ -50,18 +60,28 @@ class Aim:
         for t in self.terms:
             end = start + t.size + len(t.units) * t.weighted
             mine = numbers[start:end]
-            found.append((t, tuple(mine[: t.size]), tuple(mine[t.size :]) if t.weighted else (1.0,) * len(t.units)))
+            found.append(
+                (
+                    t,
+                    tuple(mine[: t.size]),
+                    tuple(mine[t.size :]) if t.weighted else (1.0,) * len(t.units),
+                )
+            )
             start = end
         return found
 
     def parts(self, model: Model, q: Vector, numbers: Vector) -> list[tuple[Part, Scalar]]:
         return [
-            (part, w) for t, target, weights in self.targets(numbers) for part, w in zip(t.parts(model, q, target), weights, strict=True)
+            (part, w)
+            for t, target, weights in self.targets(numbers)
+            for part, w in zip(t.parts(model, q, target), weights, strict=True)
         ]
 
 
 def step(model: Model, aim: Aim, q: Vector, numbers: Vector, age: Scalar, dual: bool) -> Vector:
-    """The next q, `age` steps from the start. A posture pulls in the first half of the steps; what is left then, the targets alone take."""
+    """The next q, `age` steps from the start. A posture pulls in the first half of the steps; what
+    is left then, the targets alone take.
+    """
     e: list[Scalar] = []
     rows: list[list[Scalar]] = []
     for part, w in aim.parts(model, q, numbers):
@@ -71,7 +91,9 @@ def step(model: Model, aim: Aim, q: Vector, numbers: Vector, age: Scalar, dual: 
     _hold(model, q, e, rows)
     z: Vector = ()
     if aim.posture:
-        way = manifold.difference(model, q, tuple(numbers[len(numbers) - RULES - model.nq : len(numbers) - RULES]))
+        way = manifold.difference(
+            model, q, tuple(numbers[len(numbers) - RULES - model.nq : len(numbers) - RULES])
+        )
         length = sqrt(add(_dot(way, way), 1e-30))
         share = select(less(length, _PULL), 1.0, _PULL / length)
         pull = select(_early(numbers, age), share, 0.0)
@@ -82,7 +104,13 @@ def step(model: Model, aim: Aim, q: Vector, numbers: Vector, age: Scalar, dual: 
         y = _solve([[_dot(a, b) for b in rows] for a in rows], damping, e)
         dq = [_dot(c, y) for c in columns]
     else:
-        dq = list(_solve([[_dot(a, b) for b in columns] for a in columns], damping, [_dot(c, e) for c in columns]))
+        dq = list(
+            _solve(
+                [[_dot(a, b) for b in columns] for a in columns],
+                damping,
+                [_dot(c, e) for c in columns],
+            )
+        )
     if aim.posture:
         dq = [add(x, y) for x, y in zip(dq, z, strict=True)]
     return within(model, manifold.integrate(model, q, tuple(dq)))
@@ -116,7 +144,9 @@ def _hold(model: Model, q: Vector, e: Sequence[Scalar], rows: list[list[Scalar]]
 def within(model: Model, q: Vector) -> Vector:
     """q with its numbers in their limits."""
     result = list(q)
-    for k, (low, high) in enumerate(zip(model.limits.lower.tolist(), model.limits.upper.tolist(), strict=True)):
+    for k, (low, high) in enumerate(
+        zip(model.limits.lower.tolist(), model.limits.upper.tolist(), strict=True)
+    ):
         if np.isfinite(low):
             result[k] = select(less(result[k], low), low, result[k])
         if np.isfinite(high):
@@ -131,37 +161,67 @@ def _solve(A: Sequence[Sequence[Scalar]], damping: Scalar, b: Sequence[Scalar]) 
 
 
 def errors(model: Model, aim: Aim, q: Vector, numbers: Vector) -> tuple[Scalar, Scalar, Scalar]:
-    """The squares of the largest error in metres and of the largest rotation, 4 sin²(θ/2), and the cost |W e|²."""
+    """The squares of the largest error in metres and of the largest rotation, 4 sin²(θ/2), and the
+    cost |W e|².
+    """
     largest: dict[str, Scalar] = {"m": 0.0, "rad": 0.0}
     cost: Scalar = 0.0
     for part, w in aim.parts(model, q, numbers):
         old = largest[part.unit]
-        largest[part.unit] = part.squared if is_constant(old, 0.0) else select(less(old, part.squared), part.squared, old)
+        largest[part.unit] = (
+            part.squared
+            if is_constant(old, 0.0)
+            else select(less(old, part.squared), part.squared, old)
+        )
         cost = add(cost, mul(mul(w, w), part.squared))
     return largest["m"], largest["rad"], cost
 
 
 def advance(model: Model, aim: Aim, rounds: int) -> Kernel:
-    """q, state and target → all after some rounds of `STEPS` steps, what is left there, and the status: 0 under way, 1 arrived, 2 stuck. More than one round end with the status of the row.
+    """q, state and target → all after some rounds of `STEPS` steps, what is left there, and the
+    status: 0 under way, 1 arrived, 2 stuck. More than one round end with the status of the row.
 
-    The state is how many steps there were from the start, and the cost. The target ends with its rules: squares of the tolerances, the most steps.
+    The state is how many steps there were from the start, and the cost. The target ends with its
+    rules: squares of the tolerances, the most steps.
     """
     nq, size = model.nq, aim.size(model)
     inputs = {"q": (nq,), "target": (size,), "state": (2,)}
 
     def one(dual: bool) -> Program:
-        return fuse(record(inputs, {"after": (nq,)}, lambda v: (step(model, aim, tuple(v["q"]), tuple(v["target"]), v["state"][0], dual),)))
+        return fuse(
+            record(
+                inputs,
+                {"after": (nq,)},
+                lambda v: (
+                    step(model, aim, tuple(v["q"]), tuple(v["target"]), v["state"][0], dual),
+                ),
+            )
+        )
 
     rows = sum(_ROWS[unit] for t in aim.terms for unit in t.units)
-    # where one is larger by far, it is not worth to be recorded: of hundreds of joints that takes minutes
-    forms = [dual for dual, n, other in ((True, rows, model.nv), (False, model.nv, rows)) if n <= _LARGER * other]
+    # where one is larger by far, it is not worth to be recorded: of hundreds of joints that takes
+    # minutes
+    forms = [
+        dual
+        for dual, n, other in ((True, rows, model.nv), (False, model.nv, rows))
+        if n <= _LARGER * other
+    ]
     program = min((one(dual) for dual in forms), key=lambda p: p.counts().flops)
     shapes = inputs | {"before": (nq,)}
-    judgement = fuse(record(shapes, {"left": (3,), "state": (2,), "status": (1,)}, lambda v: _judge(model, aim, v)))
+    judgement = fuse(
+        record(
+            shapes, {"left": (3,), "state": (2,), "status": (1,)}, lambda v: _judge(model, aim, v)
+        )
+    )
     copies = {n: record({"x": (n,)}, {"y": (n,)}, lambda v: (tuple(v["x"]),)) for n in (1, 2, nq)}
     k = Kernel()
     q, before_all, target = k.input("q", nq), k.input("state", 2), k.input("target", size)
-    after, state, left, status = k.output("after", nq), k.output("state after", 2), k.output("left", 3), k.output("status", 1)
+    after, state, left, status = (
+        k.output("after", nq),
+        k.output("state after", 2),
+        k.output("left", 3),
+        k.output("status", 1),
+    )
     here, age, before = k.scratch("here", nq), k.scratch("age", 2), k.scratch("before", nq)
 
     views = {"q": here.at(0, nq), "target": target.at(0, size), "state": age.at(0, 2)}
@@ -173,7 +233,11 @@ def advance(model: Model, aim: Aim, rounds: int) -> Kernel:
         with k.along(STEPS):
             copy(here, before)
             k.call(program, views, {"after": here.at(0, nq)})
-        k.call(judgement, views | {"before": before.at(0, nq)}, {"left": left.at(0, 3), "state": age.at(0, 2), "status": status.at(0, 1)})
+        k.call(
+            judgement,
+            views | {"before": before.at(0, nq)},
+            {"left": left.at(0, 3), "state": age.at(0, 2), "status": status.at(0, 1)},
+        )
 
     copy(q, here)
     copy(before_all, age)
@@ -201,7 +265,10 @@ def _judge(model: Model, aim: Aim, v: Mapping[str, Any]) -> tuple[Any, ...]:
     rests: Scalar = 1.0
     if aim.posture:
         early = _early(target, age)
-        rests, falls = select(less(moved, _REST), 1.0, select(early, 0.0, 1.0)), select(early, 0.0, falls)
+        rests, falls = (
+            select(less(moved, _REST), 1.0, select(early, 0.0, 1.0)),
+            select(early, 0.0, falls),
+        )
     away = select(late, 2.0, select(less(_YOUNG, age), falls, 0.0))
     return (p, r, cost), (age, cost), (select(less(p, position) & less(r, rotation), rests, away),)
 

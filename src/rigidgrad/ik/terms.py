@@ -1,6 +1,8 @@
-"""What tasks ask of a configuration, over any scalar: errors that are to vanish, their Jacobians, and what is compared with seeds.
+"""What tasks ask of a configuration, over any scalar: errors that are to vanish, their Jacobians,
+and what is compared with seeds.
 
-An error e is what is left to go, so that a step dq with J dq = e leads there: lengths in metres, rotations as 2 sin(θ/2) times their axis, which has one zero and grows up to θ = π.
+An error e is what is left to go, so that a step dq with J dq = e leads there: lengths in metres,
+rotations as 2 sin(θ/2) times their axis, which has one zero and grows up to θ = π.
 """
 
 from __future__ import annotations
@@ -16,7 +18,18 @@ from rigidgrad.algorithms.textbook import momentum
 from rigidgrad.model.model import Frame, Model
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
 from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, sub, total
-from rigidgrad.spatial import IDENTITY3, Vector3, add3, cross3, dot3, rotate, rotate_back, scale3, sub3, transpose
+from rigidgrad.spatial import (
+    IDENTITY3,
+    Vector3,
+    add3,
+    cross3,
+    dot3,
+    rotate,
+    rotate_back,
+    scale3,
+    sub3,
+    transpose,
+)
 
 Triple = tuple[float, float, float]
 _AHEAD = 1e-12  # of 1 + cos: below, two directions are opposite, and each way around is as good
@@ -24,7 +37,9 @@ HALF_ROOT = 0.5**0.5
 
 
 class Part(NamedTuple):
-    """An error of one unit: its numbers, their Jacobian (rows, nv), and the square by which it is judged."""
+    """An error of one unit: its numbers, their Jacobian (rows, nv), and the square by which it is
+    judged.
+    """
 
     unit: Literal["m", "rad"]
     error: Vector
@@ -51,7 +66,9 @@ class Term(ABC):
     def parts(self, model: Model, q: Vector, target: Vector) -> list[Part]: ...
 
     def observed(self, model: Model, q: Vector) -> Vector:
-        """Numbers whose squared distance from `wanted` is the squared error, or nearly; none where that is not known."""
+        """Numbers whose squared distance from `wanted` is the squared error, or nearly; none where
+        that is not known.
+        """
         return ()
 
     def wanted(self, target: Vector) -> Vector:
@@ -64,7 +81,8 @@ class Term(ABC):
 
 @dataclass(frozen=True)
 class FrameTerm(Term):
-    """A frame, or the point at `offset` in it, at a point or pose of the world or of the frame `base`; `free` are axes of the target, x y z rx ry rz, that do not count.
+    """A frame, or the point at `offset` in it, at a point or pose of the world or of the frame
+    `base`; `free` are axes of the target, x y z rx ry rz, that do not count.
 
     A pose is nine numbers of R, row by row, then p; a point is three.
     """
@@ -77,7 +95,10 @@ class FrameTerm(Term):
     weighted: bool = False
 
     def __repr__(self) -> str:
-        return f"frame {self.frame!r} in {self.base!r} {'pose' if self.pose else 'point'} free {sorted(self.free)} {self.offset} {self.weighted}"
+        return (
+            f"frame {self.frame!r} in {self.base!r} {'pose' if self.pose else 'point'} free"
+            f" {sorted(self.free)} {self.offset} {self.weighted}"
+        )
 
     @property
     def size(self) -> int:
@@ -116,7 +137,10 @@ class FrameTerm(Term):
         if self.base is None:
             return J[:3], J[3:]
         base = model.frame(self.base)
-        B, K = kinematics.frame_transform(model, q, base), kinematics.jacobian(model, q, base, "world")
+        B, K = (
+            kinematics.frame_transform(model, q, base),
+            kinematics.jacobian(model, q, base, "world"),
+        )
         arm = sub3(kinematics.frame_transform(model, q, frame).r, B.r)
         linear, angular = [], []
         for j, k in zip(zip(*J, strict=True), zip(*K, strict=True), strict=True):
@@ -133,7 +157,11 @@ class FrameTerm(Term):
         if len(self.slides) < 3:
             e, J = sub3(target[-3:], p), Jp
             if self.slides:
-                e, J = _along([axis for k, axis in enumerate(transpose(wanted_R)) if k not in self.slides], e, J)
+                e, J = _along(
+                    [axis for k, axis in enumerate(transpose(wanted_R)) if k not in self.slides],
+                    e,
+                    J,
+                )
             found.append(Part("m", e, J, _dot(e, e)))
         if self.oriented:
             axes = transpose(wanted_R)
@@ -227,10 +255,11 @@ class LookTerm(Term):
         d = scale3(near, away)
         e, squared = _swing(axis, d)
         J = kinematics.jacobian(model, q, frame, "world")
-        columns = [
-            add3(j[3:], scale3(near, cross3(d, j[:3]))) for j in zip(*J, strict=True)
-        ]  # the axis turns, and so does the line of sight
-        e, rows = _along([rotate_back(X.E, t) for t in across(self.axis)], e, tuple(zip(*columns, strict=True)))
+        # the axis turns, and so does the line of sight
+        columns = [add3(j[3:], scale3(near, cross3(d, j[:3]))) for j in zip(*J, strict=True)]
+        e, rows = _along(
+            [rotate_back(X.E, t) for t in across(self.axis)], e, tuple(zip(*columns, strict=True))
+        )
         return [Part("rad", e, rows, squared)]
 
 
@@ -254,9 +283,18 @@ class PostureTerm(Term):
 
     def parts(self, model: Model, q: Vector, target: Vector) -> list[Part]:
         way = manifold.difference(model, q, target)
-        own = [j.v + k for j in model.joints if not (j.is_mimic or j.kind.flies) for k in range(j.nv)]
+        own = [
+            j.v + k for j in model.joints if not (j.is_mimic or j.kind.flies) for k in range(j.nv)
+        ]
         e = tuple(way[i] for i in own)
-        return [Part("rad", e, tuple(tuple(1.0 if i == k else 0.0 for k in range(model.nv)) for i in own), _dot(e, e))]
+        return [
+            Part(
+                "rad",
+                e,
+                tuple(tuple(1.0 if i == k else 0.0 for k in range(model.nv)) for i in own),
+                _dot(e, e),
+            )
+        ]
 
 
 def placed(model: Model, name: str, offset: Sequence[float]) -> Frame:
@@ -264,7 +302,9 @@ def placed(model: Model, name: str, offset: Sequence[float]) -> Frame:
     found = model.frame(name)
     if tuple(offset) == (0.0, 0.0, 0.0):
         return found
-    return Frame(found.name, found.body, found.placement @ Pose(IDENTITY_POSE.R, tuple(offset)), found.kind)
+    return Frame(
+        found.name, found.body, found.placement @ Pose(IDENTITY_POSE.R, tuple(offset)), found.kind
+    )
 
 
 def across(axis: Sequence[float]) -> tuple[Triple, Triple]:
@@ -279,7 +319,9 @@ def across(axis: Sequence[float]) -> tuple[Triple, Triple]:
 
 
 def _turn(R: Matrix, wanted: Matrix) -> tuple[Vector3, Scalar]:
-    """2 sin(θ/2) times the axis of the rotation from one frame to another, given by their axes, and 4 sin²(θ/2)."""
+    """2 sin(θ/2) times the axis of the rotation from one frame to another, given by their axes, and
+    4 sin²(θ/2).
+    """
     w: Vector3 = (0.0, 0.0, 0.0)
     trace: Scalar = 0.0
     for r, d in zip(R, wanted, strict=True):

@@ -1,16 +1,22 @@
-"""Functions of the configuration manifold run on arrays of JAX or PyTorch: these trace and differentiate them by themselves, to any order."""
+"""Functions of the configuration manifold run on arrays of JAX or PyTorch: these trace and
+differentiate them by themselves, to any order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from rigidgrad.algorithms import manifold
 from rigidgrad.model.model import Model
 
 
 class Column:
-    """One number of every state of a batch, as a scalar of our algorithms. `xp` is `jax.numpy` or `torch`."""
+    """One number of every state of a batch, as a scalar of our algorithms. `xp` is `jax.numpy` or
+    `torch`.
+    """
 
     __slots__ = ("value", "xp")
 
@@ -76,3 +82,10 @@ def difference(xp: Any, model: Model, q0: Any, q1: Any) -> Any:
 def _columns(xp: Any, function: Callable[..., Any], model: Model, *inputs: Any) -> Any:
     columns = [tuple(Column(xp, x[..., k]) for k in range(x.shape[-1])) for x in inputs]
     return xp.stack([_plain(y) for y in function(model, *columns)], -1)
+
+
+def constant(xp: Any, x: np.ndarray, like: Any) -> Any:
+    """An array of the kind of another, where that one lies."""
+    if hasattr(like, "new_tensor"):  # PyTorch's
+        return like.new_tensor(x)
+    return xp.asarray(x, dtype=like.dtype)

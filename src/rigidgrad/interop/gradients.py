@@ -1,8 +1,12 @@
-"""How our functions are differentiated in JAX and PyTorch, written once for both: Jacobians by every input, from the analytical derivatives.
+"""How our functions are differentiated in JAX and PyTorch, written once for both: Jacobians by
+every input, from the analytical derivatives, or from a Program's where there are none.
 
-A rule gets `call(name, *inputs)`, which evaluates a compiled function, and `xp`, which is `jax.numpy` or `torch`. Inputs and outputs count as vectors: a Jacobian
-is (…, numbers of the output, numbers of the input). Several outputs are one after the other in one vector. Our derivatives by a position are in the tangent space; with δ = G(q) q̇, J G(q) is that by its coordinates. G takes
-no notice of a change in a quaternion's length: the derivative is that of f(normalize(q)).
+A rule gets `call(name, *inputs)`, which evaluates a compiled function, and `xp`, which is
+`jax.numpy` or `torch`. Inputs and outputs count as vectors: a Jacobian is (…, numbers of the
+output, numbers of the input). Several outputs are one after the other in one vector. Our
+derivatives by a position are in the tangent space; with δ = G(q) q̇, J G(q) is that by its
+coordinates. G takes no notice of a change in a quaternion's length: the derivative is that of
+f(normalize(q)).
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ import numpy as np
 
 from rigidgrad.algorithms import catalog
 from rigidgrad.errors import InputError
+from rigidgrad.interop import columns, contact_forces, derivatives
+from rigidgrad.interop.contact_forces import DERIVATIVES, NAME as _CONES
 from rigidgrad.model.contacts import ConstraintSet
 from rigidgrad.model.joints import JointType
 from rigidgrad.model.model import Model
+from rigidgrad.runtime.lanes import Job, Recording
 
 Shape = tuple[int, ...]
 Call = Callable[..., tuple[Any, ...]]
@@ -28,55 +35,111 @@ for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
     _CROSS[_i, _j, _k], _CROSS[_i, _k, _j] = 1.0, -1.0
 
 SECOND = (
-    "second derivatives of rigidgrad's functions are not available in JAX and PyTorch; differentiate once, or take finite differences of the gradient; "
-    "those of inverse dynamics are robot.rnea_second_derivatives and robot.rnea_hessian"
+    "second derivatives of rigidgrad's functions are not available in JAX and PyTorch;"
+    " differentiate once, or take finite differences of the gradient; those of inverse dynamics are"
+    " robot.rnea_second_derivatives and robot.rnea_hessian"
 )
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function that is called: which one, with which options, and the shapes of one state's inputs and outputs."""
+    """What is compiled, and the shapes of one state's inputs and outputs."""
 
-    name: str
-    frame: str | None
-    parameters: tuple[str, ...]
-    contacts: ConstraintSet | None
+    job: Job | Recording
     inputs: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Of the job that compiles it."""
-        return {"name": self.name, "frame": self.frame, "parameters": self.parameters, "contacts": self.contacts}
 
 
 class Differentiable:
     """A function of a model, with its frame or contacts where it has them."""
 
-    def __init__(self, model: Model, name: str, frame: str | None = None, contacts: ConstraintSet | None = None):
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        frame: str | None = None,
+        contacts: ConstraintSet | None = None,
+        expressed_in: str = "world",
+    ):
         self.model, self.name, self.frame, self.contacts = model, name, frame, contacts
+        self.expressed_in = expressed_in
         self._kernels: dict[tuple[str, int], Kernel] = {}
 
     def kernel(self, name: str, inputs: int) -> Kernel:
-        """What `call(name, …)` calls: with one input more than the function has, the inertias of all bodies (bodies, 10) are its last."""
+        """What `call(name, …)` calls: with one input more than the function has, the inertias of
+        all bodies (bodies, 10) are its last. DERIVATIVES are those of the function itself.
+        """
         if (name, inputs) not in self._kernels:
-            frame = self.frame if catalog.FUNCTIONS[name].frame else None
-            contacts = self.contacts if catalog.FUNCTIONS[name].contacts else None
-            bound = catalog.bind(self.model, name, frame=frame, contacts=contacts)
-            more = ("inertia",) if inputs > len(bound.inputs) else ()
-            shapes = {**bound.inputs, **{parameter: (len(self.model.joints), 10) for parameter in more}}
-            self._kernels[name, inputs] = Kernel(name, frame, more, contacts, shapes, bound.outputs)
+            self._kernels[name, inputs] = (
+                self._derivatives() if name == DERIVATIVES else self._function(name, inputs)
+            )
         return self._kernels[name, inputs]
 
+    def _function(self, name: str, inputs: int) -> Kernel:
+        options = self._options(name)
+        bound = catalog.bind(self.model, name, **options)
+        more = ("inertia",) if inputs > len(bound.inputs) else ()
+        shapes = {
+            **bound.inputs,
+            **{parameter: (len(self.model.joints), 10) for parameter in more},
+        }
+        return Kernel(Job(self.model, name, parameters=more, **options), shapes, bound.outputs)
+
+    def _derivatives(self) -> Kernel:
+        if self.name == _CONES:
+            assert self.contacts is not None
+            found = derivatives.of_contact_forces(self.model, self.contacts)
+        else:
+            by = tuple(catalog.FUNCTIONS[self.name].inputs)
+            found = derivatives.of_function(self.model, self.name, by, **self._options(self.name))
+        return Kernel(found.recording, found.inputs, found.outputs)
+
+    def _options(self, name: str) -> dict[str, Any]:
+        """Of a function that is called, as far as it has them."""
+        function = catalog.FUNCTIONS[name]
+        options: dict[str, Any] = {"frame": self.frame} if function.frame else {}
+        if function.expressed_in:
+            options["expressed_in"] = self.expressed_in
+        if function.contacts and self.contacts is not None:
+            options["contacts"] = self.contacts._replace(
+                redundant=self.contacts.redundant and function.solves,
+                grip=self.contacts.grip if function.grips else None,
+            )
+        return options
+
     def value(self, call: Call, xp: Any, *inputs: Any) -> Any:
-        """The output; several of them, which are vectors then, one after the other."""
+        """The output; several of them, which are vectors or numbers then, one after the other."""
         results = call(self.name, *inputs)
-        return results[0] if len(results) == 1 else xp.concatenate(results, -1)
+        if len(results) == 1:
+            return results[0]
+        shapes = self.kernel(self.name, len(inputs)).outputs.values()
+        rows = [x if s else x[..., None] for x, s in zip(results, shapes, strict=True)]
+        return xp.concatenate(rows, -1)
 
     def jacobians(self, call: Call, xp: Any, *inputs: Any) -> tuple[Any, ...]:
-        """By every input, (…, numbers of the output, numbers of the input); none by the last ones, where contacts belong and whether they hold."""
-        by_q, *others = _RULES[self.name](self.model, call, xp, *inputs)
-        return _by_coordinates(xp, self.model, inputs[0], by_q), *others
+        """By every input, (…, numbers of the output, numbers of the input); none by the last ones,
+        where contacts belong and whether they hold.
+        """
+        if self.name in _RULES:
+            by_q, *others = _RULES[self.name](self.model, call, xp, *inputs)
+            return _by_coordinates(xp, self.model, inputs[0], by_q), *others
+        if self.name == _CONES:
+            assert self.contacts is not None
+            return contact_forces.jacobians(self.contacts, call, xp, *inputs)
+        return self._stacked(xp, call(DERIVATIVES, *inputs), inputs)
+
+    def _stacked(self, xp: Any, found: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Derivatives of all outputs by each input, (…, *output, *input), as Jacobians."""
+        kernel = self.kernel(self.name, len(inputs))
+        batch = tuple(inputs[0].shape[:-1])
+        by = [math.prod(kernel.inputs[x]) for x in catalog.FUNCTIONS[self.name].inputs]
+        outputs = [math.prod(shape) for shape in kernel.outputs.values()]
+        blocks = iter(found)
+        rows = [[next(blocks).reshape((*batch, m, n)) for n in by] for m in outputs]
+        return tuple(
+            column[0] if len(column) == 1 else xp.concatenate(column, -2)
+            for column in zip(*rows, strict=True)
+        )
 
 
 def batch_of(name: str, arrays: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Shape:
@@ -85,24 +148,33 @@ def batch_of(name: str, arrays: Mapping[str, Any], shapes: Mapping[str, Shape]) 
     for key, shape in shapes.items():
         own = tuple(arrays[key].shape)
         if len(own) < len(shape) or own[len(own) - len(shape) :] != shape:
-            raise InputError(f"{name}: {key} has shape {own}; expected (…, {', '.join(map(str, shape))}), with any batch axes in front")
+            raise InputError(
+                f"{name}: {key} has shape {own}; expected (…, {', '.join(map(str, shape))}), with"
+                " any batch axes in front"
+            )
         leading.append(own[: len(own) - len(shape)])
     try:
         return np.broadcast_shapes(*leading)
     except ValueError:
         listed = ", ".join(f"{key} {x}" for key, x in zip(shapes, leading, strict=True))
-        raise InputError(f"{name}: the batch axes do not broadcast against each other: {listed}") from None
+        raise InputError(
+            f"{name}: the batch axes do not broadcast against each other: {listed}"
+        ) from None
 
 
-# --- one rule a function: the Jacobian by the tangent of q, then those by all other inputs ------------------------------------------------
+# --- one rule a function: the Jacobian by the tangent of q, then those by all other inputs --------
 
 
-def _rnea(model: Model, call: Call, xp: Any, q: Any, v: Any, a: Any, *inertia: Any) -> Sequence[Any]:
+def _rnea(
+    model: Model, call: Call, xp: Any, q: Any, v: Any, a: Any, *inertia: Any
+) -> Sequence[Any]:
     derivatives = call("rnea_derivatives", q, v, a, *inertia)
     return (*derivatives, *(call("torque_regressor", q, v, a)[0] for _ in inertia))
 
 
-def _aba(model: Model, call: Call, xp: Any, q: Any, v: Any, tau: Any, *inertia: Any) -> Sequence[Any]:
+def _aba(
+    model: Model, call: Call, xp: Any, q: Any, v: Any, tau: Any, *inertia: Any
+) -> Sequence[Any]:
     dq, dv, minv = call("aba_derivatives", q, v, tau, *inertia)
     if not inertia:
         return dq, dv, minv
@@ -127,13 +199,23 @@ def _crba(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
 
 def _minv(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
     (minv,) = call("minv", q)
-    return (_flat(-xp.einsum("...ai,...ikj,...kb->...abj", minv, _mass_matrix_derivative(model, call, xp, q), minv), 2),)
+    return (
+        _flat(
+            -xp.einsum(
+                "...ai,...ikj,...kb->...abj",
+                minv,
+                _mass_matrix_derivative(model, call, xp, q),
+                minv,
+            ),
+            2,
+        ),
+    )
 
 
 def _mass_matrix_derivative(model: Model, call: Call, xp: Any, q: Any) -> Any:
     """∂M_ik/∂δ_j: column k of M is rnea at rest with the acceleration e_k, less gravity's part."""
     rest = xp.zeros_like(q[..., : model.nv])
-    units = xp.eye(model.nv, dtype=q.dtype)
+    units = columns.constant(xp, np.eye(model.nv), q)
     pushed = call("rnea_derivatives", q[..., None, :], rest[..., None, :], units)[0]
     held = call("rnea_derivatives", q, rest, rest)[0]
     return xp.swapaxes(pushed - held[..., None, :, :], -3, -2)
@@ -142,7 +224,9 @@ def _mass_matrix_derivative(model: Model, call: Call, xp: Any, q: Any) -> Any:
 def _forward_kinematics(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
     (T,), (J,) = call("frame_placement", q), call("jacobian", q)
     linear, angular = J[..., :3, :], J[..., 3:, :]
-    turned = xp.einsum("iab,...an,...bk->...ikn", xp.asarray(_CROSS, dtype=q.dtype), angular, T[..., :3, :3])
+    turned = xp.einsum(
+        "iab,...an,...bk->...ikn", columns.constant(xp, _CROSS, q), angular, T[..., :3, :3]
+    )
     rows = xp.concatenate([turned, linear[..., :, None, :]], -2)
     return (_flat(xp.concatenate([rows, xp.zeros_like(rows[..., :1, :, :])], -3), 2),)
 
@@ -151,17 +235,27 @@ def _center_of_mass(model: Model, call: Call, xp: Any, q: Any) -> Sequence[Any]:
     return call("center_of_mass_jacobian", q)
 
 
+def _frame_acceleration(model: Model, call: Call, xp: Any, *inputs: Any) -> Sequence[Any]:
+    return call("frame_acceleration_derivatives", *inputs)
+
+
 def _contact_dynamics(model: Model, call: Call, xp: Any, *inputs: Any) -> Sequence[Any]:
     *of_a, f_dq, f_dv, f_dtau = call("contact_dynamics_derivatives", *inputs)
     return [xp.concatenate(parts, -2) for parts in zip(of_a, (f_dq, f_dv, f_dtau), strict=True)]
 
 
-def _impact(model: Model, call: Call, xp: Any, q: Any, v: Any, restitution: Any, *held: Any) -> Sequence[Any]:
+def _impact(
+    model: Model, call: Call, xp: Any, q: Any, v: Any, restitution: Any, *held: Any
+) -> Sequence[Any]:
     v_dq, v_dv, impulse_dq, impulse_dv = call("impact_derivatives", q, v, restitution, *held)
     # the impulse, and with it the jump of v, is proportional to 1 + restitution
     after, impulse = call("impact", q, v, restitution, *held)
     by_restitution = xp.concatenate([after - v, impulse], -1) / (1 + restitution[..., None])
-    return xp.concatenate([v_dq, impulse_dq], -2), xp.concatenate([v_dv, impulse_dv], -2), by_restitution[..., None]
+    return (
+        xp.concatenate([v_dq, impulse_dq], -2),
+        xp.concatenate([v_dv, impulse_dv], -2),
+        by_restitution[..., None],
+    )
 
 
 _RULES: dict[str, Callable[..., Sequence[Any]]] = {
@@ -173,6 +267,7 @@ _RULES: dict[str, Callable[..., Sequence[Any]]] = {
     "minv": _minv,
     "frame_placement": _forward_kinematics,
     "center_of_mass": _center_of_mass,
+    "frame_acceleration": _frame_acceleration,
     "contact_dynamics": _contact_dynamics,
     "impact": _impact,
 }
@@ -185,7 +280,7 @@ def _flat(x: Any, count: int) -> Any:
     return x.reshape((*shape[:split], math.prod(shape[split:-1]), shape[-1]))
 
 
-# --- coordinates of positions -------------------------------------------------------------------------------------------------------------
+# --- coordinates of positions ---------------------------------------------------------------------
 
 
 def _by_coordinates(xp: Any, model: Model, q: Any, jacobian: Any) -> Any:
@@ -196,7 +291,11 @@ def _by_coordinates(xp: Any, model: Model, q: Any, jacobian: Any) -> Any:
     for j in model.joints:
         if not j.is_mimic:
             part = jacobian[..., j.v : j.v + j.nv]
-            parts.append(part if j.kind.direction is None else xp.matmul(part, _rates(xp, j.kind, q[..., j.q : j.q + j.nq])))
+            parts.append(
+                part
+                if j.kind.direction is None
+                else xp.matmul(part, _rates(xp, j.kind, q[..., j.q : j.q + j.nq]))
+            )
     return xp.concatenate(parts, -1)
 
 
@@ -204,4 +303,6 @@ def _rates(xp: Any, kind: JointType, q: Any) -> Any:
     """G of one joint: its velocity from the rates of its coordinates."""
     zero = xp.zeros_like(q[..., 0])
     rows = kind.rates(tuple(q[..., k] for k in range(kind.nq)))
-    return xp.stack([xp.stack([zero + x if isinstance(x, float) else x for x in row], -1) for row in rows], -2)
+    return xp.stack(
+        [xp.stack([zero + x if isinstance(x, float) else x for x in row], -1) for row in rows], -2
+    )

@@ -1,4 +1,6 @@
-"""A robot as URDF text: links with their shapes, joints, and extra frames as massless links. Numbers are written so that reading gives them back."""
+"""A robot as URDF text: links with their shapes, joints, and extra frames as massless links.
+Numbers are written so that reading gives them back.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ from rigidgrad.model.joints.joint_type import X, Z
 from rigidgrad.model.model import Model
 from rigidgrad.model.pose import IDENTITY_POSE, Pose
 
-_ATTRIBUTES = {"cylinder": ("radius", "length"), "capsule": ("radius", "length"), "sphere": ("radius",)}
+_ATTRIBUTES = {
+    "cylinder": ("radius", "length"),
+    "capsule": ("radius", "length"),
+    "sphere": ("radius",),
+}
 
 
 def to_urdf(model: Model) -> str:
-    """The text. URDF knows neither gravity nor floating bases, which are options of `load`; armature and actuators are our extensions."""
+    """The text. URDF knows neither gravity nor floating bases, which are options of `load`;
+    armature and actuators are our extensions.
+    """
     description = model.description
     robot = xml.Element("robot", name=description.name)
     for link in description.links:
@@ -30,8 +38,12 @@ def to_urdf(model: Model) -> str:
     for frame in description.frames:
         parent = model.frames[frame.parent]
         on = parent.name
-        if parent.kind == "joint":  # a joint's frame lies on the link that it moves, the floating base's on the root
-            on = next((j.child for j in description.joints if j.name == parent.name), next(iter(model.frames)))
+        # a joint's frame lies on the link that it moves, the floating base's on the root
+        if parent.kind == "joint":
+            on = next(
+                (j.child for j in description.joints if j.name == parent.name),
+                next(iter(model.frames)),
+            )
         name = f"{frame.name}_frame"
         while name in names:
             name += "_"
@@ -41,9 +53,17 @@ def to_urdf(model: Model) -> str:
     for actuator in description.actuators or ():
         for moved, forces in actuator.forces:
             block = robot.find("rigidgrad")
-            bounds = {key: _text(x) for key, x in (("lower", actuator.lower), ("upper", actuator.upper)) if abs(x) < inf}
+            bounds = {
+                key: _text(x)
+                for key, x in (("lower", actuator.lower), ("upper", actuator.upper))
+                if abs(x) < inf
+            }
             element = xml.SubElement(robot, "rigidgrad") if block is None else block
-            xml.SubElement(element, "actuator", {"name": actuator.name, "joint": moved, "force": _text(*forces), **bounds})
+            xml.SubElement(
+                element,
+                "actuator",
+                {"name": actuator.name, "joint": moved, "force": _text(*forces), **bounds},
+            )
     xml.indent(robot)
     return xml.tostring(robot, encoding="unicode") + "\n"
 
@@ -58,7 +78,8 @@ def _add_link(robot: xml.Element, link: Link) -> None:
         moments = {"ixx": xx, "ixy": xy, "ixz": xz, "iyy": yy, "iyz": yz, "izz": zz}
         xml.SubElement(inertial, "inertia", {key: _text(x) for key, x in moments.items()})
     for visual in link.visuals:
-        _add_visual(element, visual)
+        if visual.numbers is None:  # what has no file cannot be named
+            _add_visual(element, visual)
 
 
 def _add_visual(link: xml.Element, visual: Visual) -> None:
@@ -74,7 +95,9 @@ def _add_visual(link: xml.Element, visual: Visual) -> None:
         xml.SubElement(geometry, visual.shape, {key: _text(x) for key, x in sizes})
     if visual.color is not None:
         color = _text(*visual.color)
-        xml.SubElement(xml.SubElement(element, "material", name=f"rgba {color}"), "color", rgba=color)
+        xml.SubElement(
+            xml.SubElement(element, "material", name=f"rgba {color}"), "color", rgba=color
+        )
 
 
 def _add_joint(robot: xml.Element, joint: JointDescription) -> None:
@@ -82,7 +105,8 @@ def _add_joint(robot: xml.Element, joint: JointDescription) -> None:
     word = kind.urdf if kind else FIXED
     if word is None:
         raise ModelError(
-            f"joint '{joint.name}' is {joint.type}: URDF has no such joint; lock it with robot.reduced, or keep the robot in Python"
+            f"joint '{joint.name}' is {joint.type}: URDF has no such joint; lock it with"
+            " robot.reduced, or keep the robot in Python"
         )
     element = xml.SubElement(robot, "joint", name=joint.name, type=word)
     _add_origin(element, joint.placement)
@@ -102,7 +126,9 @@ def _add_joint(robot: xml.Element, joint: JointDescription) -> None:
         xml.SubElement(element, "dynamics", {key: _text(x) for key, x in dynamics.items()})
     if joint.mimic is not None:
         multiplier, offset = _text(joint.mimic.multiplier), _text(joint.mimic.offset)
-        xml.SubElement(element, "mimic", joint=joint.mimic.joint, multiplier=multiplier, offset=offset)
+        xml.SubElement(
+            element, "mimic", joint=joint.mimic.joint, multiplier=multiplier, offset=offset
+        )
 
 
 def _add_origin(element: xml.Element, pose: Pose) -> None:
@@ -111,7 +137,9 @@ def _add_origin(element: xml.Element, pose: Pose) -> None:
 
 
 def _angles(R: np.ndarray) -> tuple[float, float, float]:
-    """Roll, pitch and yaw of Rz(yaw) Ry(pitch) Rx(roll); where pitch is a right angle, roll makes up for whatever yaw was taken."""
+    """Roll, pitch and yaw of Rz(yaw) Ry(pitch) Rx(roll); where pitch is a right angle, roll makes
+    up for whatever yaw was taken.
+    """
     yaw = atan2(R[1, 0], R[0, 0])
     pitch = atan2(-R[2, 0], hypot(R[0, 0], R[1, 0]))
     s, c = sin(yaw), cos(yaw)
@@ -120,6 +148,10 @@ def _angles(R: np.ndarray) -> tuple[float, float, float]:
 
 
 def _text(*numbers: float) -> str:
-    """Numbers in the fewest digits that give them back; the largest one for infinity, which URDF has no word for."""
+    """Numbers in the fewest digits that give them back; the largest one for infinity, which URDF
+    has no word for.
+    """
     largest = sys.float_info.max
-    return " ".join(repr(float(largest if x == inf else -largest if x == -inf else x)) for x in numbers)
+    return " ".join(
+        repr(float(largest if x == inf else -largest if x == -inf else x)) for x in numbers
+    )

@@ -1,1 +1,3 @@
-"""Loops over arrays whose bodies are Programs or products of small matrices: the floor between Programs and targets."""
+"""Loops over arrays whose bodies are Programs or products of small matrices: the floor between
+Programs and targets.
+"""

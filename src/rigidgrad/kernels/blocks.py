@@ -1,4 +1,6 @@
-"""Matrices along the sparsity of a tree, block by block: segments of chained freedoms, runs of neighbouring ones, and matrices that are written in parts."""
+"""Matrices along the sparsity of a tree, block by block: segments of chained freedoms, runs of
+neighbouring ones, and matrices that are written in parts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _LONGEST = 8  # freedoms of a segment: the blocks on the diagonal of a triangle 
 
 
 def segments(supports: Supports) -> list[range]:
-    """Freedoms in chains: each carries all that the next one carries, and is carried by what carries the one before."""
+    """Freedoms in chains: each carries all that the next one carries, and is carried by what
+    carries the one before.
+    """
     above = [{k, *support} for k, support in enumerate(supports)]
     below = carried(supports)
     found: list[range] = []
@@ -72,8 +76,12 @@ class Matrix(NamedTuple):
     def within(view: View) -> Matrix:
         return Matrix(view, np.zeros(view.shape, dtype=bool))
 
-    def blocks(self, rows: Iterable[int], columns: Iterable[int]) -> Iterator[tuple[range, range, bool]]:
-        """Blocks that cover some rows and columns, each either written already or not; they count as written from now on."""
+    def blocks(
+        self, rows: Iterable[int], columns: Iterable[int]
+    ) -> Iterator[tuple[range, range, bool]]:
+        """Blocks that cover some rows and columns, each either written already or not; they count
+        as written from now on.
+        """
         wanted = sorted(columns)
         for several in runs(rows):
             alike: list[range] = []
@@ -90,11 +98,15 @@ class Matrix(NamedTuple):
                 self.written[np.ix_(list(group), wanted)] = True
 
 
-def record_parts(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], Any], most: float = math.inf) -> Program:
-    """The Program of what a kernel multiplies, of at most so many nodes: the matrices of a named tuple that are not empty."""
+def record_parts(
+    inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]], Any], most: float = math.inf
+) -> Program:
+    """The Program of what a kernel multiplies, of at most so many nodes: the matrices of a named
+    tuple that are not empty.
+    """
     shapes: dict[str, Shape] = {}
 
-    def evaluate(values: dict[str, Any]) -> tuple:
+    def evaluate(values: dict[str, Any]) -> tuple[Any, ...]:
         found = parts(values)
         for name, matrix in found._asdict().items():
             if matrix:
@@ -104,17 +116,24 @@ def record_parts(inputs: Mapping[str, Shape], parts: Callable[[Mapping[str, Any]
     return fuse(record(inputs, shapes, evaluate, most))
 
 
-def reduce(k: Kernel, supports: Supports, scaled: View, x: View, z: Matrix, columns: list[set[int]]) -> None:
-    """z = scaledᵀ x: to a freedom's row adds all that it carries, in the columns that the rows of x have."""
+def reduce(
+    k: Kernel, supports: Supports, scaled: View, x: View, z: Matrix, columns: list[set[int]]
+) -> None:
+    """z = scaledᵀ x: to a freedom's row adds all that it carries, in the columns that the rows of x
+    have.
+    """
     below = carried(supports)
     for s in segments(supports):
         for rows, across in _alike(below[s.start], columns):
             _add(k, z, s, across, scaled.T, x, rows)
 
 
-def expand(k: Kernel, supports: Supports, W: View, z: View, target: Matrix, columns: list[set[int]]) -> None:
+def expand(
+    k: Kernel, supports: Supports, W: View, z: View, target: Matrix, columns: list[set[int]]
+) -> None:
     """target = W z, for columns of x as above: to a freedom's row adds all that carries it."""
-    filled = [set().union(*(columns[i] for i in b)) for b in carried(supports)]  # columns of the rows of z
+    # columns of the rows of z
+    filled = [set().union(*(columns[i] for i in b)) for b in carried(supports)]
     for s in segments(supports):
         for rows, across in _alike({*supports[s.start], *s}, filled):
             _add(k, target, s, across, W, z, rows)
@@ -131,11 +150,26 @@ def _alike(rows: Iterable[int], columns: list[set[int]]) -> Iterator[tuple[list[
             yield list(those), across
 
 
-def _add(k: Kernel, target: Matrix, rows: range, columns: range, left: View, right: View, terms: list[int]) -> None:
-    """Rows and columns of target += left · right, over some terms: products that follow each other are added up in registers."""
+def _add(
+    k: Kernel,
+    target: Matrix,
+    rows: range,
+    columns: range,
+    left: View,
+    right: View,
+    terms: list[int],
+) -> None:
+    """Rows and columns of target += left · right, over some terms: products that follow each other
+    are added up in registers.
+    """
     for over, across, there in target.blocks(rows, columns):
         for several in runs(terms):
-            k.product(target.whole.part(over, across), left.part(over, several), right.part(several, across), accumulate=there)
+            k.product(
+                target.whole.part(over, across),
+                left.part(over, several),
+                right.part(several, across),
+                accumulate=there,
+            )
             there = True
 
 
@@ -145,4 +179,11 @@ def inverse(k: Kernel, supports: Supports, W: View, scaled: View, target: Matrix
     for s in segments(supports):
         for rows, across, there in target.blocks(below[s.start], below[s.start]):
             square = rows == across
-            k.product(target.whole.part(rows, across), W.part(rows, s), scaled.part(across, s).T, -1.0, accumulate=there, symmetric=square)
+            k.product(
+                target.whole.part(rows, across),
+                W.part(rows, s),
+                scaled.part(across, s).T,
+                -1.0,
+                accumulate=there,
+                symmetric=square,
+            )

@@ -1,6 +1,9 @@
-"""The factor M = LᵀDL of a large mass matrix and W = L⁻¹, block by block along the tree (`algorithms.ltl`).
+"""The factor M = LᵀDL of a large mass matrix and W = L⁻¹, block by block along the tree
+(`algorithms.ltl`).
 
-Segments from the last to the first: with M_ss = L_ssᵀ D L_ss of the segment itself and A the freedoms that carry it, T = L_ss⁻ᵀ M_sA, L_sA = D⁻¹ T and M_AA -= Tᵀ L_sA. Then from the first to the last, W_sA = -W_ss L_sA W_AA.
+Segments from the last to the first: with M_ss = L_ssᵀ D L_ss of the segment itself and A the
+freedoms that carry it, T = L_ss⁻ᵀ M_sA, L_sA = D⁻¹ T and M_AA -= Tᵀ L_sA. Then from the first to
+the last, W_sA = -W_ss L_sA W_AA.
 """
 
 from __future__ import annotations
@@ -21,10 +24,15 @@ from rigidgrad.scalars import mul, neg
 def factorize(k: Kernel, supports: Supports, M: View, W: View, scaled: View) -> None:
     """W = L⁻¹ and scaled = -W D⁻¹; M is overwritten."""
     n = len(supports)
-    inner, minus_d, T, L, U = (k.scratch(name, n, n).matrix(n, n) for name in ("W_ss / D", "-1 / D", "T", "L", "L W"))
+    inner, minus_d, T, L, U = (
+        k.scratch(name, n, n).matrix(n, n) for name in ("W_ss / D", "-1 / D", "T", "L", "L W")
+    )
     chains = segments(supports)
     for s in reversed(chains):
-        corner = M.part(s, s), {"W": W.part(s, s), "scaled": inner.part(s, s), "minus": minus_d.part(s, s)}
+        corner = (
+            M.part(s, s),
+            {"W": W.part(s, s), "scaled": inner.part(s, s), "minus": minus_d.part(s, s)},
+        )
         k.call(_small_factor(len(s)), {"M": corner[0]}, corner[1])
         above = runs(supports[s.start])
         for a in above:
@@ -32,14 +40,23 @@ def factorize(k: Kernel, supports: Supports, M: View, W: View, scaled: View) -> 
             k.product(L.part(s, a), inner.part(s, s).T, M.part(s, a))
         for i, a in enumerate(above):
             for b in above[: i + 1]:
-                k.product(M.part(a, b), T.part(s, a).T, L.part(s, b), -1.0, accumulate=True, symmetric=a == b)
+                k.product(
+                    M.part(a, b),
+                    T.part(s, a).T,
+                    L.part(s, b),
+                    -1.0,
+                    accumulate=True,
+                    symmetric=a == b,
+                )
     for s in chains:
         above_s = set(supports[s.start])
         carried_by = Matrix.within(U)
         for c in chains:
             if c.start in above_s:
                 for rows, across, there in carried_by.blocks(s, {*supports[c.start], *c}):
-                    k.product(U.part(rows, across), L.part(rows, c), W.part(c, across), accumulate=there)
+                    k.product(
+                        U.part(rows, across), L.part(rows, c), W.part(c, across), accumulate=there
+                    )
         for a in runs(above_s):
             k.product(W.part(s, a), W.part(s, s), U.part(s, a), -1.0)
         for a in chains:
@@ -54,18 +71,26 @@ def solve(k: Kernel, supports: Supports, W: View, scaled: View, b: View, x: View
     for s in segments(supports):
         above = {i for row in s for i in (row, *supports[row])}
         for rows, across, there in y.blocks(above, {0}):
-            k.product(y.whole.part(rows, across), W.part(s, rows).T, b.part(s, across), accumulate=there)
+            k.product(
+                y.whole.part(rows, across), W.part(s, rows).T, b.part(s, across), accumulate=there
+            )
     for s in segments(supports):
         below = [r for r in range(n) if s.start == r or s.start in supports[r]]
         for rows, across, there in target.blocks(below, {0}):
-            k.product(x.part(rows, across), scaled.part(rows, s), y.whole.part(s, across), -1.0, accumulate=there)
+            k.product(
+                x.part(rows, across),
+                scaled.part(rows, s),
+                y.whole.part(s, across),
+                -1.0,
+                accumulate=there,
+            )
 
 
 @cache
 def _small_factor(n: int) -> Program:
     """W = L⁻¹, W D⁻¹ and -D⁻¹ of a small dense matrix."""
 
-    def evaluate(values: dict[str, Any]) -> tuple:
+    def evaluate(values: dict[str, Any]) -> tuple[Any, ...]:
         factor = ltl.factorize(values["M"], dense(n))
         W = [[row.get(i, 0.0) for i in range(n)] for row in ltl.inverse_triangle(factor)]
         scaled = [[mul(w, d) for w, d in zip(row, factor.inverse_d, strict=True)] for row in W]

@@ -1,4 +1,6 @@
-"""A kernel run by NumPy: the oracle of every target. Numbers are columns over states; multiply-adds round twice, otherwise the order is that of the language."""
+"""A kernel run by NumPy: the oracle of every target. Numbers are columns over states; multiply-adds
+round twice, otherwise the order is that of the language.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.kernels.language import Call, Choose, Index, Kernel, Lookup, Loop, Product, Statement, Variable, View
+from rigidgrad.kernels.language import (
+    Call,
+    Choose,
+    Index,
+    Kernel,
+    Lookup,
+    Loop,
+    Product,
+    Statement,
+    Variable,
+    View,
+)
 from rigidgrad.program.nesting import flatten
 from rigidgrad.program.program import Program
 
@@ -25,10 +38,13 @@ def interpret(kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> dict[str, np.
             case "input" | "carried":
                 memory[array.name] = inputs[array.name].T.copy()
             case "constant":
-                memory[array.name] = np.repeat(np.array(array.values, dtype)[:, None], states, axis=1)
+                memory[array.name] = np.repeat(
+                    np.array(array.values, dtype)[:, None], states, axis=1
+                )
             case _:
                 memory[array.name] = np.zeros((array.size, states), dtype)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of a state that has ended, NaN is as good as any number
+    # of a state that has ended, NaN is as good as any number
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         _run(kernel.body, memory, {})
     return {a.name: memory[a.name].T.copy() for a in (*kernel.of("output"), *kernel.of("carried"))}
 
@@ -36,15 +52,24 @@ def interpret(kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> dict[str, np.
 def results_of(source: Kernel | Program, sample: Mapping[str, Any]) -> list[list[float]]:
     """The numbers of each output at one state, whose inputs are nested sequences."""
     if isinstance(source, Program):
-        return [[float(x) for x in flatten(result)] for result in source.interpret({k: sample[k] for k in source.inputs})]
-    found = interpret(source, {k: np.array(sample[k], dtype=float).reshape(1, -1) for k in source.inputs})
+        return [
+            [float(x) for x in flatten(result)]
+            for result in source.interpret({k: sample[k] for k in source.inputs})
+        ]
+    found = interpret(
+        source, {k: np.array(sample[k], dtype=float).reshape(1, -1) for k in source.inputs}
+    )
     return [x[0].tolist() for x in found.values()]
 
 
 def value(index: Index, rounds: Rounds) -> int:
     total = index.constant
     for atom, coefficient in index.terms:
-        total += coefficient * (atom.table.numbers[value(atom.index, rounds)] if isinstance(atom, Lookup) else rounds[atom])
+        total += coefficient * (
+            atom.table.numbers[value(atom.index, rounds)]
+            if isinstance(atom, Lookup)
+            else rounds[atom]
+        )
     return total
 
 
@@ -82,7 +107,10 @@ def _near(shape: tuple[int, int], strides: tuple[int, int]) -> tuple[np.ndarray,
 
 
 def _call(call: Call, memory: dict[str, np.ndarray], rounds: Rounds) -> None:
-    values = {name: tuple(memory[view.array.name][places(view, rounds).ravel()]) for name, view in call.inputs.items()}
+    values = {
+        name: tuple(memory[view.array.name][places(view, rounds).ravel()])
+        for name, view in call.inputs.items()
+    }
     results = call.program.interpret(values)
     for result, view in zip(results, call.outputs.values(), strict=True):
         for place, x in zip(places(view, rounds).ravel(), flatten(result), strict=True):
@@ -90,7 +118,9 @@ def _call(call: Call, memory: dict[str, np.ndarray], rounds: Rounds) -> None:
 
 
 def _product(product: Product, memory: dict[str, np.ndarray], rounds: Rounds) -> None:
-    left, right, target = (memory[v.array.name] for v in (product.left, product.right, product.target))
+    left, right, target = (
+        memory[v.array.name] for v in (product.left, product.right, product.target)
+    )
     a, b, c = (places(v, rounds) for v in (product.left, product.right, product.target))
     rows, columns = c.shape
     unit = abs(product.factor) == 1.0

@@ -1,7 +1,9 @@
 """A Kernel: what a Program cannot say, loops and matrices, written once for all targets.
 
-A kernel works on arrays of numbers. Every number stands for one state: who evaluates many states, lanes, threads or a loop, is the target's business. Its statements are calls of Programs, products of
-small matrices, loops, and a choice among bodies by an integer. `each` promises that the rounds of a loop may run in any order or at once; `along` runs them in order.
+A kernel works on arrays of numbers. Every number stands for one state: who evaluates many states,
+lanes, threads or a loop, is the target's business. Its statements are calls of Programs, products
+of small matrices, loops, and a choice among bodies by an integer. `each` promises that the rounds
+of a loop may run in any order or at once; `along` runs them in order.
 
     k = Kernel()
     A, B, C = k.input("A", 12), k.input("B", 12), k.output("C", 9)
@@ -9,8 +11,10 @@ small matrices, loops, and a choice among bodies by an integer. `each` promises 
     with k.along(3) as i:
         k.call(program, {"x": A.at(4 * i, 4)}, {"y": C.at(3 * i, 3)})
 
-The order of all roundings is part of the language, so that every target gives the same bits: a product starts with the target if it is accumulated with a factor of 1 or -1, otherwise with the first term, and adds
-the terms by fused multiply-adds from the first to the last; another factor is applied at the end.
+The order of all roundings is part of the language, so that every target gives the same bits: a
+product starts with the target if it is accumulated with a factor of 1 or -1, otherwise with the
+first term, and adds the terms by fused multiply-adds from the first to the last; another factor is
+applied at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
@@ -71,7 +75,9 @@ class Index:
     __radd__ = __add__
 
     def __mul__(self, factor: int) -> Index:
-        return Index(tuple((a, c * factor) for a, c in self.terms if factor), self.constant * factor)
+        return Index(
+            tuple((a, c * factor) for a, c in self.terms if factor), self.constant * factor
+        )
 
     __rmul__ = __mul__
 
@@ -85,7 +91,9 @@ def as_index(x: Index | int) -> Index:
 
 @dataclass(frozen=True)
 class Array:
-    """Numbers of each state, in rows; `values` of a constant array, which are the same for all states."""
+    """Numbers of each state, in rows; `values` of a constant array, which are the same for all
+    states.
+    """
 
     name: str
     shape: Shape
@@ -100,9 +108,13 @@ class Array:
         """`size` numbers from `offset` on."""
         return View(self, as_index(offset), (1, size), (0, stride))
 
-    def matrix(self, rows: int, columns: int, offset: Index | int = 0, stride: int | None = None) -> View:
+    def matrix(
+        self, rows: int, columns: int, offset: Index | int = 0, stride: int | None = None
+    ) -> View:
         """A matrix whose rows are `stride` numbers apart; one after the other, unless said."""
-        return View(self, as_index(offset), (rows, columns), (columns if stride is None else stride, 1))
+        return View(
+            self, as_index(offset), (rows, columns), (columns if stride is None else stride, 1)
+        )
 
 
 @dataclass(frozen=True)
@@ -125,12 +137,18 @@ class View:
 
     def places(self) -> list[int]:
         """Where the numbers are, row by row, from the offset on."""
-        return [i * self.strides[0] + j * self.strides[1] for i in range(self.shape[0]) for j in range(self.shape[1])]
+        return [
+            i * self.strides[0] + j * self.strides[1]
+            for i in range(self.shape[0])
+            for j in range(self.shape[1])
+        ]
 
 
 @dataclass(frozen=True)
 class Call:
-    """A Program, from some views to others. All inputs are read before the first result is written, so that they may be the same numbers."""
+    """A Program, from some views to others. All inputs are read before the first result is written,
+    so that they may be the same numbers.
+    """
 
     program: Program
     inputs: Mapping[str, View]
@@ -139,7 +157,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Product:
-    """target = factor · left · right, added to the target if `accumulate`. Of a `symmetric` one the lower triangle is computed and written twice."""
+    """target = factor · left · right, added to the target if `accumulate`. Of a `symmetric` one the
+    lower triangle is computed and written twice.
+    """
 
     target: View
     left: View
@@ -151,7 +171,9 @@ class Product:
 
 @dataclass(frozen=True)
 class Loop:
-    """Rounds 0 … count - 1 of a body; `count` may be a number of a table. None begins once `done` is positive for all states that run together."""
+    """Rounds 0 … count - 1 of a body; `count` may be a number of a table. None begins once `done`
+    is positive for all states that run together.
+    """
 
     variable: Variable
     count: Index
@@ -179,8 +201,13 @@ class Kernel:
         self.arrays: dict[str, Array] = {}
         self._open: list[list[Statement]] = [[]]
         self._variables = 0
-        self._rounds: list[tuple[Array, Array]] = []  # of rounds that are open: whether a state was done before this one, and why it failed
-        self.known_pattern: dict[str, list[bool]] | None = None  # once it was asked for, by `structure.pattern`
+        self._rounds: list[
+            tuple[Array, Array]
+            # of rounds that are open: whether a state was done before this one, and why it failed
+        ] = []
+        self.known_pattern: dict[str, list[bool]] | None = (
+            None  # once it was asked for, by `structure.pattern`
+        )
 
     @property
     def body(self) -> tuple[Statement, ...]:
@@ -220,7 +247,7 @@ class Kernel:
         other._open = [list(changed(self.body))]
         return other
 
-    # --- arrays --------------------------------------------------------------------------------------------------------------------
+    # --- arrays -----------------------------------------------------------------------------------
 
     def input(self, name: str, *shape: int) -> Array:
         return self._array(Array(name, shape, "input"))
@@ -246,9 +273,11 @@ class Kernel:
         self.arrays[array.name] = array
         return array
 
-    # --- statements ----------------------------------------------------------------------------------------------------------------
+    # --- statements -------------------------------------------------------------------------------
 
-    def call(self, program: Program, inputs: Mapping[str, View], outputs: Mapping[str, View]) -> None:
+    def call(
+        self, program: Program, inputs: Mapping[str, View], outputs: Mapping[str, View]
+    ) -> None:
         for views, shapes in ((inputs, program.inputs), (outputs, program.outputs)):
             if list(views) != list(shapes):
                 raise ValueError(f"the program has {', '.join(shapes)}, not {', '.join(views)}")
@@ -257,12 +286,21 @@ class Kernel:
         self._add(Call(program, dict(inputs), dict(outputs)))
 
     def product(
-        self, target: View, left: View, right: View, factor: float = 1.0, *, accumulate: bool = False, symmetric: bool = False
+        self,
+        target: View,
+        left: View,
+        right: View,
+        factor: float = 1.0,
+        *,
+        accumulate: bool = False,
+        symmetric: bool = False,
     ) -> None:
         if left.shape[1] != right.shape[0] or target.shape != (left.shape[0], right.shape[1]):
             raise ValueError(f"{left.shape} times {right.shape} is not {target.shape}")
         if "constant" in (left.array.role, right.array.role):
-            raise ValueError("a product has no constant matrix: let a Program do it, which skips zeros")
+            raise ValueError(
+                "a product has no constant matrix: let a Program do it, which skips zeros"
+            )
         self._add(Product(target, left, right, float(factor), accumulate, symmetric))
 
     @contextmanager
@@ -272,33 +310,44 @@ class Kernel:
             yield i
 
     @contextmanager
-    def along(self, count: Index | int, *, reverse: bool = False, unless: View | None = None) -> Iterator[Index]:
+    def along(
+        self, count: Index | int, *, reverse: bool = False, unless: View | None = None
+    ) -> Iterator[Index]:
         """Rounds one after the other, from the first to the last or back.
 
-        None begins once the number `unless` is positive for all states that run together. Where it is, a further round that others need must change nothing that is read later.
+        None begins once the number `unless` is positive for all states that run together. Where it
+        is, a further round that others need must change nothing that is read later.
         """
         with self._loop(count, ordered=True, reverse=reverse, done=unless) as i:
             yield i
 
     @contextmanager
     def until(self, limit: int, done: Array, failed: Array) -> Iterator[Index]:
-        """Rounds one after the other until the body makes `done` positive, at most `limit` of them; both arrays have one number.
+        """Rounds one after the other until the body makes `done` positive, at most `limit` of them;
+        both arrays have one number.
 
-        What a state has then, it keeps, whatever rounds other states still take. A round in which `require` fails is undone and is the state's last; `failed` is its reason, else zero.
+        What a state has then, it keeps, whatever rounds other states still take. A round in which
+        `require` fails is undone and is the state's last; `failed` is its reason, else zero.
         """
         if (done.size, failed.size) != (1, 1):
             raise ValueError("done and failed are arrays of one number")
         here = len(self.arrays)
         self._variables += 1
         variable = Variable(f"i{self._variables}")
-        self.call(_program((), 2, lambda v: (0.0, 0.0)), {}, {"y0": done.at(0, 1), "y1": failed.at(0, 1)})
+        self.call(
+            _program((), 2, lambda v: (0.0, 0.0)), {}, {"y0": done.at(0, 1), "y1": failed.at(0, 1)}
+        )
         before = self.scratch(f"done before {variable.name}", 1)
         self._open.append([])
         self._rounds.append((before, failed))
         yield Index(((variable, 1),))
         self._rounds.pop()
         body = self._open.pop()
-        kept = sorted({a.name for a in _written(body)} - {done.name, failed.name} - {*list(self.arrays)[here:]})
+        kept = sorted(
+            {a.name for a in _written(body)}
+            - {done.name, failed.name}
+            - {*list(self.arrays)[here:]}
+        )
         copy = _program(("x",), 1, lambda v: (v["x"],))
         end = _program(
             ("before", "failed", "now"),
@@ -308,36 +357,64 @@ class Kernel:
         blend = _program(
             ("before", "failed", "old", "new"),
             1,
-            lambda v: ((v["before"] > 0.0).select(v["old"], (v["failed"] > 0.0).select(v["old"], v["new"])),),
+            lambda v: (
+                (v["before"] > 0.0).select(
+                    v["old"], (v["failed"] > 0.0).select(v["old"], v["new"])
+                ),
+            ),
         )
         one = {"before": before.at(0, 1), "failed": failed.at(0, 1)}
         self._open.append([])
         self.call(copy, {"x": done.at(0, 1)}, {"y0": before.at(0, 1)})
-        pairs = [(self.arrays[name], self.scratch(f"{name} before {variable.name}", self.arrays[name].size)) for name in kept]
+        pairs = [
+            (
+                self.arrays[name],
+                self.scratch(f"{name} before {variable.name}", self.arrays[name].size),
+            )
+            for name in kept
+        ]
         for array, old in pairs:
             with self.each(array.size) as i:
                 self.call(copy, {"x": array.at(i, 1)}, {"y0": old.at(i, 1)})
         self._open[-1] += body
         for array, old in pairs:
             with self.each(array.size) as i:
-                self.call(blend, one | {"old": old.at(i, 1), "new": array.at(i, 1)}, {"y0": array.at(i, 1)})
+                self.call(
+                    blend,
+                    one | {"old": old.at(i, 1), "new": array.at(i, 1)},
+                    {"y0": array.at(i, 1)},
+                )
         self.call(end, one | {"now": done.at(0, 1)}, {"y0": done.at(0, 1)})
-        self._add(Loop(variable, as_index(limit), tuple(self._open.pop()), True, False, done.at(0, 1)))
+        self._add(
+            Loop(variable, as_index(limit), tuple(self._open.pop()), True, False, done.at(0, 1))
+        )
 
     def require(self, number: View, reason: int) -> None:
-        """Within `until`: a state whose number is not positive, or is NaN, ends with this reason, which is positive; the first one counts."""
+        """Within `until`: a state whose number is not positive, or is NaN, ends with this reason,
+        which is positive; the first one counts.
+        """
         if not self._rounds or reason <= 0:
             raise ValueError("require is a statement of rounds of `until`, with a positive reason")
         before, failed = (x.at(0, 1) for x in self._rounds[-1])
 
-        def first(v: dict) -> Sequence:
+        def first(v: dict[str, Any]) -> Sequence[Any]:
             now = (v["x"] > 0.0).select(0.0, float(reason))
-            return ((v["before"] > 0.0).select(v["failed"], (v["failed"] > 0.0).select(v["failed"], now)),)
+            return (
+                (v["before"] > 0.0).select(
+                    v["failed"], (v["failed"] > 0.0).select(v["failed"], now)
+                ),
+            )
 
-        self.call(_program(("before", "x", "failed"), 1, first), {"before": before, "x": number, "failed": failed}, {"y0": failed})
+        self.call(
+            _program(("before", "x", "failed"), 1, first),
+            {"before": before, "x": number, "failed": failed},
+            {"y0": failed},
+        )
 
     @contextmanager
-    def _loop(self, count: Index | int, *, ordered: bool, reverse: bool, done: View | None = None) -> Iterator[Index]:
+    def _loop(
+        self, count: Index | int, *, ordered: bool, reverse: bool, done: View | None = None
+    ) -> Iterator[Index]:
         self._variables += 1
         variable = Variable(f"i{self._variables}")
         self._open.append([])
@@ -370,7 +447,9 @@ class Choice:
         self.bodies.append(tuple(self.kernel._open.pop()))
 
 
-def _program(inputs: Sequence[str], outputs: int, function: Callable[[dict], Sequence]) -> Program:
+def _program(
+    inputs: Sequence[str], outputs: int, function: Callable[[dict[str, Any]], Sequence[Any]]
+) -> Program:
     """Of single numbers."""
     shapes: dict[str, Shape] = dict.fromkeys(inputs, ())
     return record(shapes, {f"y{k}": () for k in range(outputs)}, lambda v: tuple(function(v)))

@@ -1,4 +1,6 @@
-"""Functions of robots too large for straight-line code, as kernels that loop over bodies and multiply blocks."""
+"""Functions of robots too large for straight-line code, as kernels that loop over bodies and
+multiply blocks.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def _begin(
 
 def rnea_derivatives(model: Model, external: tuple[str, ...] = ()) -> Kernel:
     k, q, v, a, wrenches = _begin(model, external, "a")
-    assert v and a
+    assert v is not None and a is not None
     n = model.nv
     dq, dv, da = (k.output(name, n, n) for name in ("dq", "dv", "da"))
     bodies = Bodies(k, model)
@@ -55,9 +57,11 @@ def minv(model: Model, external: tuple[str, ...] = ()) -> Kernel:
     return k
 
 
-def aba_derivatives(model: Model, external: tuple[str, ...] = (), *, dtau: bool = True, factored: bool = False) -> Kernel:
+def aba_derivatives(
+    model: Model, external: tuple[str, ...] = (), *, dtau: bool = True, factored: bool = False
+) -> Kernel:
     k, q, v, tau, wrenches = _begin(model, external, "tau")
-    assert v and tau
+    assert v is not None and tau is not None
     n, tree = model.nv, supports(model)
     w = k.output("W", n, n) if factored else k.scratch("W", n, n)
     results = [k.output(name, n, n) for name in (("Z_dq", "Z_dv") if factored else ("dq", "dv"))]
@@ -91,10 +95,12 @@ def aba_derivatives_factored(model: Model, external: tuple[str, ...] = ()) -> Ke
     return aba_derivatives(model, external, factored=True)
 
 
-def torque_regressor(model: Model, external: tuple[str, ...] = (), *, frames: Sequence[Pose]) -> Kernel:
+def torque_regressor(
+    model: Model, external: tuple[str, ...] = (), *, frames: Sequence[Pose]
+) -> Kernel:
     """`frames`: on each body, the one in which its parameters are told."""
     k, q, v, a, _ = _begin(model, external, "a")
-    assert v and a
+    assert v is not None and a is not None
     bodies = Bodies(k, model)
     bodies.outward(q, v, a)
     bodies.regressor(k.output("Y", model.nv, 10 * len(model.joints)), frames)
@@ -103,5 +109,13 @@ def torque_regressor(model: Model, external: tuple[str, ...] = (), *, frames: Se
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     f.__name__: f
-    for f in (rnea_derivatives, crba, minv, aba_derivatives, aba_state_derivatives, aba_derivatives_factored, torque_regressor)
+    for f in (
+        rnea_derivatives,
+        crba,
+        minv,
+        aba_derivatives,
+        aba_state_derivatives,
+        aba_derivatives_factored,
+        torque_regressor,
+    )
 }

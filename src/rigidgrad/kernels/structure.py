@@ -1,4 +1,6 @@
-"""What is known of a kernel without running it on numbers: which results are structurally zero, and how many operations a state takes."""
+"""What is known of a kernel without running it on numbers: which results are structurally zero, and
+how many operations a state takes.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,28 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rigidgrad.kernels.interpret import Rounds, places, value
-from rigidgrad.kernels.language import Array, Call, Choose, Kernel, Loop, Product, Statement
+from rigidgrad.kernels.language import (
+    Array,
+    Call,
+    Choose,
+    Index,
+    Kernel,
+    Lookup,
+    Loop,
+    Product,
+    Statement,
+    Variable,
+    View,
+)
 from rigidgrad.program.program import Counts, Program
 
 
-def steps(body: Sequence[Statement], rounds: Rounds | None = None) -> Iterator[tuple[Call | Product, Rounds]]:
-    """Calls and products in the order in which they run, with the rounds of the loops around them."""
+def steps(
+    body: Sequence[Statement], rounds: Rounds | None = None
+) -> Iterator[tuple[Call | Product, Rounds]]:
+    """Calls and products in the order in which they run, with the rounds of the loops around
+    them.
+    """
     rounds = rounds or {}
     for statement in body:
         match statement:
@@ -25,6 +43,34 @@ def steps(body: Sequence[Statement], rounds: Rounds | None = None) -> Iterator[t
                 yield from steps(bodies[value(index, rounds)], rounds)
             case _:
                 yield statement, rounds
+
+
+def uses(body: Sequence[Statement], variable: Variable) -> bool:
+    """Whether rounds of a loop with this variable differ from each other."""
+
+    def within(index: Index) -> bool:
+        return any(
+            within(atom.index) if isinstance(atom, Lookup) else atom == variable
+            for atom, _ in index.terms
+        )
+
+    for s in statements(body):
+        match s:
+            case Call():
+                views = (*s.inputs.values(), *s.outputs.values())
+            case Product():
+                views = (s.target, s.left, s.right)
+            case Loop():
+                views = () if s.done is None else (s.done,)
+                if within(s.count):
+                    return True
+            case Choose():
+                views = ()
+                if within(s.index):
+                    return True
+        if any(within(view.offset) for view in views):
+            return True
+    return False
 
 
 def statements(body: Sequence[Statement]) -> Iterator[Statement]:
@@ -41,18 +87,24 @@ def statements(body: Sequence[Statement]) -> Iterator[Statement]:
 
 def programs(kernel: Kernel) -> list[Program]:
     """The Programs that a kernel calls, each once."""
-    return list({id(s.program): s.program for s in statements(kernel.body) if isinstance(s, Call)}.values())
+    return list(
+        {id(s.program): s.program for s in statements(kernel.body) if isinstance(s, Call)}.values()
+    )
 
 
 def written_once(body: Sequence[Statement]) -> set[Array]:
-    """Arrays that one call outside of loops writes and nothing else: what it leaves zero is zero already."""
+    """Arrays that one call outside of loops writes and nothing else: what it leaves zero is zero
+    already.
+    """
     writers: Counter[Array] = Counter()
 
     def visit(body: Sequence[Statement], times: int) -> None:
         for s in body:
             match s:
                 case Call():
-                    writers.update(dict.fromkeys({view.array for view in s.outputs.values()}, times))
+                    writers.update(
+                        dict.fromkeys({view.array for view in s.outputs.values()}, times)
+                    )
                 case Product():
                     writers[s.target.array] += 2
                 case Loop():
@@ -75,38 +127,81 @@ def pattern(kernel: Kernel | Program) -> dict[str, list[bool]]:
 
 
 def _pattern(kernel: Kernel) -> dict[str, list[bool]]:
-    known = {a.name: np.full(a.size, a.role in ("input", "carried")) for a in kernel.arrays.values()}
+    known = {
+        a.name: np.full(a.size, a.role in ("input", "carried")) for a in kernel.arrays.values()
+    }
     for a in kernel.of("constant"):
         known[a.name] = np.array(a.values) != 0.0
     marks: dict[int, dict[str, np.ndarray]] = {}  # of each Program
-    products = [s for s, _ in steps(kernel.body) if isinstance(s, Product)]
-    needed = {a.name for a in kernel.of("output")} | {v.array.name for p in products for v in (p.left, p.right, p.target)}
-    for step, rounds in steps(kernel.body):
-        if isinstance(step, Call):
-            if id(step.program) not in marks:
-                marks[id(step.program)] = {name: np.array(x) for name, x in step.program.pattern().items()}
-            for name, view in step.outputs.items():
-                if view.array.name not in needed:
-                    continue
-                known[view.array.name][places(view, rounds).ravel()] = marks[id(step.program)][name]
-            continue
-        left, right, target = (known[v.array.name][places(v, rounds)] for v in (step.left, step.right, step.target))
-        filled = left.astype(np.float32) @ right.astype(np.float32) > 0
-        if step.symmetric:
-            filled |= filled.T
-        known[step.target.array.name][places(step.target, rounds)] = (filled | target) if step.accumulate else filled
+    products = [s for s in statements(kernel.body) if isinstance(s, Product)]
+    needed = {a.name for a in kernel.of("output")} | {
+        v.array.name for p in products for v in (p.left, p.right, p.target)
+    }
+
+    def write(view: View, rounds: Rounds, filled: np.ndarray) -> None:
+        known[view.array.name][places(view, rounds).ravel()] = filled.ravel()
+
+    def run(body: Sequence[Statement], rounds: Rounds) -> None:
+        for step in body:
+            match step:
+                case Call():
+                    if id(step.program) not in marks:
+                        marks[id(step.program)] = {
+                            name: np.array(x) for name, x in step.program.pattern().items()
+                        }
+                    for name, view in step.outputs.items():
+                        if view.array.name in needed:
+                            write(view, rounds, marks[id(step.program)][name])
+                case Product():
+                    left, right, target = (
+                        known[v.array.name][places(v, rounds)]
+                        for v in (step.left, step.right, step.target)
+                    )
+                    filled = left.astype(np.float32) @ right.astype(np.float32) > 0
+                    if step.symmetric:
+                        filled |= filled.T
+                    write(step.target, rounds, (filled | target) if step.accumulate else filled)
+                case Loop(variable, count, inner, _, reverse):
+                    turns = range(value(count, rounds))
+                    alike = len(turns) > 1 and not uses(inner, variable)
+                    for i in reversed(turns) if reverse else turns:
+                        before = {name: known[name].copy() for name in needed} if alike else {}
+                        run(inner, rounds | {variable: i})
+                        if alike and all(np.array_equal(x, known[n]) for n, x in before.items()):
+                            break
+                case Choose(index, bodies):
+                    run(bodies[value(index, rounds)], rounds)
+
+    run(kernel.body, {})
     return {a.name: known[a.name].tolist() for a in kernel.of("output")}
 
 
 def counts(kernel: Kernel | Program) -> Counts:
-    """Operations of one state. `depth` and `live` of a kernel are those of the largest Program in it."""
+    """Operations of one state. `depth` and `live` of a kernel are those of the largest Program in
+    it.
+    """
     if isinstance(kernel, Program):
         return kernel.counts()
     times: Counter[int] = Counter()  # how often each statement runs
     statements: dict[int, Call | Product] = {}
-    for step, _ in steps(kernel.body):
-        times[id(step)] += 1
-        statements[id(step)] = step
+
+    def count(body: Sequence[Statement], rounds: Rounds, factor: int) -> None:
+        for step in body:
+            match step:
+                case Loop(variable, number, inner):
+                    turns = value(number, rounds)
+                    if uses(inner, variable):
+                        for i in range(turns):
+                            count(inner, rounds | {variable: i}, factor)
+                    elif turns:
+                        count(inner, rounds, factor * turns)
+                case Choose(index, bodies):
+                    count(bodies[value(index, rounds)], rounds, factor)
+                case _:
+                    times[id(step)] += factor
+                    statements[id(step)] = step
+
+    count(kernel.body, {}, 1)
     kinds: Counter[str] = Counter()
     largest = Counts({}, 0, 0)
     for key, step in statements.items():

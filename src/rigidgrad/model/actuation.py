@@ -15,18 +15,27 @@ if TYPE_CHECKING:
 
 _WORLD = -1
 _KINDS = (
-    '"joints" (every motor that the robot has), "all" (a force on every freedom), names of joints, {control: {joint: forces}}, or a matrix'
+    '"joints" (every motor that the robot has), "all" (a force on every freedom), names of joints,'
+    " {control: {joint: forces}}, or a matrix"
 )
 
 
 def own_actuators(model: Model) -> tuple[Actuator, ...]:
-    """The motors that the robot has: those that its description states; or else one in every joint that is not free."""
+    """The motors that the robot has: those that its description states; or else one in every joint
+    that is not free.
+    """
     stated = model.description.actuators
-    return stated if stated is not None else _motors(j for j in _joints(model) if not is_free(model, j))
+    return (
+        stated
+        if stated is not None
+        else _motors(j for j in _joints(model) if not is_free(model, j))
+    )
 
 
 def is_free(model: Model, joint: Joint) -> bool:
-    """Whether a joint says how a robot may move about, and not how it moves itself: floating; planar and spherical at the root."""
+    """Whether a joint says how a robot may move about, and not how it moves itself: floating;
+    planar and spherical at the root.
+    """
     return joint.kind.is_free(model.parents[model.joints.index(joint)] == _WORLD)
 
 
@@ -34,7 +43,10 @@ def actuators_of(model: Model, asked: Any) -> tuple[Actuator, ...]:
     """What a user asked for, in any of its notations."""
     if isinstance(asked, str):
         if asked not in ("joints", "all"):
-            raise InputError(f"actuation is {_KINDS} ({model.nv}, nu); not {asked!r}. For one joint write [{asked!r}]")
+            raise InputError(
+                f"actuation is {_KINDS} ({model.nv}, nu); not {asked!r}. For one joint write"
+                f" [{asked!r}]"
+            )
         return own_actuators(model) if asked == "joints" else _motors(_joints(model))
     if isinstance(asked, Mapping):
         return tuple(_named(model, name, forces) for name, forces in asked.items())
@@ -56,8 +68,12 @@ def actuation_matrix(model: Model, actuators: Sequence[Actuator]) -> tuple[tuple
     return tuple(tuple(row) for row in matrix.tolist())
 
 
-def driven_directions(model: Model, actuators: Sequence[Actuator]) -> tuple[tuple[tuple[float, ...], ...], ...]:
-    """Orthonormal rows: directions of joint forces that controls can give, and those that they cannot. Both are unit vectors unless controls couple joints."""
+def driven_directions(
+    model: Model, actuators: Sequence[Actuator]
+) -> tuple[tuple[tuple[float, ...], ...], ...]:
+    """Orthonormal rows: directions of joint forces that controls can give, and those that they
+    cannot. Both are unit vectors unless controls couple joints.
+    """
     B = np.array(actuation_matrix(model, actuators)).reshape(model.nv, -1)
     touched = B.any(axis=1)
     unit = np.eye(model.nv)
@@ -97,17 +113,31 @@ def _motors(joints: Any) -> tuple[Actuator, ...]:
     for j in joints:
         for k, freedom in enumerate(j.kind.freedoms):
             forces = tuple(1.0 if i == k else 0.0 for i in range(j.nv))
-            result.append(Actuator(f"{j.name} {freedom}" if freedom else j.name, ((j.name, forces),)))
+            result.append(
+                Actuator(f"{j.name} {freedom}" if freedom else j.name, ((j.name, forces),))
+            )
     return tuple(result)
 
 
 def _named(model: Model, name: Any, forces: Any) -> Actuator:
     if not isinstance(name, str) or not isinstance(forces, Mapping) or not forces:
-        raise InputError(f"actuation as a map is {{control: {{joint: force per unit}}}}; this is {{{name!r}: {forces!r}}}")
+        raise InputError(
+            f"actuation as a map is {{control: {{joint: force per unit}}}}; this is {{{name!r}:"
+            f" {forces!r}}}"
+        )
     result = []
     for joint, values in forces.items():
         count = _joint(model, joint).nv
-        result.append((joint, tuple(_finite(f"the forces of {name!r} on {joint!r}", np.atleast_1d(values), (count,)).tolist())))
+        result.append(
+            (
+                joint,
+                tuple(
+                    _finite(
+                        f"the forces of {name!r} on {joint!r}", np.atleast_1d(values), (count,)
+                    ).tolist()
+                ),
+            )
+        )
     return Actuator(name, tuple(result))
 
 
@@ -118,7 +148,10 @@ def _columns(model: Model, asked: Any) -> tuple[Actuator, ...]:
     except ValueError:  # rows of different lengths
         shape = ()
     if len(shape) != 2 or shape[0] != model.nv or shape[1] < 1:
-        raise InputError(f"actuation is {_KINDS} ({model.nv}, nu); this is a {type(asked).__name__} of shape {shape}")
+        raise InputError(
+            f"actuation is {_KINDS} ({model.nv}, nu); this is a {type(asked).__name__} of shape"
+            f" {shape}"
+        )
     matrix = _finite("actuation", asked, shape)
     units = {a.forces: a for a in _motors(_joints(model))}
     result = []
@@ -135,5 +168,8 @@ def _finite(what: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     except (TypeError, ValueError):
         raise InputError(f"{what} are not numbers") from None
     if array.shape != shape or not np.isfinite(array).all():
-        raise InputError(f"{what} are finite numbers of shape {shape}; these have shape {array.shape}, or hold NaN or infinity")
+        raise InputError(
+            f"{what} are finite numbers of shape {shape}; these have shape {array.shape}, or hold"
+            " NaN or infinity"
+        )
     return array

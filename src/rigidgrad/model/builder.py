@@ -8,7 +8,15 @@ from typing import Any, Self
 import numpy as np
 
 from rigidgrad.errors import InputError
-from rigidgrad.model.description import Description, FrameDescription, JointDescription, JointLimit, Link, Mimic, Visual
+from rigidgrad.model.description import (
+    Description,
+    FrameDescription,
+    JointDescription,
+    JointLimit,
+    Link,
+    Mimic,
+    Visual,
+)
 from rigidgrad.model.joints import FIXED, joint_type
 from rigidgrad.model.pose import as_pose, pose_from_xyz_rpy
 
@@ -34,7 +42,9 @@ def number(what: str, value: Any, *, finite: bool = True) -> float:
 
 
 class DescriptionBuilder:
-    """Collects links, joints and frames; every method returns the builder, so that calls can be chained."""
+    """Collects links, joints and frames; every method returns the builder, so that calls can be
+    chained.
+    """
 
     def __init__(self, name: str):
         self.name = str(name)
@@ -43,15 +53,23 @@ class DescriptionBuilder:
         self._frames: list[FrameDescription] = []
 
     def link(
-        self, name: str, mass: float = 0.0, com: Sequence[float] = (0.0, 0.0, 0.0), inertia: Any = None, visuals: Sequence[Visual] = ()
+        self,
+        name: str,
+        mass: float = 0.0,
+        com: Sequence[float] = (0.0, 0.0, 0.0),
+        inertia: Any = None,
+        visuals: Sequence[Visual] = (),
     ) -> Self:
-        """A link. `inertia` about `com` along the link's axes, in kg m²: a 3x3 matrix, the three numbers of a diagonal one, or URDF's six.
+        """A link. `inertia` about `com` along the link's axes, in kg m²: a 3x3 matrix, the three
+        numbers of a diagonal one, or URDF's six.
 
         Those six are ixx, ixy, ixz, iyy, iyz, izz, in that order or as a dict with these keys.
         """
         com_ = numbers(f"link '{name}': its com", com, 3)
         rows = _inertia(f"link '{name}': its inertia", inertia)
-        self._links.append(Link(name, number(f"link '{name}': its mass", mass), com_, rows, tuple(visuals)))
+        self._links.append(
+            Link(name, number(f"link '{name}': its mass", mass), com_, rows, tuple(visuals))
+        )
         return self
 
     def joint(
@@ -72,14 +90,17 @@ class DescriptionBuilder:
     ) -> Self:
         """A joint placed in its parent link by xyz (m) and rpy (rad).
 
-        type: revolute, continuous, prismatic, helical (with `pitch` in metres per radian), spherical, planar, floating or fixed.
-        axis: in the joint's frame, any length; x if left out. limit: (lower, upper), (lower, upper, velocity, effort), or a dict with these keys.
-        mimic: the name of another joint, or (name, multiplier, offset).
+        type: revolute, continuous, prismatic, helical (with `pitch` in metres per radian),
+        spherical, planar, floating or fixed. axis: in the joint's frame, any length; x if left out.
+        limit: (lower, upper), (lower, upper, velocity, effort), or a dict with these keys. mimic:
+        the name of another joint, or (name, multiplier, offset).
         """
         where = f"joint '{name}'"
         if type != FIXED:
             joint_type(type, where)
-        placement = pose_from_xyz_rpy(numbers(f"{where}: xyz", xyz, 3), numbers(f"{where}: rpy", rpy, 3))
+        placement = pose_from_xyz_rpy(
+            numbers(f"{where}: xyz", xyz, 3), numbers(f"{where}: rpy", rpy, 3)
+        )
         axis_: Any = None if axis is None else numbers(f"{where}: axis", axis, 3)
         self._joints.append(
             JointDescription(
@@ -105,6 +126,7 @@ class DescriptionBuilder:
         return self
 
     def describe(self) -> Description:
+        """The description that a robot is made of."""
         return Description(self.name, tuple(self._links), tuple(self._joints), tuple(self._frames))
 
 
@@ -114,14 +136,22 @@ def _limit(where: str, limit: Any) -> JointLimit:
     if isinstance(limit, dict):
         unknown = sorted(set(limit) - {"lower", "upper", "velocity", "effort"})
         if unknown:
-            raise InputError(f"{where}: its limit has no {unknown[0]!r}; there are lower, upper, velocity, effort")
-        return JointLimit(**{key: number(f"{where}: limit {key}", x, finite=False) for key, x in limit.items()})
+            raise InputError(
+                f"{where}: its limit has no {unknown[0]!r}; there are lower, upper, velocity,"
+                " effort"
+            )
+        return JointLimit(
+            **{key: number(f"{where}: limit {key}", x, finite=False) for key, x in limit.items()}
+        )
     try:
         values = [number(f"{where}: limit", x, finite=False) for x in limit]
     except TypeError:
         values = []
     if len(values) not in (2, 4):
-        raise InputError(f"{where}: its limit is (lower, upper), (lower, upper, velocity, effort) or a dict, not {limit!r}")
+        raise InputError(
+            f"{where}: its limit is (lower, upper), (lower, upper, velocity, effort) or a dict, not"
+            f" {limit!r}"
+        )
     return JointLimit(*values)
 
 
@@ -136,13 +166,17 @@ def _inertia(what: str, inertia: Any) -> tuple[tuple[float, ...], ...]:
     try:
         array = np.zeros((3, 3)) if inertia is None else np.asarray(inertia, dtype=float)
     except (TypeError, ValueError):
-        raise InputError(f"{what} is a 3x3 matrix, or three or six numbers, not {inertia!r}") from None
+        raise InputError(
+            f"{what} is a 3x3 matrix, or three or six numbers, not {inertia!r}"
+        ) from None
     if array.shape == (3,):
         array = np.diag(array)
     elif array.shape == (6,):
         array = array[[0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(3, 3)
     if array.shape != (3, 3):
-        raise InputError(f"{what} is a 3x3 matrix, or three or six numbers; this has shape {array.shape}")
+        raise InputError(
+            f"{what} is a 3x3 matrix, or three or six numbers; this has shape {array.shape}"
+        )
     return tuple(tuple(row) for row in array.tolist())
 
 
@@ -157,4 +191,6 @@ def _mimic(where: str, mimic: Any) -> Mimic | None:
         name, *rest = mimic
         return Mimic(name, *(number(f"{where}: mimic", x) for x in rest))
     except (TypeError, ValueError):
-        raise InputError(f"{where}: mimic is a joint's name or (name, multiplier, offset), not {mimic!r}") from None
+        raise InputError(
+            f"{where}: mimic is a joint's name or (name, multiplier, offset), not {mimic!r}"
+        ) from None

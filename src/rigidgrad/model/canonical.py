@@ -1,16 +1,20 @@
-"""An equivalent model with fewer numbers: the same joint-space dynamics, from frames and inertias in which many constants vanish.
+"""An equivalent model with fewer numbers: the same joint-space dynamics, from frames and inertias
+in which many constants vanish.
 
-Three exact steps. *Align*: turn each body's frame so that a joint with an axis moves about or along z. *Slide*: move a body's origin along
-its joint's axis (for a prismatic joint anywhere), so that offsets vanish. *Regroup*: hand the parts of a body's inertia that its joint cannot
-move to the parent: with the pseudo-inertia J = [Σ h; hᵀ m] and a joint motion Ẋ, the part with Ẋ J = 0.
+Three exact steps. *Align*: turn each body's frame so that a joint with an axis moves about or along
+z. *Slide*: move a body's origin along its joint's axis (for a prismatic joint anywhere), so that
+offsets vanish. *Regroup*: hand the parts of a body's inertia that its joint cannot move to the
+parent: with the pseudo-inertia J = [Σ h; hᵀ m] and a joint motion Ẋ, the part with Ẋ J = 0.
 
-Only joint-space quantities survive: masses, centres and frames of bodies are no longer the robot's own. Named frames keep their place.
+Only joint-space quantities survive: masses, centres and frames of bodies are no longer the robot's
+own. Named frames keep their place.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -27,16 +31,26 @@ def canonical(model: Model) -> Model:
     moves = moved_frames(model)
     placements = [_placement(model, i, moves) for i in model.bodies]
     inverses = [np.linalg.inv(m) for m in moves]
-    inertias = [inv @ pseudo_inertia(x) @ inv.T for inv, x in zip(inverses, model.inertias, strict=True)]
+    inertias = [
+        inv @ pseudo_inertia(x) @ inv.T for inv, x in zip(inverses, model.inertias, strict=True)
+    ]
     for i in reversed(model.bodies):
         rows = _unmoved(_about_z(model.joints[i]))
         part = np.zeros((4, 4))
         part[np.ix_(rows, rows)] = inertias[i][np.ix_(rows, rows)]
         inertias[i] = inertias[i] - part
         if model.parents[i] != WORLD:
-            inertias[model.parents[i]] = inertias[model.parents[i]] + placements[i] @ part @ placements[i].T
+            inertias[model.parents[i]] = (
+                inertias[model.parents[i]] + placements[i] @ part @ placements[i].T
+            )
     frames = {
-        name: f if f.body == WORLD else Frame(name, f.body, pose_from_matrix(inverses[f.body] @ f.placement.matrix()), f.kind)
+        name: (
+            f
+            if f.body == WORLD
+            else Frame(
+                name, f.body, pose_from_matrix(inverses[f.body] @ f.placement.matrix()), f.kind
+            )
+        )
         for name, f in model.frames.items()
     }
     size = max((abs(p[:3, 3]).max() for p in placements), default=1.0) or 1.0
@@ -66,7 +80,9 @@ def _about_z(joint: Joint) -> Joint:
 
 
 def _unmoved(joint: Joint) -> list[int]:
-    """Which of the pseudo-inertia's rows x, y, z, 1 a joint's motion leaves alone: Ẋ = [ω× v; 0 0] has zeros in those columns."""
+    """Which of the pseudo-inertia's rows x, y, z, 1 a joint's motion leaves alone: Ẋ = [ω× v; 0 0]
+    has zeros in those columns.
+    """
     moved = np.zeros(4, bool)
     for w, v in joint.kind.subspace(joint):
         moved[:3] |= np.any(skew(w), axis=0)
@@ -74,12 +90,15 @@ def _unmoved(joint: Joint) -> list[int]:
     return np.flatnonzero(~moved).tolist()
 
 
-def _turn(axis) -> np.ndarray:
-    """A rotation that takes z to the axis; of zeros and ones where the axis is a coordinate axis."""
+def _turn(axis: tuple[float, ...]) -> np.ndarray:
+    """A rotation that takes z to the axis; of zeros and ones where the axis is a coordinate
+    axis.
+    """
     k = int(np.argmax(np.abs(axis)))
     if abs(axis[k]) == 1.0:
         order = np.roll(np.eye(3), k + 1, axis=0)  # a cyclic permutation: z to axis k
-        return order if axis[k] > 0 else order @ np.diag((1.0, -1.0, -1.0))
+        turned: np.ndarray = order if axis[k] > 0 else order @ np.diag((1.0, -1.0, -1.0))
+        return turned
     z = np.array(axis)
     x = np.cross(np.eye(3)[int(np.argmin(np.abs(axis)))], z)
     x /= np.linalg.norm(x)
@@ -88,11 +107,14 @@ def _turn(axis) -> np.ndarray:
 
 def _placement(model: Model, i: int, moves: list[np.ndarray]) -> np.ndarray:
     base = np.eye(4) if model.parents[i] == WORLD else np.linalg.inv(moves[model.parents[i]])
-    return base @ model.placements[i].matrix() @ moves[i]
+    placed: np.ndarray = base @ model.placements[i].matrix() @ moves[i]
+    return placed
 
 
 def _slide(model: Model, turns: list[np.ndarray]) -> list[np.ndarray]:
-    """Shifts of the bodies' origins, in their turned frames, chosen one after the other to leave few non-zero offsets."""
+    """Shifts of the bodies' origins, in their turned frames, chosen one after the other to leave
+    few non-zero offsets.
+    """
     shifts = [np.zeros(3) for _ in model.joints]
     rotations, offsets = [], []
     for i, pose in enumerate(model.placements):
@@ -103,7 +125,8 @@ def _slide(model: Model, turns: list[np.ndarray]) -> list[np.ndarray]:
     def offset(i: int) -> np.ndarray:
         parent = model.parents[i]
         own = offsets[i] + rotations[i] @ shifts[i]
-        return own if parent == WORLD else own - shifts[parent]
+        between: np.ndarray = own if parent == WORLD else own - shifts[parent]
+        return between
 
     def cost(i: int) -> int:
         near = [k for k in (i, *model.children[i]) if model.parents[k] != WORLD]
@@ -124,7 +147,13 @@ def _slide(model: Model, turns: list[np.ndarray]) -> list[np.ndarray]:
     return shifts
 
 
-def _shift_candidates(model: Model, i: int, shifts, rotations, offsets) -> list[np.ndarray]:
+def _shift_candidates(
+    model: Model,
+    i: int,
+    shifts: list[np.ndarray],
+    rotations: list[np.ndarray],
+    offsets: list[np.ndarray],
+) -> list[np.ndarray]:
     """Shifts that would make an offset of body i, or of a child, vanish in some coordinate."""
     joint = model.joints[i]
     if not joint.kind.has_axis:
@@ -133,14 +162,19 @@ def _shift_candidates(model: Model, i: int, shifts, rotations, offsets) -> list[
     parent = model.parents[i]
     at = offsets[i] - (0.0 if parent == WORLD else shifts[parent])
     children = [offsets[c] + rotations[c] @ shifts[c] for c in model.children[i]]
-    if not any(any(w) for w, _ in joint.kind.subspace(joint)):  # it does not turn: any origin will do
+    # it does not turn: any origin will do
+    if not any(any(w) for w, _ in joint.kind.subspace(joint)):
         return [-rotations[i].T @ at, *children]
     direction = rotations[i] @ z
-    along = [-at[k] / direction[k] for k in range(3) if abs(direction[k]) > 1e-9] if parent != WORLD else []
+    along = (
+        [-at[k] / direction[k] for k in range(3) if abs(direction[k]) > 1e-9]
+        if parent != WORLD
+        else []
+    )
     return [z * x for x in (*along, *(c[2] for c in children))]
 
 
-def pseudo_inertia(inertia: tuple) -> np.ndarray:
+def pseudo_inertia(inertia: tuple[Any, ...]) -> np.ndarray:
     """[Σ h; hᵀ m] with Σ = ½ tr(I)·1 - I."""
     m, h, (xx, xy, yy, xz, yz, zz) = inertia
     rotational = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -151,7 +185,7 @@ def pseudo_inertia(inertia: tuple) -> np.ndarray:
     return result
 
 
-def _compact(pseudo: np.ndarray, weight: float) -> tuple:
+def _compact(pseudo: np.ndarray, weight: float) -> tuple[Any, ...]:
     clean = np.where(abs(pseudo) < _ROUNDING * weight, 0.0, pseudo)
     sigma = clean[:3, :3]
     rotational = np.trace(sigma) * np.eye(3) - sigma

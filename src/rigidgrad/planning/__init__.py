@@ -1,4 +1,6 @@
-"""Paths among obstacles: a search by two trees, shortened, and timed within limits of velocity and acceleration."""
+"""Paths among obstacles: a search by two trees, shortened, and timed within limits of velocity and
+acceleration.
+"""
 
 from rigidgrad.planning.path import Path
 from rigidgrad.planning.planner import plan

@@ -6,18 +6,28 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rigidgrad.planning.space import Edges, Space
+from rigidgrad.planning.edges import Edges
+from rigidgrad.planning.space import Space
 
-_MOST = 24  # corners whose lines are all looked at
-_CUTS = 16  # lines of a round
+_MOST = 24  # corners whose lines are all considered
+_CUTS = 16  # random points of a round
 _CORNER = 0.2  # metres that a corner counts as, as the motion stands still there
 
 
 def shortened(
-    space: Space, edges: Edges, corners: np.ndarray, rng: np.random.Generator, rounds: int, more: Callable[[], bool]
+    space: Space,
+    edges: Edges,
+    corners: np.ndarray,
+    rng: np.random.Generator,
+    rounds: int,
+    more: Callable[[], bool],
 ) -> np.ndarray:
-    """The shortest way along free lines between the corners; then in so many rounds between random points of the path, too."""
-    corners = _best(space, edges, corners)
+    """The shortest way along free lines between the corners; then in so many rounds between random
+    points of the path, too.
+    """
+    if rounds > 0 and len(corners) > 2:
+        number = np.arange(len(corners))
+        corners = _best(space, edges, corners, number - 1, number)
     for _ in range(rounds):
         if len(corners) <= 2 or not more():
             break
@@ -25,43 +35,71 @@ def shortened(
     return corners
 
 
-def _lengths(space: Space, corners: np.ndarray) -> np.ndarray:
-    return space.distance(corners[:-1], corners[1:])
+def _best(
+    space: Space, edges: Edges, points: np.ndarray, came: np.ndarray, goes: np.ndarray
+) -> np.ndarray:
+    """The corners of the shortest way through some of the points of a path, each of which lies
+    between the path's lines `came` and `goes`.
+
+    Lines that look free are candidates; those on the best way are checked in full, and where one is
+    not free, the best way without it is next.
+    """
+    n = len(points)
+    first, last = np.triu_indices(n, 1)
+    near = last - first <= _MOST
+    first, last = first[near], last[near]
+    known = goes[first] == came[last]  # on one line of the path, which is free
+    cost = np.full((n, n), np.inf)
+    length = space.distance(points[first], points[last]) + _CORNER
+    open_ = np.flatnonzero(~known)
+    possible, way, counts = edges.possible(points[first[open_]], points[last[open_]])
+    row = np.full((n, n), -1)  # of a line that is to be checked in full
+    row[first[open_], last[open_]] = np.arange(len(open_))
+    usable = known.copy()
+    usable[open_] = possible
+    cost[first[usable], last[usable]] = length[usable]
+    while True:
+        kept = _shortest(cost)
+        a, b = kept[:-1], kept[1:]
+        asked = np.flatnonzero(row[a, b] >= 0)
+        if not len(asked):
+            corners: np.ndarray = points[kept]
+            return corners
+        a, b = a[asked], b[asked]
+        rows = row[a, b]
+        free = edges.rest_free(points[a], way[rows], counts[rows])
+        row[a, b] = -1
+        cost[a[~free], b[~free]] = np.inf
 
 
-def _best(space: Space, edges: Edges, corners: np.ndarray) -> np.ndarray:
-    """The shortest way through corners, each of which may be left out."""
-    n = len(corners)
-    if n <= 2:
-        return corners
-    spread = min(n - 1, _MOST)
-    pairs = [(i, j) for i in range(n) for j in range(i + 2, min(n, i + spread + 1))]
-    first, last = (np.array(x) for x in zip(*pairs, strict=True))
-    free = edges.free(corners[first], corners[last])
-    length = space.distance(corners[first], corners[last])
-    best, came = np.full(n, np.inf), np.zeros(n, int)
-    best[0] = 0
-    steps = {(k, k + 1): d for k, d in enumerate(_lengths(space, corners))} | {
-        p: d for p, d, ok in zip(pairs, length, free, strict=True) if ok
-    }
+def _shortest(cost: np.ndarray) -> np.ndarray:
+    """The way of least cost from the first to the last point (k,), of steps (n, n) forward."""
+    n = len(cost)
+    best, before = np.zeros(n), np.zeros(n, int)
     for j in range(1, n):
-        for i in range(max(0, j - spread), j):
-            d = steps.get((i, j))
-            if d is not None and best[i] + d + _CORNER < best[j]:
-                best[j], came[j] = best[i] + d + _CORNER, i
+        sums = best[:j] + cost[:j, j]
+        before[j] = sums.argmin()
+        best[j] = sums[before[j]]
     kept = [n - 1]
     while kept[-1]:
-        kept.append(int(came[kept[-1]]))
-    return corners[kept[::-1]]
+        kept.append(int(before[kept[-1]]))
+    return np.array(kept[::-1])
 
 
 def _cut(space: Space, edges: Edges, corners: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """With points in the middle of lines, at random places, and the best way through all of them."""
-    sizes = _lengths(space, corners)
+    """The best way through the corners and points at random places of the lines between them."""
+    sizes = space.distance(corners[:-1], corners[1:])
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    places = np.unique(np.concatenate([ends, rng.uniform(0, ends[-1], min(_CUTS, 2 * len(corners)))]))
+    places = rng.uniform(0, ends[-1], min(_CUTS, 2 * len(corners)))
     k = np.clip(np.searchsorted(ends, places, side="right") - 1, 0, len(sizes) - 1)
     t = (places - ends[k]) / np.maximum(sizes[k], 1e-12)
-    points = space.moved(corners[k], t[:, None] * space.difference(corners[k], corners[k + 1]))
-    points[0], points[-1] = corners[0], corners[-1]
-    return _best(space, edges, points)
+    between = space.moved(corners[k], t[:, None] * space.difference(corners[k], corners[k + 1]))
+    number = np.arange(len(corners))
+    order = np.argsort(np.concatenate([ends, places]), kind="stable")
+    return _best(
+        space,
+        edges,
+        np.concatenate([corners, between])[order],
+        np.concatenate([number - 1, k])[order],
+        np.concatenate([number, k])[order],
+    )

@@ -1,9 +1,10 @@
-"""The positions that a search moves in: within limits, along straight lines of the tangent space, measured by how far points of the robot move at most."""
+"""The positions that a search moves in: within limits, along straight lines of the tangent space,
+measured by how far points of the robot move at most.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,20 @@ from rigidgrad.geometry.links import LinkShape
 from rigidgrad.model.model import Model
 from rigidgrad.robot import Robot
 
-_FEW = 800  # positions that are looked at at once, without a coarse look before
-
 
 class Space:
-    """Of a robot. `weights` (nv,): no point of a collision shape moves further than Σ weights·|Δv| metres along a line."""
+    """Of a robot. `weights` (nv,): no point of a collision shape moves further than Σ weights·|Δv|
+    metres along a line.
+    """
 
     def __init__(self, robot: Robot):
         self.robot = robot
         self.lower, self.upper = robot.limits.lower, robot.limits.upper
         self.weights = np.maximum(travel(robot.model, robot.collisions.links), 1e-3)
+        fastest = robot.limits.velocity  # 1 where a robot has no limit
+        self.velocity = np.where(np.isfinite(fastest) & (fastest > 0), fastest, 1.0)
         self.is_flat = robot.nq == robot.nv and not robot.model.directions
+        self._is_box = self.is_flat and bool(np.isfinite(self.upper - self.lower).all())
 
     def difference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """From a to b (…, nv)."""
@@ -34,7 +38,8 @@ class Space:
 
     def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Metres that a point of the robot moves at most between a and b (…)."""
-        return np.abs(self.difference(a, b)) @ self.weights
+        length: np.ndarray = np.abs(self.difference(a, b)) @ self.weights
+        return length
 
     def within(self, q: np.ndarray) -> Any:
         """Whether positions keep the limits (…), but for rounding."""
@@ -42,6 +47,11 @@ class Space:
         return np.all((q >= self.lower - slack) & (q <= self.upper + slack), axis=-1)
 
     def random(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        if self._is_box:
+            q: np.ndarray = self.lower + rng.random((count, self.robot.nq)) * (
+                self.upper - self.lower
+            )
+            return q
         q = np.empty((count, self.robot.nq))
         for j in self.robot.model.joints:
             if not j.is_mimic:
@@ -50,76 +60,12 @@ class Space:
         return q
 
 
-class Edges:
-    """Which lines are free: looked at so closely that no point of the robot moves more than `step` metres between two positions, each of which keeps half of that away from everything."""
-
-    def __init__(self, space: Space, touches: Callable[[np.ndarray], np.ndarray], step: float):
-        self.space, self.touches, self.step = space, touches, step
-
-    def reached(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """How much of each line from a (n, nq), which is free, to b (n, nq) is free from a on: (n,), 1 where all is."""
-        way = self.space.difference(a, b)
-        counts = np.maximum(np.ceil(np.abs(way) @ self.space.weights / self.step), 1).astype(np.int64)
-        if counts.sum() <= _FEW:
-            return self._all(a, way, counts)
-        reached = np.ones(len(a))
-        alive = np.ones(len(a), bool)
-        # first a few positions all over each line, as most lines that are not free end there; then all others, in the order in which they come
-        for stride, rest in ((8, False), (1, True)):
-            rows = np.flatnonzero(alive) if rest else np.arange(len(a))
-            if not len(rows):
-                break
-            n = counts[rows]
-            total = int(n.sum())
-            line = np.repeat(rows, n)
-            k = np.arange(total) - np.repeat(np.cumsum(n) - n, n) + 1
-            looked = (k % stride == 0) | (k == counts[line])
-            chosen = looked if not rest else ~((k % 8 == 0) | (k == counts[line]))
-            line, k = line[chosen], k[chosen]
-            if not len(line):
-                continue
-            t = k / counts[line]
-            hit = self.touches(self.space.moved(a[line], t[:, None] * way[line]))
-            if hit.any():
-                np.minimum.at(reached, line[hit], (k[hit] - 1) / counts[line[hit]])
-                alive = reached == 1
-        return self._sure(reached, a, way, counts)
-
-    def _all(self, a: np.ndarray, way: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """The same in one call."""
-        line = np.repeat(np.arange(len(a)), counts)
-        k = np.arange(len(line)) - np.repeat(np.cumsum(counts) - counts, counts) + 1
-        hit = self.touches(self.space.moved(a[line], (k / counts[line])[:, None] * way[line]))
-        reached = np.ones(len(a))
-        if hit.any():
-            np.minimum.at(reached, line[hit], (k[hit] - 1) / counts[line[hit]])
-        return reached
-
-    def _sure(self, reached: np.ndarray, a: np.ndarray, way: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Lines that end early were looked at coarsely alone: what is before the end, finely."""
-        rows = np.flatnonzero((reached < 1) & (reached > 0))
-        if not len(rows):
-            return reached
-        n = np.round(reached[rows] * counts[rows]).astype(np.int64)
-        line = np.repeat(rows, n)
-        k = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n) + 1
-        fresh = k % 8 != 0
-        line, k = line[fresh], k[fresh]
-        if len(line):
-            hit = self.touches(self.space.moved(a[line], (k / counts[line])[:, None] * way[line]))
-            if hit.any():
-                np.minimum.at(reached, line[hit], (k[hit] - 1) / counts[line[hit]])
-        return reached
-
-    def free(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Whether each whole line is free (n,)."""
-        return self.reached(a, b) == 1
-
-
 def travel(model: Model, links: tuple[LinkShape, ...]) -> np.ndarray:
-    """Metres, or metres a radian, that a point of the links can move when one number of v changes: (nv,).
+    """Metres, or metres a radian, that a point of the links can move when one number of v changes:
+    (nv,).
 
-    A turn moves a point by no more than its distance from the joint, which is no more than the way along the tree: from joint to joint, and within the last link.
+    A turn moves a point by no more than its distance from the joint, which is no more than the way
+    along the tree: from joint to joint, and within the last link.
     """
     below = np.zeros(len(model.joints))
     for link in links:
@@ -135,11 +81,14 @@ def travel(model: Model, links: tuple[LinkShape, ...]) -> np.ndarray:
             slide = float(reach) if joint.type == "prismatic" and np.isfinite(reach) else 0.0
         parent = model.parents[i]
         if parent >= 0:
-            below[parent] = max(below[parent], math.dist((0, 0, 0), model.placements[i].p) + slide + below[i])
+            below[parent] = max(
+                below[parent], math.dist((0, 0, 0), model.placements[i].p) + slide + below[i]
+            )
         multiplier = abs(float(joint.multiplier))
         for k in range(joint.nv):
             turns = joint.type != "prismatic" and not (
-                joint.type in ("floating", "planar") and k < joint.nv - (3 if joint.type == "floating" else 1)
+                joint.type in ("floating", "planar")
+                and k < joint.nv - (3 if joint.type == "floating" else 1)
             )
             rate = below[i] if turns else 1.0
             if joint.type == "helical":
@@ -153,9 +102,14 @@ def check_shape(space: Space, name: str, q: object) -> np.ndarray:
     try:
         found = np.asarray(q, dtype=float)
     except (TypeError, ValueError):
-        raise InputError(f"{name} is a position of {space.robot.nq} numbers, not {type(q).__name__}") from None
+        raise InputError(
+            f"{name} is a position of {space.robot.nq} numbers, not {type(q).__name__}"
+        ) from None
     if found.ndim not in (1, 2) or found.shape[-1] != space.robot.nq or not found.size:
-        raise InputError(f"{name} has shape {found.shape}; a position of {space.robot.name!r} has {space.robot.nq} numbers")
+        raise InputError(
+            f"{name} has shape {found.shape}; a position of {space.robot.name!r} has"
+            f" {space.robot.nq} numbers"
+        )
     if not np.isfinite(found).all():
         raise InputError(f"{name} holds NaN or infinity")
     return np.atleast_2d(found)

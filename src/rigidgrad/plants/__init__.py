@@ -1,4 +1,6 @@
-"""Plants: what a controller drives. Our own simulator and MuJoCo, with measurement faults, model errors, payloads and pushes."""
+"""Plants: what a controller drives. Our own simulator and MuJoCo, with measurement faults, model
+errors, payloads and pushes.
+"""
 
 from rigidgrad.plants.faults import Counts, Faults
 from rigidgrad.plants.ground import Ground

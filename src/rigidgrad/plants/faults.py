@@ -1,13 +1,16 @@
-"""What is wrong with measurements: noise, rounding, delay, and samples that are lost, repeated or not numbers."""
+"""What is wrong with measurements: noise, rounding, delay, and samples that are lost, repeated or
+not numbers.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError, unknown_name
@@ -18,21 +21,28 @@ _INSTANT = 1e-9  # times nearer than this are the same
 
 @dataclass(frozen=True)
 class Faults:
-    """Noise is normal, with these standard deviations, in the tangent space (in v's layout): one number or one a velocity.
-
-    A sample is `latency` plus up to `jitter` seconds old (uniform), and never older than the one before. Each measurement is lost with probability `drop`, or else is
-    the last one again (`repeat`), or has one number that is NaN (`nan`). Quantisation rounds to multiples of a step: positions as differences from neutral.
+    """What is wrong with measurements. Noise is normal, in the tangent space; a sample is never
+    older than the one before.
     """
 
-    noise_position: Any = 0.0
-    noise_velocity: Any = 0.0
+    noise_position: ArrayLike = 0.0
+    """Standard deviation of positions, in v's layout: one number or one a velocity."""
+    noise_velocity: ArrayLike = 0.0
+    """Standard deviation of velocities, likewise."""
     latency: float = 0.0
+    """Seconds that each sample is old."""
     jitter: float = 0.0
+    """Up to so many seconds more, evenly drawn."""
     drop: float = 0.0
+    """Probability that a measurement is lost."""
     repeat: float = 0.0
+    """Probability that it is the last one again."""
     nan: float = 0.0
-    quantisation_position: Any = 0.0
-    quantisation_velocity: Any = 0.0
+    """Probability that one of its numbers is NaN."""
+    quantisation_position: ArrayLike = 0.0
+    """Positions are rounded to multiples of this, as differences from neutral."""
+    quantisation_velocity: ArrayLike = 0.0
+    """Velocities are rounded to multiples of this."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -42,7 +52,9 @@ class Faults:
             if (checked < 0).any():
                 raise InputError(f"{field.name} is not negative, unlike {value!r}")
         if self.drop + self.repeat + self.nan > 1.0 + 1e-12:
-            raise InputError("drop, repeat and nan are probabilities of one choice: together they are at most 1")
+            raise InputError(
+                "drop, repeat and nan are probabilities of one choice: together they are at most 1"
+            )
 
     @property
     def delay(self) -> float:
@@ -52,15 +64,22 @@ class Faults:
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened: steps of the integrator, measurements taken and those among them that were faulty, controls that were refused or clamped."""
+    """What has happened."""
 
     steps: int = 0
+    """Of the integrator."""
     measurements: int = 0
+    """Taken."""
     dropped: int = 0
+    """Measurements that were lost."""
     repeated: int = 0
+    """Measurements that were the last one again."""
     nan: int = 0
+    """Measurements with a number that is NaN."""
     refused: int = 0
+    """Controls that were refused."""
     clamped: int = 0
+    """Controls that were clamped."""
 
 
 class Sample(NamedTuple):
@@ -71,7 +90,9 @@ class Sample(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Where states live: `positions` and `velocities` count the tangent's numbers, `neutral` is the origin from which positions are rounded."""
+    """Where states live: `positions` and `velocities` count the tangent's numbers, `neutral` is the
+    origin from which positions are rounded.
+    """
 
     positions: int
     velocities: int
@@ -116,10 +137,16 @@ class Sensor:
     def _spread(self, faults: Faults, kind: str) -> np.ndarray | None:
         """Numbers of positions and velocities as one tangent; None where all are zero."""
         parts = []
-        for name, count in (("position", self._space.positions), ("velocity", self._space.velocities)):
+        for name, count in (
+            ("position", self._space.positions),
+            ("velocity", self._space.velocities),
+        ):
             value = getattr(faults, f"{kind}_{name}")
             if not count and np.any(value):
-                raise InputError(f"{kind}_{name}: all of this system's state counts as positions; use {kind}_position")
+                raise InputError(
+                    f"{kind}_{name}: all of this system's state counts as positions; use"
+                    f" {kind}_position"
+                )
             parts.append(numbers(f"{kind}_{name}", value, (count,)) if count else np.empty(0))
         spread = np.concatenate(parts)
         return spread if spread.any() else None
@@ -179,6 +206,7 @@ class Sensor:
         newest = now - delay
         if self._last is not None:
             newest = max(newest, self._last.t)
+        sample: Sample
         for sample in reversed(self._history):
             if sample.t <= newest + _INSTANT:
                 return sample
@@ -193,5 +221,7 @@ class Sensor:
         if self._step is not None:
             step = np.where(self._step > 0, self._step, 1.0)
             tangent = space.minus(seen, space.neutral)
-            seen = space.plus(space.neutral, np.where(self._step > 0, np.round(tangent / step) * step, tangent))
+            seen = space.plus(
+                space.neutral, np.where(self._step > 0, np.round(tangent / step) * step, tangent)
+            )
         return seen

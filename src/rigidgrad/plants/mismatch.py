@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError
@@ -15,31 +16,42 @@ from rigidgrad.robot import Robot
 
 @dataclass(frozen=True)
 class Payload:
-    """A body of `mass` kg fixed to a frame, its centre at `offset` in it; `inertia` (3, 3) about that centre along the frame's axes, none for a point mass."""
+    """A body fixed to a frame."""
 
     mass: float
+    """In kg."""
     frame: str
-    offset: Any = (0.0, 0.0, 0.0)
-    inertia: Any = None
+    """The body is fixed to it."""
+    offset: ArrayLike = (0.0, 0.0, 0.0)
+    """The body's centre in the frame (3,), in metres."""
+    inertia: ArrayLike | None = None
+    """(3, 3) about that centre along the frame's axes; none for a point mass."""
 
 
 @dataclass(frozen=True)
 class Push:
-    """A force of `force` newtons (3,), along the world's axes, on the origin of a frame, for `duration` seconds from the time `at` on."""
+    """A force on a frame for some time."""
 
-    force: Any
+    force: ArrayLike
+    """Newtons (3,), along the world's axes."""
     duration: float
+    """Seconds."""
     frame: str
+    """The force acts on its origin."""
     at: float = 0.0
+    """When it begins, in seconds."""
 
 
 @dataclass(frozen=True)
 class Friction:
-    """Joint forces against the motion, one number or one a velocity: `viscous`·v, and dry friction `coulomb`·v/√(v² + smoothing²)."""
+    """Joint forces against the motion: viscous·v, and dry friction coulomb·v/√(v² + smoothing²)."""
 
-    viscous: Any = 0.0
-    coulomb: Any = 0.0
+    viscous: ArrayLike = 0.0
+    """Newton metres per rad/s, or newtons per m/s: one number or one a velocity."""
+    coulomb: ArrayLike = 0.0
+    """Of dry friction: one number or one a velocity."""
     smoothing: float = 1e-3
+    """rad/s or m/s below which dry friction fades."""
 
 
 class Loaded(NamedTuple):
@@ -61,7 +73,8 @@ class Resistance(NamedTuple):
 
     def ratio(self, v: np.ndarray) -> np.ndarray:
         """k with friction = -k v."""
-        return self.viscous + self.coulomb / np.sqrt(v * v + self.smoothing**2)
+        k: np.ndarray = self.viscous + self.coulomb / np.sqrt(v * v + self.smoothing**2)
+        return k
 
 
 def exactly(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -77,7 +90,9 @@ def exactly(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def random_errors(robot: Robot, size: float, seed: int = 0) -> np.ndarray:
-    """Relative errors, one a body, drawn evenly from ±size: for `mass_error`."""
+    """Relative errors, one a body, drawn evenly from ±size: for `mass_error`. Of a `robot`, the
+    same for a `seed`.
+    """
     if not 0 <= float(numbers("the size of relative errors", size, ())) < 1:
         raise InputError(f"the size of relative errors is from 0 to below 1, not {size!r}")
     return np.random.default_rng([seed, 2]).uniform(-size, size, len(robot.model.joints))
@@ -91,8 +106,12 @@ def mass_factors(model: Model, error: Any) -> np.ndarray:
     return factors
 
 
-def inertial_parameters(model: Model, factors: np.ndarray, payload: Payload | None) -> tuple[tuple, ...]:
-    """(m, h, I) of every body with its errors and the payload. Errors scale a body's mass and inertia alike; armature stays."""
+def inertial_parameters(
+    model: Model, factors: np.ndarray, payload: Payload | None
+) -> tuple[tuple[Any, ...], ...]:
+    """(m, h, I) of every body with its errors and the payload. Errors scale a body's mass and
+    inertia alike; armature stays.
+    """
     result = [
         (f * m, tuple(f * x for x in h), tuple(f * x for x in rotational))
         for f, (m, h, rotational) in zip(factors.tolist(), model.inertias, strict=True)
@@ -113,21 +132,46 @@ def _payload_numbers(payload: Payload, frame: Frame) -> tuple[float, list[float]
     """(m, h, I) of the payload about its body's origin."""
     mass = float(numbers("the payload's mass", payload.mass, ()))
     offset = exactly("the payload's offset", payload.offset, (3,))
-    inertia = np.zeros((3, 3)) if payload.inertia is None else exactly("the payload's inertia", payload.inertia, (3, 3))
+    inertia = (
+        np.zeros((3, 3))
+        if payload.inertia is None
+        else exactly("the payload's inertia", payload.inertia, (3, 3))
+    )
     if mass < 0:
         raise InputError(f"a payload has a mass of at least 0, not {mass:g}")
-    if abs(inertia - inertia.T).max() > 1e-9 * max(abs(inertia).max(), 1e-300) or np.linalg.eigvalsh(inertia)[0] < -1e-12:
-        raise InputError("the payload's inertia is not a symmetric matrix without negative eigenvalues")
+    if (
+        abs(inertia - inertia.T).max() > 1e-9 * max(abs(inertia).max(), 1e-300)
+        or np.linalg.eigvalsh(inertia)[0] < -1e-12
+    ):
+        raise InputError(
+            "the payload's inertia is not a symmetric matrix without negative eigenvalues"
+        )
     R, p = np.array(frame.placement.R), np.array(frame.placement.p)
     c = p + R @ offset
     about = R @ inertia @ R.T + mass * (c @ c * np.eye(3) - np.outer(c, c))
-    return mass, (mass * c).tolist(), [about[i, j] for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))]
+    return (
+        mass,
+        (mass * c).tolist(),
+        [about[i, j] for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))],
+    )
+
+
+def has_springs(model: Model, springs: Any) -> bool:
+    """Whether the joints' springs act: "model" asks for those of the description."""
+    if springs is None:
+        return False
+    if not isinstance(springs, str) or springs != "model":
+        raise InputError(f'springs are None, or "model" for those of the robot, not {springs!r}')
+    return any(j.spring for j in model.joints)
 
 
 def moving_frame(model: Model, name: str, what: str) -> Frame:
     frame = model.frame(name)
     if frame.body == WORLD:
-        raise InputError(f"frame '{name}' is fixed to the world, so a {what} there has no effect; name a frame that moves")
+        raise InputError(
+            f"frame '{name}' is fixed to the world, so a {what} there has no effect; name a frame"
+            " that moves"
+        )
     return frame
 
 
@@ -153,10 +197,15 @@ def resistance(model: Model, friction: Any) -> Resistance | None:
             coulomb[j.v : j.v + j.nv] += abs(j.multiplier) * j.friction
         friction = Friction(viscous, coulomb)
     if not isinstance(friction, Friction):
-        raise InputError('friction is None, "model" for the numbers of the robot\'s description, or an rg.plants.Friction(…)')
+        raise InputError(
+            'friction is None, "model" for the numbers of the robot\'s description, or an'
+            " rg.plants.Friction(…)"
+        )
     viscous = numbers("viscous friction", friction.viscous, (model.nv,))
     coulomb = numbers("coulomb friction", friction.coulomb, (model.nv,))
     smoothing = float(numbers("the friction's smoothing", friction.smoothing, ()))
     if (viscous < 0).any() or (coulomb < 0).any() or smoothing <= 0:
-        raise InputError("friction resists motion: its numbers are not negative, and its smoothing is positive")
+        raise InputError(
+            "friction resists motion: its numbers are not negative, and its smoothing is positive"
+        )
     return Resistance(viscous, coulomb, smoothing)

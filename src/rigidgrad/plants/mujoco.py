@@ -1,6 +1,8 @@
-"""MuJoCo as a plant: the same robot in another engine, built body by body from our Model, without joint limits, and without shapes or contacts but those of a `Ground`.
+"""MuJoCo as a plant: the same robot in another engine, built body by body from our Model, without
+shapes or contacts but those of a `Ground`.
 
-MuJoCo's velocities are ours (`interop.mujoco`), but for linear ones of floating and planar joints: ours are along the moving body's axes, MuJoCo's along its parent's.
+MuJoCo's velocities are ours (`interop.mujoco`), but for linear ones of floating and planar joints:
+ours are along the moving body's axes, MuJoCo's along its parent's.
 """
 
 from __future__ import annotations
@@ -9,17 +11,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from rigidgrad.control.system import System
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.interop.mujoco import build, check, set_inertias
+from rigidgrad.interop.mujoco import add_servos, build, check, set_inertias, set_springs
 from rigidgrad.interop.states import turning
 from rigidgrad.model.joints import JointType
 from rigidgrad.model.joints.joint_type import PAIR, QUATERNION
-from rigidgrad.model.mjcf import library
+from rigidgrad.model.mjcf_names import library
 from rigidgrad.model.model import Model
 from rigidgrad.plants.ground import Ground
 from rigidgrad.plants.mismatch import Loaded, Resistance
 from rigidgrad.plants.plant import Plant
+from rigidgrad.robot import Robot
 from rigidgrad.rotations import rotation_from_quaternion
 
 # our name: MuJoCo's, and the function that ends a step
@@ -32,7 +37,9 @@ INTEGRATORS = {
 
 
 class Free(NamedTuple):
-    """A joint whose linear velocities are along other axes in MuJoCo: where its numbers start in our q and v, and in MuJoCo's positions."""
+    """A joint whose linear velocities are along other axes in MuJoCo: where its numbers start in
+    our q and v, and in MuJoCo's positions.
+    """
 
     kind: JointType
     q: int
@@ -59,17 +66,30 @@ class Free(NamedTuple):
 
 
 class MuJoCo(Plant):
-    """A robot simulated by MuJoCo; options as for Simulator, `integrator` one of "euler", "rk4", "implicit", "implicitfast".
+    """A robot simulated by MuJoCo; options as for Simulator, `integrator` one of "euler", "rk4",
+    "implicit", "implicitfast".
 
     With a `ground` (`rg.plants.Ground`) its feet touch that; without, nothing touches anything.
+    `limits=True`: the joints' ranges hold as MuJoCo's soft constraints, else they are not felt.
+    Springs and servos are MuJoCo's own.
 
-    Friction is MuJoCo's joint damping, which all its integrators but rk4 take implicitly; dry friction is damping that is set anew before every step (MuJoCo's own `frictionloss`
-    is soft: light joints creep by radians). The forces of a free body's control and the lever arms of pushes are held within one step of the integrator. `.model` and `.data` are
-    MuJoCo's.
+    Friction is MuJoCo's joint damping, which all its integrators but rk4 take implicitly; dry
+    friction is damping that is set again before every step (MuJoCo's own `frictionloss` is soft:
+    light joints creep by radians). The forces of a free body's control and the lever arms of pushes
+    are held within one step of the integrator. `.model` and `.data` are MuJoCo's. `system` is a
+    Robot, or its RobotSystem; it starts at `x0` (nx,).
     """
 
     def __init__(
-        self, system: Any, x0: Any, dt: float = 1e-3, *, integrator: str = "implicitfast", ground: Ground | None = None, **options: Any
+        self,
+        system: Robot | System,
+        x0: ArrayLike,
+        dt: float = 1e-3,
+        *,
+        integrator: str = "implicitfast",
+        ground: Ground | None = None,
+        limits: bool = False,
+        **options: Any,
     ):
         self._mujoco = library()
         super().__init__(system, x0, dt, **options)
@@ -81,19 +101,33 @@ class MuJoCo(Plant):
         if ground is not None and not isinstance(ground, Ground):
             raise InputError(f"ground is rg.plants.Ground(feet), not {type(ground).__name__}")
         self.ground = ground
-        furnish = None if ground is None else lambda spec, bodies: ground.build(spec, bodies, own, self._mujoco)
-        self.model = build(own, limits=False, furnish=furnish)
+        self.model = build(
+            own, limits=limits, furnish=self._furnish if ground or self._servos else None
+        )
+        if self._springs:
+            set_springs(self.model, own)
         kind, finish = INTEGRATORS[integrator]
         self.model.opt.integrator = getattr(self._mujoco.mjtIntegrator, kind)
-        self._finish, self._order = getattr(self._mujoco, finish), (4,) if integrator == "rk4" else ()
+        self._finish, self._order = (
+            getattr(self._mujoco, finish),
+            (4,) if integrator == "rk4" else (),
+        )
         self.data = self._mujoco.MjData(self.model)
         self._nq = own.nq
         self._after = np.empty(self.nx)
         self._read_layout(own)
         self.reset()
 
+    def _furnish(self, spec: Any, bodies: list[Any]) -> None:
+        own = self._need_robot("MuJoCo").model
+        if self.ground is not None:
+            self.ground.build(spec, bodies, own, self._mujoco)
+        add_servos(own, self._servos, spec, bodies)
+
     def _read_layout(self, own: Model) -> None:
-        """Where our positions are among MuJoCo's: all but those of planar joints' angles are the same numbers in another order."""
+        """Where our positions are among MuJoCo's: all but those of planar joints' angles are the
+        same numbers in another order.
+        """
         ours: list[int] = []
         theirs: list[int] = []
         self._free: list[Free] = []
@@ -101,14 +135,17 @@ class MuJoCo(Plant):
             first = self.model.joint(self.model.dof_jntid[joint.v])
             place = int(first.qposadr[0])
             plain = joint.kind.plain
-            order = [*range(plain), *(plain + k for k in (1, 2, 3, 0) if joint.kind.direction == QUATERNION)]
+            order = [
+                *range(plain),
+                *(plain + k for k in (1, 2, 3, 0) if joint.kind.direction == QUATERNION),
+            ]
             ours += range(joint.q, joint.q + len(order))
             theirs += [place + k for k in order]
             if joint.kind.carried:
                 self._free.append(Free(joint.kind, joint.q, joint.v, place))
         self._ours, self._theirs = np.array(ours), np.array(theirs)
 
-    # --- the ground ----------------------------------------------------------------------------------------------------------------------
+    # --- the ground -------------------------------------------------------------------------------
 
     @property
     def foot_forces(self) -> dict[str, np.ndarray]:
@@ -124,10 +161,12 @@ class MuJoCo(Plant):
 
     def _need_ground(self, what: str) -> Ground:
         if self.ground is None:
-            raise InputError(f"{what} needs a ground: rg.plants.MuJoCo(…, ground=rg.plants.Ground(feet))")
+            raise InputError(
+                f"{what} needs a ground: rg.plants.MuJoCo(…, ground=rg.plants.Ground(feet))"
+            )
         return self.ground
 
-    # --- between our states and MuJoCo's --------------------------------------------------------------------------------------------------
+    # --- between our states and MuJoCo's ----------------------------------------------------------
 
     def _place(self, x: np.ndarray) -> None:
         self._mujoco.mj_resetData(self.model, self.data)
@@ -152,7 +191,10 @@ class MuJoCo(Plant):
 
     def _drive(self, u: np.ndarray) -> None:
         forces = self.data.qfrc_applied
-        forces[:] = u if self.actuation is None else self.actuation @ u
+        if self._servos:
+            self.data.ctrl[:] = u
+        else:
+            forces[:] = u if self.actuation is None else self.actuation @ u
         for f in self._free:
             forces[f.linear] = f.rotation(self.data.qpos) @ forces[f.linear]
         if self._resistance is not None:
@@ -176,15 +218,19 @@ class MuJoCo(Plant):
         if self.ground is None:
             raise InputError("this plant has no ground: give it ground=rg.plants.Ground(feet)")
         with self._lock:
-            shapes = {self.ground.foot_of(self.model.geom(int(g)).name) for g in self.data.contact.geom[: self.data.ncon].flat}
+            shapes = {
+                self.ground.foot_of(self.model.geom(int(g)).name)
+                for g in self.data.contact.geom[: self.data.ncon].flat
+            }
             return np.array([name in shapes for name in self.ground.feet])
 
-    # --- what plants do -------------------------------------------------------------------------------------------------------------------
+    # --- what plants do ---------------------------------------------------------------------------
 
     def _step(self, h: float) -> np.ndarray:
         self.model.opt.timestep = h
         self._drive(self._u)
-        # mj_step without its checks, which on a divergence would print, write a file and start anew
+        # mj_step without its checks, which on a divergence would print, write a file and start
+        # again
         self._mujoco.mj_forward(self.model, self.data)
         self._finish(self.model, self.data, *self._order)
         return self._read()
@@ -192,13 +238,13 @@ class MuJoCo(Plant):
     def _acceleration(self, u: np.ndarray) -> np.ndarray:
         self._drive(u)
         self._mujoco.mj_forward(self.model, self.data)
-        a = self.data.qacc.copy()
+        a: np.ndarray = self.data.qacc.copy()
         for f in self._free:
             v = self._x[self._nq + f.v :][: f.kind.nv]
             a[f.linear] = a[f.linear] @ f.rotation(self.data.qpos) - turning(f.kind, v)
         return a
 
-    def _bear(self, inertias: tuple[tuple, ...]) -> None:
+    def _bear(self, inertias: tuple[tuple[Any, ...], ...]) -> None:
         set_inertias(self.model, inertias)
 
     def _press(self, pushes: list[Loaded]) -> None:
@@ -208,12 +254,18 @@ class MuJoCo(Plant):
 def _check(model: Model, friction: Resistance | None, integrator: str) -> None:
     """What MuJoCo cannot do exactly is refused."""
     if integrator == "rk4" and friction is not None and friction.coulomb.any():
-        raise InputError('dry friction is too stiff for MuJoCo\'s rk4, which takes it explicitly; use integrator="implicitfast"')
+        raise InputError(
+            "dry friction is too stiff for MuJoCo's rk4, which takes it explicitly; use"
+            ' integrator="implicitfast"'
+        )
     check(model)
     for j in model.joints:
         if j.kind.carried:
             linear = slice(j.v, j.v + j.kind.carried)
-            if friction is not None and (friction.coulomb[linear].any() or np.ptp(friction.viscous[linear]) > 0):
+            if friction is not None and (
+                friction.coulomb[linear].any() or np.ptp(friction.viscous[linear]) > 0
+            ):
                 raise InputError(
-                    f"joint '{j.name}' is {j.type}: MuJoCo has only viscous friction, equal along all axes, for its translation; use rg.plants.Simulator"
+                    f"joint '{j.name}' is {j.type}: MuJoCo has only viscous friction, equal along"
+                    " all axes, for its translation; use rg.plants.Simulator"
                 )

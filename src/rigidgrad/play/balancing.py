@@ -1,4 +1,6 @@
-"""Two feet to stand on: a humanoid in MuJoCo that keeps its balance while a hand follows the player's target and its weight goes where the player wants it."""
+"""Two feet to stand on: a humanoid in MuJoCo that keeps its balance while a hand follows the
+player's target and its weight goes where the player wants it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.gaits import Balancer, Stance
 from rigidgrad.model.contacts import Contact
-from rigidgrad.model.mjcf import library
+from rigidgrad.model.mjcf_names import library
 from rigidgrad.plants import Ground, MuJoCo
 from rigidgrad.play.legged import Legged, OnFeet
 from rigidgrad.play.live import PLANT_STEP
@@ -24,10 +26,15 @@ from rigidgrad.viewer.poses import body_poses, frame_path
 _FRICTION = 0.6  # that plans rely on
 _PERIOD = 0.02
 _RADIUS = 0.01  # metres, of the balls at the corners of a sole
-FARTHEST = np.array([0.04, 0.06])  # metres forward and to the left, that the weight can be shifted by
+# metres forward and to the left, that the weight can be shifted by
+FARTHEST = np.array([0.04, 0.06])
 # Atlas: knees, elbows and shoulders bent; its soles are 26 by 13 cm, 8 cm under the ankles
 _ATLAS = {
-    **{f"{s}_leg_{joint}": angle for s in "lr" for joint, angle in (("hpy", -0.4), ("kny", 0.8), ("aky", -0.4))},
+    **{
+        f"{s}_leg_{joint}": angle
+        for s in "lr"
+        for joint, angle in (("hpy", -0.4), ("kny", 0.8), ("aky", -0.4))
+    },
     **{f"{s}_arm_ely": 1.6 for s in "lr"},
     "l_arm_shx": -1.3,
     "r_arm_shx": 1.3,
@@ -39,7 +46,9 @@ _SOLE, _HALF = (0.0426, 0.0, -0.08), (0.13, 0.065)
 
 @dataclass(frozen=True)
 class BalanceScene:
-    """A robot on two soles: its feet, the hand that follows the target, the posture it starts from, and what troubles it."""
+    """A robot on two soles: its feet, the hand that follows the target, the posture it starts from,
+    and what troubles it.
+    """
 
     robot: Robot
     feet: tuple[Contact, ...]
@@ -48,7 +57,10 @@ class BalanceScene:
     trunk: str  # the frame that is pushed
     payload: float  # kg, in the hand
     push: tuple[float, float]  # newtons, seconds
-    hint: str = "The robot keeps its balance. Drag the target: its hand follows. Violet: where its feet are planned to be; red: forces of the ground; orange: the centre of mass."
+    hint: str = (
+        "The robot keeps its balance. Drag the target: its hand follows. Violet: where its feet are"
+        " planned to be; red: forces of the ground; orange: the centre of mass."
+    )
 
     @property
     def height(self) -> float:
@@ -75,7 +87,15 @@ class BalanceScene:
 
     def balancer(self) -> Balancer:
         """Knows neither the friction nor the payload."""
-        return Balancer(self.robot, self.feet, self.start, hands=[self.hand], half_lengths=_HALF, limits=Limits(torque=True), dt=_PERIOD)
+        return Balancer(
+            self.robot,
+            self.feet,
+            self.start,
+            hands=[self.hand],
+            half_lengths=_HALF,
+            limits=Limits(torque=True),
+            dt=_PERIOD,
+        )
 
     def plant(self, system: Any, friction: float) -> MuJoCo:
         """The robot on its feet."""
@@ -89,20 +109,34 @@ def balancing(hand: str | None = None) -> BalanceScene:
     """Atlas, whose neck and wrists are locked. Needs the [plants] extra."""
     library()  # before anything is compiled for it
     whole = load("atlas", floating_base=True)
-    robot = whole.reduced({j.name: 0.0 for j in whole.model.joints[1:] if "_wr" in j.name or "neck" in j.name})
+    robot = whole.reduced(
+        {j.name: 0.0 for j in whole.model.joints[1:] if "_wr" in j.name or "neck" in j.name}
+    )
     hand = "r_hand" if hand is None else hand
     robot.model.frame(hand)
-    feet = tuple(Contact(f"{side}_foot", "surface", offset=_SOLE, friction=_FRICTION) for side in "lr")
+    feet = tuple(
+        Contact(f"{side}_foot", "surface", offset=_SOLE, friction=_FRICTION) for side in "lr"
+    )
     start = np.concatenate([robot.neutral(), np.zeros(robot.nv)])
     for joint in robot.model.joints:
         start[joint.q] = _ATLAS.get(joint.name, start[joint.q])
     start[2] = -Stance(robot, feet, start).ground
-    return BalanceScene(robot=robot, feet=feet, hand=hand, start=start, trunk="utorso", payload=3.0, push=(160.0, 0.3))
+    return BalanceScene(
+        robot=robot,
+        feet=feet,
+        hand=hand,
+        start=start,
+        trunk="utorso",
+        payload=3.0,
+        push=(160.0, 0.3),
+    )
 
 
 @dataclass(frozen=True)
 class BalanceSettings:
-    """What can be chosen. `shift`: of the weight, forward and to the left, in metres; `noise` as in `session.Settings`."""
+    """What can be chosen. `shift`: of the weight, forward and to the left, in metres; `noise` as in
+    `session.Settings`.
+    """
 
     shift: tuple[float, float] = (0.0, 0.0)
     friction: float = 0.8
@@ -113,7 +147,7 @@ class BalanceSettings:
 
     @property
     def controller(self) -> BalanceSettings:
-        """What the controller depends on; the shift is told to it, the friction is not."""
+        """What the controller depends on; it knows the shift, but not the friction."""
         return replace(self, noise=0.0, shift=(0.0, 0.0), friction=0.0)
 
 
@@ -142,7 +176,7 @@ class Balance(Legged):
     def problem(self) -> Problem:
         return self._problem
 
-    # --- wishes: any thread ----------------------------------------------------------------------------------------------------------
+    # --- wishes: any thread -----------------------------------------------------------------------
 
     def aim(self, point: Any) -> None:
         """The hand goes here."""
@@ -150,22 +184,33 @@ class Balance(Legged):
         if wanted.shape == (3,) and np.all(np.isfinite(wanted)):
             self._wish(lambda: self._set_target(wanted))
 
-    def lean(self, shift: Any) -> None:
-        """The weight goes forward and to the left by so many metres; no farther than the soles bear."""
+    def shift_weight(self, shift: Any) -> None:
+        """The weight goes forward and to the left by so many metres; no farther than the soles
+        bear.
+        """
         wanted = np.array(shift, dtype=float)
         if wanted.shape == (2,) and np.all(np.isfinite(wanted)):
             wanted = np.clip(wanted, -FARTHEST, FARTHEST)
             self.change(shift=(float(wanted[0]), float(wanted[1])))
 
     def carry(self, loaded: bool) -> None:
-        """Takes the payload into its hand, which the controller does not know of, or lays it down."""
+        """Takes the payload into its hand, which the controller does not know of, or lays it
+        down.
+        """
         self._carry(loaded, self.scene.payload, self.scene.hand, (0.0, 0.0, 0.0))
 
-    # --- time: one thread -------------------------------------------------------------------------------------------------------------
+    # --- time: one thread -------------------------------------------------------------------------
 
     def _make(self, wanted: BalanceSettings) -> MPC:
         solver = PDDP(iterations=wanted.iterations)
-        return MPC(self._problem, solver, period=wanted.period, latency=wanted.latency, target=self._balancer, log=256)
+        return MPC(
+            self._problem,
+            solver,
+            period=wanted.period,
+            latency=wanted.latency,
+            target=self._balancer,
+            log=256,
+        )
 
     def _heed(self) -> None:
         super()._heed()
@@ -181,7 +226,7 @@ class Balance(Legged):
         super()._begin_again()
         self.change(shift=(0.0, 0.0))
 
-    # --- keeping account ----------------------------------------------------------------------------------------------------------------
+    # --- keeping account --------------------------------------------------------------------------
 
     def _error(self) -> float:
         return float(np.linalg.norm(self.scene.points(self.plant.x[: self.robot.nq]) - self._point))

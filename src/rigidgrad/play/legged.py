@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,9 +13,12 @@ from rigidgrad.plants import Ground, MuJoCo
 from rigidgrad.play.live import PLANT_STEP, Live, Seen
 from rigidgrad.rotations import rotation_from_quaternion
 
-_LOWEST, _MOST_TILTED = 0.5, math.radians(45.0)  # of the height in the stance; a trunk below, or tilted more, has fallen
+# of the height in the stance; a trunk below, or tilted more, has fallen
+_LOWEST, _MOST_TILTED = (0.5, math.radians(45.0))
 _DAMPING = 0.03  # seconds, of joints that hold their posture
-_MOST_DAMPED = 0.5  # of a velocity that is gone after a step: with more, sampled damping shakes light links
+_MOST_DAMPED = (
+    0.5  # of a velocity that is gone after a step: with more, sampled damping shakes light links
+)
 
 
 @dataclass(frozen=True)
@@ -29,19 +32,26 @@ class OnFeet(Seen):
 
 
 class Legged(Live):
-    """A scene with `robot`, `feet`, `start`, `height`, `trunk`, `push` and `payload` in motion. Once the robot has fallen the joints hold their posture, until it is told to begin again."""
+    """A scene with `robot`, `feet`, `start`, `height`, `trunk`, `push` and `payload` in motion.
+    Once the robot has fallen the joints hold their posture, until `reset`.
+    """
 
     plant: MuJoCo
+    reads: ClassVar[tuple[str, ...]] = ("ground",)
     _stance: Stance
 
     def __init__(self, scene: Any, settings: Any, plant: MuJoCo):
         self.scene, self.fallen = scene, ""
         self._held = scene.start
         effort = scene.robot.model.limits.effort[6:]
-        stiff = 0.3 * 9.81 * sum(m for m, _, _ in scene.robot.model.inertias) * scene.height  # N m per radian
-        free = np.diag(scene.robot.crba(scene.start[: scene.robot.nq]))[6:]  # of what hangs on each joint
+        # N m per radian
+        stiff = 0.3 * 9.81 * sum(m for m, _, _ in scene.robot.model.inertias) * scene.height
+        # of what hangs on each joint
+        free = np.diag(scene.robot.crba(scene.start[: scene.robot.nq]))[6:]
         held = np.where(np.isfinite(effort), 2.0 * effort, stiff)
-        self._stiff = np.minimum(np.minimum(stiff, held), _MOST_DAMPED * free / (_DAMPING * PLANT_STEP))
+        self._stiff = np.minimum(
+            np.minimum(stiff, held), _MOST_DAMPED * free / (_DAMPING * PLANT_STEP)
+        )
         super().__init__(scene.robot, settings, plant)
 
     @property
@@ -76,12 +86,16 @@ class Legged(Live):
             return self._mpc.step(x, self.plant.time)
         now = self.plant.x if x is None else x
         nq = self.robot.nq
-        return self._stiff * (self._held[7:nq] - now[7:nq] - _DAMPING * now[nq + 6 :])
+        tau: np.ndarray = self._stiff * (self._held[7:nq] - now[7:nq] - _DAMPING * now[nq + 6 :])
+        return tau
 
     def _fall(self) -> str:
         """How the robot has fallen; empty if it stands."""
         x, ground = self.plant.x, self.ground
-        height, tilt = float(x[2] - ground.height(x[0])), math.acos(max(-1.0, min(1.0, rotation_from_quaternion(*x[3:7])[2][2])))
+        height, tilt = (
+            float(x[2] - ground.height(x[0])),
+            math.acos(max(-1.0, min(1.0, rotation_from_quaternion(*x[3:7])[2][2]))),
+        )
         if height < _LOWEST * self.scene.height:
             return f"fell: the trunk is {height:.2g} m above the ground"
         if tilt > _MOST_TILTED:

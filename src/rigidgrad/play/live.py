@@ -1,4 +1,6 @@
-"""What moves on a live page: a robot, its controller and what the player wants of them. One thread moves it; others only write wishes, and read what happened."""
+"""What moves on a live page: a robot, its controller and what the player wants of them. One thread
+moves it; others only write wishes, and read what happened.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +31,9 @@ _BEHIND = 0.1  # seconds behind the clock after which time itself is slowed
 
 @dataclass(frozen=True)
 class Sample:
-    """A point of the plots: how far off, the cost, and of the solves since the last point the slowest, in seconds, and how many took longer than the period."""
+    """A point of the plots: how far off, the cost, and of the solves since the last point the
+    slowest, in seconds, and how many took longer than the period.
+    """
 
     t: float
     error: float
@@ -40,7 +44,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is to be shown of every robot: time, state and how far off it is; the states of the newest plan, as far as they are finite; how many times real time it goes."""
+    """What is to be shown of every robot: time, state and how far off it is; the states of the
+    newest plan, as far as they are finite; how many times real time it goes.
+    """
 
     t: float
     x: np.ndarray
@@ -53,13 +59,17 @@ class Seen:
 
 
 class Live(ABC):
-    """A robot in motion. `advance` moves it in simulated time; `start` lets a thread do so by the clock, until `stop`.
+    """A robot in motion. `advance` moves it in simulated time; `start` lets a thread do so by the
+    clock, until `stop`.
 
-    `settings` is a frozen dataclass with `noise`, `latency`, `iterations`, `period`, and `controller`: that part of it which the controller depends on.
+    `settings` is a frozen dataclass with `noise`, `latency`, `iterations`, `period`, and
+    `controller`: that part of it which the controller depends on.
     """
 
     plant: Plant
     _mpc: MPC
+    # what a page reads of this kind, beside the snapshot, the settings and the samples
+    reads: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, robot: Robot, settings: Any, plant: Plant):
         self.robot, self.settings, self.plant = robot, settings, plant
@@ -77,7 +87,7 @@ class Live(ABC):
         self._begin_again()
         self._publish()
 
-    # --- what each kind does in its own way -------------------------------------------------------------------------------------------
+    # --- what each kind does in its own way -------------------------------------------------------
 
     @abstractmethod
     def _make(self, wanted: Any) -> MPC:
@@ -99,7 +109,7 @@ class Live(ABC):
         """Of the last plan."""
         return self._mpc.seconds["solve"]
 
-    # --- wishes: any thread ----------------------------------------------------------------------------------------------------------
+    # --- wishes: any thread -----------------------------------------------------------------------
 
     def change(self, **settings: Any) -> None:
         """Takes other settings."""
@@ -112,7 +122,13 @@ class Live(ABC):
         self._wish(lambda: self.plant.push(along, seconds, frame))
 
     def _carry(self, loaded: bool, mass: float, frame: str, offset: Any) -> None:
-        self._wish(lambda: self.plant.set_payload(mass, frame, offset) if loaded else self.plant.remove_payload())
+        self._wish(
+            lambda: (
+                self.plant.set_payload(mass, frame, offset)
+                if loaded
+                else self.plant.remove_payload()
+            )
+        )
 
     def reset(self) -> None:
         """Everything from the start, but for settings."""
@@ -122,11 +138,20 @@ class Live(ABC):
         with self._lock:
             self._wishes.append(wish)
 
-    # --- what happened: any thread ---------------------------------------------------------------------------------------------------
+    # --- what happened: any thread ----------------------------------------------------------------
 
     @property
     def now(self) -> Any:
         return self._snapshot
+
+    def shown(self) -> dict[str, Any]:
+        """All that a page reads and that changes, by name; of methods, what they return."""
+        found = {name: getattr(self, name) for name in ("now", "settings", *self.reads)}
+        return {name: value() if callable(value) else value for name, value in found.items()}
+
+    def fixed(self) -> dict[str, Any]:
+        """What a page reads once."""
+        return {}
 
     @property
     def problem(self) -> Problem:
@@ -138,7 +163,7 @@ class Live(ABC):
         with self._lock:
             return list(self._samples)
 
-    # --- time: one thread -------------------------------------------------------------------------------------------------------------
+    # --- time: one thread -------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> Any:
         """Moves on in simulated time, as fast as it goes. Not while a thread does so."""
@@ -149,7 +174,9 @@ class Live(ABC):
 
     def start(self, watched: Callable[[], bool] = lambda: True) -> None:
         """Moves on by the clock, on a thread of its own, while somebody watches."""
-        self._thread = threading.Thread(target=self._run, args=(watched,), name="rigidgrad-play", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(watched,), name="rigidgrad-play", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -169,7 +196,8 @@ class Live(ABC):
             self._tick()
             now = time.perf_counter()
             ahead = clock + (self.plant.time - begun) - now
-            if ahead < -_BEHIND or self.plant.time < begun:  # too slow for the clock, or begun again
+            # too slow for the clock, or begun again
+            if ahead < -_BEHIND or self.plant.time < begun:
                 clock, begun = now, self.plant.time
             if now - shown > 0.02:
                 shown = now
@@ -198,7 +226,10 @@ class Live(ABC):
         """The plant itself only stops where numbers end."""
         speed = float(np.abs(self.plant.x[self.robot.nq :]).max())
         if speed > _FASTEST:
-            raise RigidgradError(f"the robot ran away, a joint at {speed:.2g} rad/s or m/s; is the payload too heavy for what carries it?")
+            raise RigidgradError(
+                f"the robot ran away, a joint at {speed:.2g} rad/s or m/s; is the payload too heavy"
+                " for what carries it?"
+            )
 
     def _heed(self) -> None:
         with self._lock:
@@ -207,12 +238,16 @@ class Live(ABC):
         for wish in wishes:
             wish()
         if wanted.noise != self.plant.faults.noise_position:
-            self.plant.faults = Faults(noise_position=wanted.noise, noise_velocity=10 * wanted.noise)
+            self.plant.faults = Faults(
+                noise_position=wanted.noise, noise_velocity=10 * wanted.noise
+            )
         if wanted.controller != self._made:
             self._control()
 
     def _control(self) -> None:
-        """Makes the controller that the settings ask for; where that cannot be, the last one stays."""
+        """Makes the controller that the settings ask for; where that cannot be, the last one
+        stays.
+        """
         wanted = self.settings.controller
         try:
             mpc = self._make(wanted)
@@ -231,7 +266,7 @@ class Live(ABC):
             self._samples.clear()
         self._slowest, self._late = 0.0, 0
 
-    # --- keeping account ----------------------------------------------------------------------------------------------------------------
+    # --- keeping account --------------------------------------------------------------------------
 
     def _note(self, solves_before: int) -> None:
         log = self._mpc.log
@@ -243,7 +278,8 @@ class Live(ABC):
         last = self._samples[-1].t if self._samples else -math.inf
         if t - last >= _SAMPLE - 1e-9:
             cost = float(log.solve_cost[-1]) if log.solves else math.nan
-            if not math.isfinite(cost):  # of a solve that failed: the plan of before is still in use
+            # of a solve that failed: the plan of before is still in use
+            if not math.isfinite(cost):
                 cost = self._samples[-1].cost if self._samples else 0.0
             with self._lock:
                 self._samples.append(Sample(t, self._error(), cost, self._slowest, self._late))

@@ -1,4 +1,6 @@
-"""What all live pages share: a robot on a stage, buttons for trouble, plots of how it does, and a thread that draws."""
+"""What all live pages share: a robot on a stage, buttons for trouble, plots of how it does, and a
+thread that draws.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +24,36 @@ _PAYLOAD = (70, 75, 85)
 
 
 class LivePage(ABC):
-    """A session on a stage. viser's callbacks only write wishes; the session's thread moves the robot, ours draws it."""
+    """A session on a stage. viser's callbacks only write wishes; the session's thread moves the
+    robot, ours draws it.
+    """
 
     error_title: str  # of the first plot
     error_scale = 1.0  # from what is sampled to what is plotted
-    status: Any  # what is told, on the panel
+    status: Any  # what is status_lines, on the panel
 
-    def __init__(self, scene: Any, session: Any, start: np.ndarray, *, host: str = "127.0.0.1", port: int = 8080):
+    def __init__(
+        self,
+        scene: Any,
+        session: Any,
+        start: np.ndarray,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+    ):
         self.scene, self.session = scene, session
         robot = scene.robot
         self.size = float(np.linalg.norm(np.ptp(scene.space, axis=0)))
-        self.stage = Stage(robot, start[: robot.nq], host=host, port=port, title=f"rigidgrad play: {robot.name}")
+        self.stage = Stage(
+            robot, start[: robot.nq], host=host, port=port, title=f"rigidgrad play: {robot.name}"
+        )
         self.url = self.stage.url
         self._turn = 0  # of the pushes, each from another side
         self._push_until = 0.0
         try:
             self.stage.look(*scene.space)
             self._build()
+            self._build_light(self.stage.server.gui)
         except BaseException:
             self.stage.stop()
             raise
@@ -55,7 +70,7 @@ class LivePage(ABC):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # --- what each kind does in its own way -------------------------------------------------------------------------------------------
+    # --- what each kind does in its own way -------------------------------------------------------
 
     @abstractmethod
     def _build(self) -> None:
@@ -73,7 +88,7 @@ class LivePage(ABC):
     def _pushed(self) -> tuple[np.ndarray, np.ndarray]:
         """The direction (3,) of the next push, and the point (3,) that it acts on."""
 
-    # --- its parts -----------------------------------------------------------------------------------------------------------------
+    # --- its parts --------------------------------------------------------------------------------
 
     def _build_trouble(self, gui: Any) -> None:
         """Buttons: a push, a payload, to begin again."""
@@ -90,7 +105,11 @@ class LivePage(ABC):
         at = self.scene.robot.model.frame(frame)
         point = at.placement.matrix() @ np.append(offset, 1.0)
         self.load = self.stage.server.scene.add_icosphere(
-            f"/robot/body_{at.body}/payload", radius=radius, color=_PAYLOAD, position=point[:3], visible=False
+            f"/robot/body_{at.body}/payload",
+            radius=radius,
+            color=_PAYLOAD,
+            position=point[:3],
+            visible=False,
         )
 
     def _build_senses(self, gui: Any) -> None:
@@ -126,14 +145,36 @@ class LivePage(ABC):
         def plot(title: str, color: str, *more: dict[str, Any]) -> Any:
             series = ({"label": "s"}, {"label": title, "stroke": color, "width": 2}, *more)
             return gui.add_uplot(
-                (empty,) * len(series), series, title=title, scales={"x": {"time": False}}, legend={"show": False}, height=115
+                (empty,) * len(series),
+                series,
+                title=title,
+                scales={"x": {"time": False}},
+                legend={"show": False},
+                height=115,
             )
 
         self.errors = plot(self.error_title, "#1a66d9")
-        self.solves = plot("Slowest solve, and the period [ms]", "#1ea05f", {"label": "period", "stroke": "#dc1e3c", "width": 1})
+        self.solves = plot(
+            "Slowest solve, and the period [ms]",
+            "#1ea05f",
+            {"label": "period", "stroke": "#dc1e3c", "width": 1},
+        )
         self.costs = plot("log10 of the cost", "#f2731a")
 
-    # --- what the player does: callbacks, which only write wishes ---------------------------------------------------------------------
+    def _build_light(self, gui: Any) -> None:
+        self.plain_light = gui.add_checkbox(
+            "Simple light", False, hint="many more pictures a second without a graphics card"
+        )
+        self._ambient = self.stage.server.scene.add_light_ambient("/light", visible=False)
+        listen(self.plain_light, bool, self._on_light)
+
+    # --- what the player does: callbacks, which only write wishes ---------------------------------
+
+    def _on_light(self, plain: bool) -> None:
+        view = self.stage.server.scene
+        view.configure_environment_map(None if plain else "warehouse")
+        view.configure_default_lights(cast_shadow=not plain)
+        self._ambient.visible = plain
 
     def _on_push(self) -> None:
         self._turn += 1
@@ -159,7 +200,7 @@ class LivePage(ABC):
     def _on_again(self) -> None:
         self.session.reset()
 
-    # --- drawing ----------------------------------------------------------------------------------------------------------------------
+    # --- drawing ----------------------------------------------------------------------------------
 
     def _draw_on(self) -> None:
         plotted = 0.0
@@ -187,17 +228,26 @@ class LivePage(ABC):
         t = np.array([s.t for s in samples])
         solve = 1e3 * np.array([s.solve for s in samples])
         cost = np.log10(np.maximum([s.cost for s in samples], 1e-12))
-        self.errors.data = (t, np.round(self.error_scale * np.array([s.error for s in samples]), 2))  # less is not worth a look
+        # less is not worth a look
+        self.errors.data = (t, np.round(self.error_scale * np.array([s.error for s in samples]), 2))
         self.solves.data = (t, solve, np.full(len(t), 1e3 * self.session.settings.period))
         self.costs.data = (t, cost)
 
 
-def slider(gui: Any, label: str, span: tuple[float, float, float, float], changed: Callable[[float], None], hint: str | None = None) -> Any:
-    """A slider with span = (lowest, highest, step, first); `changed` gets values within it alone."""
+def slider(
+    gui: Any,
+    label: str,
+    span: tuple[float, float, float, float],
+    changed: Callable[[float], None],
+    hint: str | None = None,
+) -> Any:
+    """A slider with span = (lowest, highest, step, first); `changed` gets values within it
+    alone.
+    """
     return listen(gui.add_slider(label, *span, hint=hint), within(span[0], span[1]), changed)
 
 
-def told(now: Seen, period: float) -> list[str]:
+def status_lines(now: Seen, period: float) -> list[str]:
     """Of every robot, what there is to say: solves that are late, fallbacks, trouble."""
     lines = []
     fallen = ", ".join(f"{name} {count}" for name, count in now.counts.items() if count)

@@ -1,4 +1,6 @@
-"""A page on which a target is dragged, and the robot reaches there: inverse kinematics at every move of the hand."""
+"""A page on which a target is dragged, and the robot reaches there: inverse kinematics at every
+move of the hand.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def reach(
 ) -> ReachPage | None:
     """Serves the page and, with `block`, waits for Ctrl-C. Needs the [view] extra.
 
-    `frame` is what is dragged (default: the robot's tool), `q` where the robot begins. With block=False it gives the page: `.url`, `.q`, `.stop()`.
+    `frame` is what is dragged (default: the robot's tool), `q` where the robot begins. With
+    block=False it gives the page: `.url`, `.q`, `.stop()`.
     """
     page = ReachPage(robot, frame, posture(robot.model, q), host=host, port=port)
     if announce:
@@ -46,7 +49,9 @@ def reach(
 
 
 class ReachPage:
-    """A robot on a stage with a target in the player's hand. viser's callbacks only write wishes; a thread solves and draws."""
+    """A robot on a stage with a target in the player's hand. viser's callbacks only write wishes; a
+    thread solves and draws.
+    """
 
     def __init__(self, robot: Robot, frame: str | None, start: np.ndarray, *, host: str, port: int):
         self.robot, self.frame = robot, frame or tool_frame(robot.model)
@@ -56,7 +61,8 @@ class ReachPage:
         self._asked = self._seed = 0
         self._oriented, self._fresh = True, False
         self._wish = threading.Condition()
-        self._solve(self.target, start, True, 0)  # compiles, before anybody waits, and names a frame that does not move
+        # compiles, before anybody waits, and names a frame that does not move
+        self._solve(self.target, start, True, 0)
         self.q = start
         self.stage = Stage(robot, start, host=host, port=port, title=f"rigidgrad ik: {robot.name}")
         self.url = self.stage.url
@@ -76,7 +82,9 @@ class ReachPage:
         for note in self.stage.drawing.notes:
             self.stage.note(note)
         view, gui = self.stage.server.scene, self.stage.server.gui
-        self.handle = view.add_transform_controls("/target", scale=0.18 * size, depth_test=False, position=self.target[:3, 3])
+        self.handle = view.add_transform_controls(
+            "/target", scale=0.18 * size, depth_test=False, position=self.target[:3, 3]
+        )
         self.handle.wxyz = quaternions(self.target[:3, :3])
         self.handle.on_update(self._on_drag)
         self.stage.note(f"Drag the target: {self.frame} follows, within the limits of the joints.")
@@ -88,14 +96,17 @@ class ReachPage:
         self.again = gui.add_button("Back to the start", color="gray")
         self.again.on_click(lambda _: self._on_again())
 
-    # --- what the player does: callbacks, which only write wishes ---------------------------------------------------------------------
+    # --- what the player does: callbacks, which only write wishes ---------------------------------
 
     async def _on_drag(self, event: Any) -> None:
         point = self._reachable(event.target.position)
         turn = np.array(event.target.wxyz, dtype=float)
         length = float(np.linalg.norm(turn)) if turn.shape == (4,) else 0.0
         if point is None or not 1e-3 < length < 1e3:
-            event.target.position, event.target.wxyz = self.target[:3, 3], quaternions(self.target[:3, :3])
+            event.target.position, event.target.wxyz = (
+                self.target[:3, 3],
+                quaternions(self.target[:3, :3]),
+            )
             return
         if not np.array_equal(point, event.target.position):
             event.target.position = point
@@ -123,12 +134,16 @@ class ReachPage:
             self._fresh = seed
             self._wish.notify()
 
-    # --- solving and drawing ----------------------------------------------------------------------------------------------------------
+    # --- solving and drawing ----------------------------------------------------------------------
 
-    def _solve(self, T: np.ndarray, q: np.ndarray, oriented: bool, seed: int, fresh: bool = False) -> None:
+    def _solve(
+        self, T: np.ndarray, q: np.ndarray, oriented: bool, seed: int, fresh: bool = False
+    ) -> None:
         began = time.perf_counter()
         task = Frame(self.frame, T, free=() if oriented else "rotation")
-        self.found = self.robot.inverse_kinematics(task, None if fresh else q, seeds=_SEEDS + 1, seed=seed)
+        self.found = self.robot.inverse_kinematics(
+            task, None if fresh else q, seeds=_SEEDS + 1, seed=seed
+        )
         self.taken = time.perf_counter() - began
         self.q = self.found.q
 
@@ -140,7 +155,14 @@ class ReachPage:
                     self._wish.wait(1.0 / _RATE)
                 if self._asked == done:
                     continue
-                done, T, q, oriented, seed, fresh = self._asked, self.target, self.q, self._oriented, self._seed, self._fresh
+                done, T, q, oriented, seed, fresh = (
+                    self._asked,
+                    self.target,
+                    self.q,
+                    self._oriented,
+                    self._seed,
+                    self._fresh,
+                )
             self._solve(T, q, oriented, seed, fresh)
             self.stage.pose(self.q)
             self.status.content = self._status()
@@ -153,7 +175,10 @@ class ReachPage:
         if r.success:
             said = f"**reached** in {1e6 * self.taken:.0f} µs, {int(r.iterations)} steps"
         else:
-            said = f"**out of reach** by {1e3 * float(r.position_error):.1f} mm and {np.degrees(float(r.rotation_error)):.1f}°"
+            said = (
+                f"**out of reach** by {1e3 * float(r.position_error):.1f} mm and"
+                f" {np.degrees(float(r.rotation_error)):.1f}°"
+            )
         numbers = as_text(", ".join(f"{x:.3f}" for x in self.q))
         return f"{said}  \n{numbers}"
 

@@ -1,4 +1,6 @@
-"""What there is to play with: for each robot, what follows the target, how it is controlled, and what troubles it."""
+"""What there is to play with: for each robot, what follows the target, how it is controlled, and
+what troubles it.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ class Weights:
 class Scene:
     """A robot, the point of it that follows a target (3,), and the problem that makes it do so.
 
-    `costs(weights)` makes the costs; `goal(targets, x)` what their first aims at, for targets (…, 3), when the state is x. `sway` are the amplitudes (2, 3) of the figure eight: of a
-    wave with its period and of one twice as fast.
+    `costs(weights)` makes the costs; `goal(targets, x)` what their first aims at, for targets (…,
+    3), when the state is x. `sway` are the amplitudes (2, 3) of the figure eight: of a wave with
+    its period and of one twice as fast.
     """
 
     robot: Robot
@@ -61,7 +64,9 @@ class Scene:
         None  # where the payload is fixed, and the frame that is pushed; None: where the point is
     )
     axes: tuple[bool, bool, bool] = (True, True, True)  # along which the target can be dragged
-    space: np.ndarray = field(default_factory=lambda: np.array([[-1.0, -1.0, 0.0], [1.0, 1.0, 1.4]]))  # what the camera shall see
+    space: np.ndarray = field(
+        default_factory=lambda: np.array([[-1.0, -1.0, 0.0], [1.0, 1.0, 1.4]])
+    )  # what the camera shall see
 
     @property
     def loaded(self) -> tuple[str, tuple[float, float, float]]:
@@ -70,27 +75,47 @@ class Scene:
 
     def points(self, q: np.ndarray) -> np.ndarray:
         """Where the point that follows is (…, 3), at positions (…, nq)."""
-        return frame_path(self.robot.model, body_poses(self.robot.model, q), self.frame, self.offset)
+        return frame_path(
+            self.robot.model, body_poses(self.robot.model, q), self.frame, self.offset
+        )
 
     def eight(self, t: Any) -> np.ndarray:
         """The figure eight (…, 3), after Plancher 2022, section 4.4.1."""
         phase = 2 * np.pi * np.asarray(t, dtype=float)[..., None] / self.sway_period
-        return self.home + self.sway[0] * np.sin(phase) + self.sway[1] * np.sin(2 * phase)
+        eight: np.ndarray = (
+            self.home + self.sway[0] * np.sin(phase) + self.sway[1] * np.sin(2 * phase)
+        )
+        return eight
 
 
-def scene(robot: Any = "iiwa14", frame: str | None = None, feet: Sequence[str] | None = None) -> Any:
-    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the target; by default its tool (`model.tool_frame`). A robot with four `feet`, "hyq" or "go2" walks instead; "atlas" stands on two, and `frame` is its hand."""
-    if feet is not None or (isinstance(robot, str) and (robot in PUBLISHED or (robot == "hyq" and frame is None))):
+def scene(
+    robot: Any = "iiwa14", frame: str | None = None, feet: Sequence[str] | None = None
+) -> Any:
+    """The scene of a robot: a bundled name, a path, URDF text or a Robot. `frame` follows the
+    target; by default its tool (`model.tool_frame`). A robot with four `feet`, "hyq" or "go2" walks
+    instead; "atlas" stands on two, and `frame` is its hand.
+    """
+    if feet is not None or (
+        isinstance(robot, str) and (robot in PUBLISHED or (robot == "hyq" and frame is None))
+    ):
         if frame is not None:
-            raise InputError("a robot that walks follows no target: leave out the frame, or the feet")
+            raise InputError(
+                "a robot that walks follows no target: leave out the frame, or the feet"
+            )
         return walking(robot, feet)
     if isinstance(robot, str) and robot == "atlas":
         return balancing(frame)
     known = {"iiwa14": _arm, "cartpole": _cartpole, "quadrotor": _quadrotor, "hyq_held": _legs}
-    if isinstance(robot, str) and robot in known and (frame is None or robot in ("cartpole", "quadrotor")):
+    if (
+        isinstance(robot, str)
+        and robot in known
+        and (frame is None or robot in ("cartpole", "quadrotor"))
+    ):
         made = known[robot](load("hyq" if robot == "hyq_held" else robot))
         if frame not in (None, made.frame):
-            raise InputError(f"what follows in the scene of {robot!r} is its {made.frame}; leave the frame out")
+            raise InputError(
+                f"what follows in the scene of {robot!r} is its {made.frame}; leave the frame out"
+            )
         return made
     return _any(robot if isinstance(robot, Robot) else load(robot), frame)
 
@@ -100,16 +125,24 @@ def _same(targets: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _reaching(
-    robot: Robot, frame: str, offset: tuple[float, float, float], resting: np.ndarray, stiffness: float
+    robot: Robot,
+    frame: str,
+    offset: tuple[float, float, float],
+    resting: np.ndarray,
+    stiffness: float,
 ) -> Callable[[Weights], list[Cost]]:
-    """Costs of a point that follows a target: `stiffness` is the weight of staying near a posture, as a share of that of moving."""
+    """Costs of a point that follows a target: `stiffness` is the weight of staying near a posture,
+    as a share of that of moving.
+    """
     n = robot.nv
 
     def costs(w: Weights) -> list[Cost]:
         still = w.motion * np.r_[np.full(n, stiffness), np.ones(n)]
         return [
             Reach(frame, np.zeros(3), offset=offset, weight=w.target, final=100 * w.target),
-            State(np.r_[resting, np.zeros(n)], weight=still, final=np.r_[still[:n], 100 * still[n:]]),
+            State(
+                np.r_[resting, np.zeros(n)], weight=still, final=np.r_[still[:n], 100 * still[n:]]
+            ),
             Effort(w.effort, reference="gravity"),
         ]
 
@@ -165,7 +198,10 @@ def _legs(robot: Robot) -> Scene:
         push=(150.0, 0.05),
         payload=1.0,
         observer=True,
-        hint="HyQ is held at its trunk and keeps its posture. Drag the target: the left front foot follows.",
+        hint=(
+            "HyQ is held at its trunk and keeps its posture. Drag the target: the left front foot"
+            " follows."
+        ),
         space=np.array([[-0.6, -0.5, -0.8], [0.7, 0.5, 0.2]]),
     )
 
@@ -181,9 +217,9 @@ def _cartpole(robot: Robot) -> Scene:
 
     def goal(targets: np.ndarray, x: np.ndarray) -> np.ndarray:
         nonlocal up
-        if (
-            abs(x[1] - up) > 1.5 * np.pi
-        ):  # another way up is much nearer; were the nearest taken, a swing past the bottom would change the goal
+        if abs(x[1] - up) > 1.5 * np.pi:
+            # another way up is much nearer; were the nearest taken, a swing past the bottom would
+            # change the goal
             up = np.pi * (2 * np.floor(x[1] / (2 * np.pi)) + 1)
         state = np.zeros((*np.shape(targets)[:-1], 4))
         state[..., 0], state[..., 1] = np.asarray(targets)[..., 0], up
@@ -219,7 +255,10 @@ def _quadrotor(robot: Robot) -> Scene:
 
     def costs(w: Weights) -> list[Cost]:
         each = np.r_[np.full(3, w.target), np.full(3, 0.1 * w.target), np.full(6, w.motion)]
-        return [State(goal(np.zeros(3), start), weight=each, final=20 * each), Effort(w.effort, reference=hover)]
+        return [
+            State(goal(np.zeros(3), start), weight=each, final=20 * each),
+            Effort(w.effort, reference=hover),
+        ]
 
     def goal(targets: np.ndarray, x: np.ndarray) -> np.ndarray:
         state = np.zeros((*np.shape(targets)[:-1], 13))
@@ -257,12 +296,14 @@ def _any(robot: Robot, frame: str | None) -> Scene:
         raise InputError(f"{robot.name!r} has no joints, so nothing to play with")
     if any(j.kind.flies for j in model.joints):
         raise InputError(
-            f"{robot.name!r} flies freely: name its four feet if it walks, load it with a fixed base, or play with {', '.join(NAMES)}, hyq or atlas"
+            f"{robot.name!r} flies freely: name its four feet if it walks, load it with a fixed"
+            f" base, or play with {', '.join(NAMES)}, hyq or atlas"
         )
     q, frame = posture(model), tool_frame(model) if frame is None else frame
     if model.frame(frame).body == WORLD:
         raise InputError(
-            f"frame {frame!r} does not move, so it cannot follow a target; the tool of {robot.name!r} is {tool_frame(model)!r}"
+            f"frame {frame!r} does not move, so it cannot follow a target; the tool of"
+            f" {robot.name!r} is {tool_frame(model)!r}"
         )
     # away from the neutral position, which is often singular
     bend = robot.integrate(q, np.resize([0.3, 0.5, -0.4], robot.nv))
@@ -270,6 +311,9 @@ def _any(robot: Robot, frame: str | None) -> Scene:
     home = frame_path(model, body_poses(model, q), frame)
     size = 0.2 * float(np.linalg.norm(home - body_poses(model, q)[0, :3, 3]) or 1.0)
     limited = bool(np.all(np.isfinite(model.limits.effort)))
+    low = home - 4 * size
+    # the ground is under the robot, not under all that the camera sees
+    low[2] = max(low[2], min(0.0, float(body_poses(model, q)[:, 2, 3].min())))
     return Scene(
         robot=robot,
         system=RobotSystem(robot),
@@ -288,5 +332,5 @@ def _any(robot: Robot, frame: str | None) -> Scene:
         payload=0.1 * sum(m for m, _, _ in model.inertias),
         observer=True,
         hint=f"Drag the target: {frame} follows.",
-        space=np.array([home - 4 * size, home + 4 * size]),
+        space=np.array([low, home + 4 * size]),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from rigidgrad.control.direct import Direct
 from rigidgrad.control.mpc import MPC
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.problem import Problem
+from rigidgrad.control.surroundings import Surroundings
 from rigidgrad.plants import Simulator
 from rigidgrad.play.live import PLANT_STEP, Live, Seen
 from rigidgrad.play.scenes import Scene, Weights
@@ -21,7 +22,9 @@ SOLVERS = ("PDDP", "Direct, Riccati", "Direct, PCG")
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be chosen. `noise` is the standard deviation of measured positions, in radians and metres, and a tenth of that of velocities a second."""
+    """What can be chosen. `noise` is the standard deviation of measured positions, in radians and
+    metres, and a tenth of that of velocities a second.
+    """
 
     weights: Weights
     horizon: float
@@ -51,20 +54,27 @@ class Snapshot(Seen):
 
 
 class Session(Live):
-    """A scene in motion. `advance` moves it in simulated time; `start` lets a thread do so by the clock, until `stop`."""
+    """A scene in motion. `advance` moves it in simulated time; `start` lets a thread do so by the
+    clock, until `stop`.
+    """
 
     settings: Settings
+    reads: ClassVar[tuple[str, ...]] = ("swaying",)
 
     def __init__(self, scene: Scene):
         self.scene = scene
         self._point, self._eight_since = scene.home.copy(), math.nan
-        super().__init__(scene.robot, first_settings(scene), Simulator(scene.system, scene.start, dt=PLANT_STEP))
+        super().__init__(
+            scene.robot, first_settings(scene), Simulator(scene.system, scene.start, dt=PLANT_STEP)
+        )
 
-    # --- wishes: any thread ----------------------------------------------------------------------------------------------------------
+    # --- wishes: any thread -----------------------------------------------------------------------
 
     def weigh(self, **weights: float) -> None:
         with self._lock:
-            self.settings = replace(self.settings, weights=replace(self.settings.weights, **weights))
+            self.settings = replace(
+                self.settings, weights=replace(self.settings.weights, **weights)
+            )
 
     def aim(self, point: Any) -> None:
         """The target is here from now on; ends the figure eight."""
@@ -73,7 +83,11 @@ class Session(Live):
             self._wish(lambda: self._set_target(point, math.nan))
 
     def figure_eight(self, on: bool) -> None:
-        self._wish(lambda: self._set_target(self._target(self.plant.time), self.plant.time if on else math.nan))
+        self._wish(
+            lambda: self._set_target(
+                self._target(self.plant.time), self.plant.time if on else math.nan
+            )
+        )
 
     def push(self, direction: Any) -> None:
         """A push of the scene's strength on the point that follows."""
@@ -83,20 +97,42 @@ class Session(Live):
         """Takes up the payload, which the controller does not know of, or lays it down."""
         self._carry(loaded, self.scene.payload, *self.scene.loaded)
 
-    # --- what happened: any thread ---------------------------------------------------------------------------------------------------
+    # --- what happened: any thread ----------------------------------------------------------------
+
+    def fixed(self) -> dict[str, Any]:
+        return {"surroundings": self.surroundings}
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What is around the robot. The target is in the player's hand."""
+        return replace(Surroundings.of(self.problem).first_rows, targets=())
 
     @property
     def swaying(self) -> bool:
         """Whether the target runs along the figure eight."""
         return not math.isnan(self._eight_since)
 
-    # --- time: one thread -------------------------------------------------------------------------------------------------------------
+    # --- time: one thread -------------------------------------------------------------------------
 
     def _make(self, wanted: Settings) -> MPC:
         s = self.scene
         steps = max(round(wanted.horizon / s.knot), 2)
-        problem = Problem(s.system, start=self.plant.x, steps=steps, dt=s.knot, costs=s.costs(wanted.weights), limits=s.limits)
-        return MPC(problem, _solver(wanted), period=wanted.period, latency=wanted.latency, observer=wanted.observer, log=256)
+        problem = Problem(
+            s.system,
+            start=self.plant.x,
+            steps=steps,
+            dt=s.knot,
+            costs=s.costs(wanted.weights),
+            limits=s.limits,
+        )
+        return MPC(
+            problem,
+            _solver(wanted),
+            period=wanted.period,
+            latency=wanted.latency,
+            observer=wanted.observer,
+            log=256,
+        )
 
     def _decide(self, x: np.ndarray | None) -> np.ndarray:
         self._aim(x)
@@ -121,10 +157,16 @@ class Session(Live):
         super()._begin_again()
 
     def _solve_seconds(self) -> float:
-        return super()._solve_seconds() if self.settings.solver == "PDDP" else float(self._mpc.log.solve_seconds[-1])
+        return (
+            super()._solve_seconds()
+            if self.settings.solver == "PDDP"
+            else float(self._mpc.log.solve_seconds[-1])
+        )
 
     def _error(self) -> float:
-        away = self.scene.points(self.plant.x[: self.scene.robot.nq]) - self._target(self.plant.time)
+        away = self.scene.points(self.plant.x[: self.scene.robot.nq]) - self._target(
+            self.plant.time
+        )
         return float(np.linalg.norm(away[list(self.scene.axes)]))
 
     def _see(self, **seen: Any) -> Snapshot:
@@ -134,4 +176,6 @@ class Session(Live):
 def _solver(s: Settings) -> Any:
     if s.solver == "PDDP":
         return PDDP(blocks=s.blocks, iterations=s.iterations)
-    return Direct(linear_solver="pcg" if s.solver == "Direct, PCG" else "riccati", iterations=s.iterations)
+    return Direct(
+        linear_solver="pcg" if s.solver == "Direct, PCG" else "riccati", iterations=s.iterations
+    )

@@ -51,7 +51,8 @@ class TargetPage(LivePage):
         super()._on_again()
 
     def _draw_target(self, now: Any) -> None:
-        held = time.perf_counter() - self._dragged < 0.5  # what is in the player's hand is not moved by ours
+        # what is in the player's hand is not moved by ours
+        held = time.perf_counter() - self._dragged < 0.5
         shown = self._reachable(self.target.position)
         if not held and (shown is None or not np.allclose(shown, now.target, atol=1e-6)):
             self.target.position = now.target

@@ -1,4 +1,6 @@
-"""The page of a robot that walks: it is steered by buttons, keys and sliders; its planned steps, forces on its feet and its centre of mass are drawn."""
+"""The page of a robot that walks: it is steered by buttons, keys, sliders and a joystick; its
+planned steps, forces on its feet and its centre of mass are drawn.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.play.feet_drawing import FeetDrawing
+from rigidgrad.play.joystick import add_joystick
 from rigidgrad.play.legged import OnFeet
-from rigidgrad.play.live_page import LivePage, slider, told
+from rigidgrad.play.live_page import LivePage, slider, status_lines
 from rigidgrad.play.walking import GAITS, STEEPEST, Walk, WalkingScene
 from rigidgrad.viewer.inputs import as_text, listen, one_of
 
@@ -36,10 +39,12 @@ class WalkPage(LivePage):
     session: Walk
     error_title = "Off the commanded velocity [m/s]"
 
-    def __init__(self, scene: WalkingScene, *, host: str = "127.0.0.1", port: int = 8080):
-        super().__init__(scene, Walk(scene), scene.start, host=host, port=port)
+    def __init__(
+        self, scene: WalkingScene, session: Any = None, *, host: str = "127.0.0.1", port: int = 8080
+    ):
+        super().__init__(scene, session or Walk(scene), scene.start, host=host, port=port)
 
-    # --- its parts -----------------------------------------------------------------------------------------------------------------
+    # --- its parts --------------------------------------------------------------------------------
 
     def _build(self) -> None:
         gui = self.stage.server.gui
@@ -60,14 +65,21 @@ class WalkPage(LivePage):
     def _build_steering(self, gui: Any) -> None:
         for names in (("Forward", "Back"), ("Left", "Right"), ("Turn left", "Turn right")):
             keys = " and ".join(_STEERING[name][0] for name in names)
-            gui.add_button_group(f"{keys}", names).on_click(lambda event: self._on_steer(event.target.value))
+            gui.add_button_group(f"{keys}", names).on_click(
+                lambda event: self._on_steer(event.target.value)
+            )
         gui.add_button(_STOP[0], color="gray").on_click(lambda _: self.session.steer(np.zeros(3)))
         if hasattr(gui, "add_command"):  # since viser 1.1
             for name, (key, _) in _STEERING.items():
                 gui.add_command(name, hotkey=key).on_trigger(partial(self._on_key, name))
-            gui.add_command(_STOP[0], hotkey=_STOP[1]).on_trigger(lambda _: self.session.steer(np.zeros(3)))
+            gui.add_command(_STOP[0], hotkey=_STOP[1]).on_trigger(
+                lambda _: self.session.steer(np.zeros(3))
+            )
         labels = ("Forward [m/s]", "Sideways [m/s]", "Turning [rad/s]")
         self.command = [self._command_slider(gui, k, label) for k, label in enumerate(labels)]
+        self.joystick = add_joystick(
+            gui, lambda axes: self.session.steer(axes * self.scene.fastest)
+        )
 
     def _command_slider(self, gui: Any, k: int, label: str) -> Any:
         most = float(self.scene.fastest[k])
@@ -81,7 +93,9 @@ class WalkPage(LivePage):
 
     def _build_ground(self, gui: Any) -> None:
         now, change = self.session.settings, self.session.change
-        self.gait = gui.add_dropdown("Gait", GAITS, initial_value=now.gait, hint="another gait begins from standing")
+        self.gait = gui.add_dropdown(
+            "Gait", GAITS, initial_value=now.gait, hint="another gait begins from standing"
+        )
         listen(self.gait, one_of(GAITS), lambda gait: change(gait=gait))
         with gui.add_folder("Ground"):
             self.friction = slider(
@@ -103,19 +117,21 @@ class WalkPage(LivePage):
             self._build_senses(gui)
             self._build_iterations(gui)
 
-    # --- what the player does: callbacks, which only write wishes ---------------------------------------------------------------------
+    # --- what the player does: callbacks, which only write wishes ---------------------------------
 
     def _on_key(self, name: str, _: Any) -> None:
         self._on_steer(name)
 
     def _on_steer(self, name: Any) -> None:
         if name in _STEERING:
-            self.session.steer(self.session.settings.command + self.scene.fastest * _STEERING[name][1] / _NOTCHES)
+            self.session.steer(
+                self.session.settings.command + self.scene.fastest * _STEERING[name][1] / _NOTCHES
+            )
 
     def _pushed(self) -> tuple[np.ndarray, np.ndarray]:
         return self._around(), self.session.now.x[:3]
 
-    # --- drawing ----------------------------------------------------------------------------------------------------------------------
+    # --- drawing ----------------------------------------------------------------------------------
 
     def _draw(self, now: OnFeet) -> None:
         self.stage.pose(now.x[: self.scene.robot.nq])
@@ -129,7 +145,9 @@ class WalkPage(LivePage):
             self._look(now.x[:3] - [0.0, 0.0, 0.4 * self.scene.height])
 
     def _show_command(self, command: tuple[float, float, float]) -> None:
-        """Moves the sliders to a command that did not come from them; one that is in the player's hand is not touched as long as the command stays."""
+        """Moves the sliders to a command that did not come from them; one that is in the player's
+        hand is not touched as long as the command stays.
+        """
         if command != self._shown:
             self._shown = command
             for handle, value in zip(self.command, command, strict=True):
@@ -143,13 +161,21 @@ class WalkPage(LivePage):
         for k, client in clients.items():
             camera = client.camera
             # at first a browser tells of a camera that it is about to change
-            if now - self._met[k] > _SETTLED and np.linalg.norm(camera.look_at - at) > 0.01 * self.size:
+            if (
+                now - self._met[k] > _SETTLED
+                and np.linalg.norm(camera.look_at - at) > 0.01 * self.size
+            ):
                 with client.atomic():  # the camera and what it looks at move together
                     camera.position = at + camera.position - camera.look_at
 
     def _status(self, now: OnFeet) -> str:
         v, w = self.session.velocity(), self.session.settings.command
-        lines = [f"**{v[0]:.2f} m/s** forward, {v[1]:.2f} sideways, at {now.rate:.2f} times real time; told {w[0]:.2f} and {w[1]:.2f}"]
+        lines = [
+            f"**{v[0]:.2f} m/s** forward, {v[1]:.2f} sideways, at {now.rate:.2f} times real time;"
+            f" commanded {w[0]:.2f} and {w[1]:.2f}"
+        ]
         if now.fallen:
-            lines = [f"**It {as_text(now.fallen)}.** The joints hold their posture. Press Begin again."]
-        return "  \n".join([*lines, *told(now, self.session.settings.period)])
+            lines = [
+                f"**It {as_text(now.fallen)}.** The joints hold their posture. Press Begin again."
+            ]
+        return "  \n".join([*lines, *status_lines(now, self.session.settings.period)])

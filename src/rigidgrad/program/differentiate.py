@@ -1,10 +1,12 @@
 """Derivatives of Programs, as Programs: Jacobians, and products with them from either side.
 
-The program is replayed on recorders, so that derivatives share their work with each other and with the values, and constants fold. Multiply-adds
-come apart on the way: `fuse` the result. Zeros known from the structure are skipped, and come out as the constant 0.0.
+The program is replayed on recorders, so that derivatives share their work with each other and with
+the values, and constants fold. Multiply-adds come apart on the way: `fuse` the result. Zeros known
+from the structure are skipped, and come out as the constant 0.0.
 
-`min`, `max` and `select` have the derivative of the branch taken. Forward mode never looks at the other branch; in reverse mode an infinite
-derivative there (a root at zero, say) gives NaN, so guard the argument and not only the result.
+`min`, `max` and `select` have the derivative of the branch taken. Forward mode never looks at the
+other branch; in reverse mode an infinite derivative there (a root at zero, say) gives NaN, so guard
+the argument and not only the result.
 
 Griewank and Walther 2008, Evaluating Derivatives, chapters 3 and 7.
 """
@@ -37,9 +39,10 @@ def differentiate(
 ) -> Program:
     """The Jacobians of the named outputs with respect to the named inputs; None means all of them.
 
-    There is one output for each pair, "d{output}/d{input}", of the output's shape followed by the input's. `values` puts the outputs
-    themselves first. Mode "forward" carries the derivatives with respect to each input number through the program, "reverse" those of each
-    output number back through it, "auto" does what needs fewer products.
+    There is one output for each pair, "d{output}/d{input}", of the output's shape followed by the
+    input's. `values` puts the outputs themselves first. Mode "forward" carries the derivatives with
+    respect to each input number through the program, "reverse" those of each output number back
+    through it, "auto" does what needs fewer products.
     """
     if mode not in MODES:
         raise InputError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -47,7 +50,7 @@ def differentiate(
     if mode == "auto":
         mode = _cheaper_mode(program, of, by)
 
-    def jacobians(arguments: dict[str, Any]) -> tuple:
+    def jacobians(arguments: dict[str, Any]) -> tuple[Any, ...]:
         replay = _Replay(program, arguments, by)
         columns = [(name, k) for name, shape in by.items() for k in range(math.prod(shape))]
         rows = [r for name in of for r in replay.results[name]]
@@ -61,7 +64,13 @@ def differentiate(
         for shape in of.values():
             left = 0
             for other in by.values():
-                blocks.append([matrix[top + i][left + j] for i in range(math.prod(shape)) for j in range(math.prod(other))])
+                blocks.append(
+                    [
+                        matrix[top + i][left + j]
+                        for i in range(math.prod(shape))
+                        for j in range(math.prod(other))
+                    ]
+                )
                 left += math.prod(other)
             top += math.prod(shape)
         return replay.values(of if values else ()) + tuple(blocks)
@@ -70,44 +79,80 @@ def differentiate(
     return record(program.inputs, (of if values else {}) | names, jacobians)
 
 
-def pushforward(program: Program, inputs: Iterable[str] | None = None, *, values: bool = False) -> Program:
-    """J·t, the rate of all outputs when the named inputs move along t: more inputs "tangent:{input}", and outputs "tangent:{output}"."""
+def pushforward(
+    program: Program, inputs: Iterable[str] | None = None, *, values: bool = False
+) -> Program:
+    """J·t, the rate of all outputs when the named inputs move along t: more inputs
+    "tangent:{input}", and outputs "tangent:{output}".
+    """
     by = _named("input", inputs, program.inputs)
 
-    def products(arguments: dict[str, Any]) -> tuple:
+    def products(arguments: dict[str, Any]) -> tuple[Any, ...]:
         replay = _Replay(program, arguments, by)
         moving = {name: tuple(flatten(arguments[f"tangent:{name}"])) for name in by}
-        tangents = replay.forward({(name, k): {0: t} for name, ts in moving.items() for k, t in enumerate(ts)})
-        rates = ([_signed(r, _row(r, tangents, 1)[0]) for r in results] for results in replay.results.values())
+        tangents = replay.forward(
+            {(name, k): {0: t} for name, ts in moving.items() for k, t in enumerate(ts)}
+        )
+        rates = (
+            [_signed(r, _row(r, tangents, 1)[0]) for r in results]
+            for results in replay.results.values()
+        )
         return replay.values(program.outputs if values else ()) + tuple(rates)
 
     names = {f"tangent:{name}": shape for name, shape in program.outputs.items()}
     return _extended(
-        program, {f"tangent:{name}": shape for name, shape in by.items()}, (program.outputs if values else {}) | names, products
+        program,
+        {f"tangent:{name}": shape for name, shape in by.items()},
+        (program.outputs if values else {}) | names,
+        products,
     )
 
 
 def pullback(
-    program: Program, outputs: Iterable[str] | None = None, inputs: Iterable[str] | None = None, *, values: bool = False
+    program: Program,
+    outputs: Iterable[str] | None = None,
+    inputs: Iterable[str] | None = None,
+    *,
+    values: bool = False,
 ) -> Program:
-    """cᵀ·J, the gradient of the named outputs weighted by c: more inputs "cotangent:{output}", and an output "cotangent:{input}" for each input.
+    """cᵀ·J, the gradient of the named outputs weighted by c: more inputs "cotangent:{output}", and
+    an output "cotangent:{input}" for each input.
 
     Differentiated once more it gives cᵀ times the second derivatives, without the tensor between.
     """
     of, by = _named("output", outputs, program.outputs), _named("input", inputs, program.inputs)
 
-    def products(arguments: dict[str, Any]) -> tuple:
+    def products(arguments: dict[str, Any]) -> tuple[Any, ...]:
         replay = _Replay(program, arguments, by)
-        weights = [(r, c) for name in of for r, c in zip(replay.results[name], flatten(arguments[f"cotangent:{name}"]), strict=True)]
+        weights = [
+            (r, c)
+            for name in of
+            for r, c in zip(
+                replay.results[name], flatten(arguments[f"cotangent:{name}"]), strict=True
+            )
+        ]
         gradient = replay.reverse(weights)
-        sums = ([gradient.get((name, k), 0.0) for k in range(math.prod(shape))] for name, shape in by.items())
+        sums = (
+            [gradient.get((name, k), 0.0) for k in range(math.prod(shape))]
+            for name, shape in by.items()
+        )
         return replay.values(of if values else ()) + tuple(sums)
 
     names = {f"cotangent:{name}": shape for name, shape in by.items()}
-    return _extended(program, {f"cotangent:{name}": shape for name, shape in of.items()}, (of if values else {}) | names, products)
+    return _extended(
+        program,
+        {f"cotangent:{name}": shape for name, shape in of.items()},
+        (of if values else {}) | names,
+        products,
+    )
 
 
-def _extended(program: Program, more: dict[str, Shape], outputs: dict[str, Shape], function: Callable[[dict[str, Any]], tuple]) -> Program:
+def _extended(
+    program: Program,
+    more: dict[str, Shape],
+    outputs: dict[str, Shape],
+    function: Callable[[dict[str, Any]], tuple[Any, ...]],
+) -> Program:
     if taken := more.keys() & program.inputs.keys():
         raise InputError(f"the program has an input {min(taken)!r} already")
     return record(program.inputs | more, outputs, function)
@@ -121,25 +166,42 @@ def _named(kind: str, names: Iterable[str] | None, shapes: Mapping[str, Shape]) 
     return {name: shapes[name] for name in chosen}
 
 
-# --- running a program on recorders --------------------------------------------------------------------------------------------------
+# --- running a program on recorders ---------------------------------------------------------------
 
 
 class _Replay:
-    """A program run once more, keeping each node's value, and the tangents or adjoints that pass through it."""
+    """A program run once more, keeping each node's value, and the tangents or adjoints that pass
+    through it.
+    """
 
     def __init__(self, program: Program, arguments: Mapping[str, Any], by: Mapping[str, Shape]):
         self.nodes = program.nodes
         flat = {name: tuple(flatten(arguments[name])) for name in program.inputs}
         self.x: list[Any] = []
         for node in program.nodes:
-            self.x.append(_extreme(node, self.x) if node[0] in ("min", "max") else evaluate(node, self.x, flat))
-        self.results = dict(zip(program.outputs, _split(program.results, program.outputs.values()), strict=True))
-        masks = _input_masks(program, [(name, k) for name in by for k in range(math.prod(by[name]))])
-        active = [mask != 0 and isinstance(x, Value) for mask, x in zip(masks, self.x, strict=True)]  # what folds to a constant is not
-        self.edges = [_edges(node, self.x, self.x[i], active) if active[i] else [] for i, node in enumerate(program.nodes)]
+            self.x.append(
+                _extreme(node, self.x)
+                if node[0] in ("min", "max")
+                else evaluate(node, self.x, flat)
+            )
+        self.results = dict(
+            zip(program.outputs, _split(program.results, program.outputs.values()), strict=True)
+        )
+        masks = _input_masks(
+            program, [(name, k) for name in by for k in range(math.prod(by[name]))]
+        )
+        # what folds to a constant is not
+        active = [mask != 0 and isinstance(x, Value) for mask, x in zip(masks, self.x, strict=True)]
+        self.edges = [
+            _edges(node, self.x, self.x[i], active) if active[i] else []
+            for i, node in enumerate(program.nodes)
+        ]
 
-    def values(self, names: Iterable[str]) -> tuple:
-        return tuple([_signed(r, self.x[r[1]]) if isinstance(r, tuple) else r for r in self.results[name]] for name in names)
+    def values(self, names: Iterable[str]) -> tuple[Any, ...]:
+        return tuple(
+            [_signed(r, self.x[r[1]]) if isinstance(r, tuple) else r for r in self.results[name]]
+            for name in names
+        )
 
     def forward(self, seeds: Mapping[Place, dict[int, Any]]) -> list[dict[int, Any]]:
         """Per node its derivative along each direction that reaches it."""
@@ -204,7 +266,7 @@ def _extreme(node: Node, x: list[Any]) -> Any:
     return a.minimum(b) if node[0] == "min" else a.maximum(b)
 
 
-# --- the derivative of each operation ------------------------------------------------------------------------------------------------
+# --- the derivative of each operation -------------------------------------------------------------
 
 
 def _branches(node: Node, x: list[Any]) -> tuple[Any, int, int]:
@@ -223,8 +285,12 @@ def _choose(condition: Any, a: Any, b: Any) -> Any:
     return select(condition, a, b)
 
 
-def _edges(node: Node, x: list[Any], y: Any, active: list[bool]) -> list[tuple[int, Callable[[Any], Any]]]:
-    """For each operand that depends on an input: its index, and what multiplies a number by ∂node/∂operand."""
+def _edges(
+    node: Node, x: list[Any], y: Any, active: list[bool]
+) -> list[tuple[int, Callable[[Any], Any]]]:
+    """For each operand that depends on an input: its index, and what multiplies a number by
+    ∂node/∂operand.
+    """
     if node[0] in LEAVES:
         return []
     if node[0] in _BRANCHES:
@@ -236,7 +302,11 @@ def _edges(node: Node, x: list[Any], y: Any, active: list[bool]) -> list[tuple[i
         return [(j, derivative) for j, derivative in pairs if active[j]]
     if not any(active[j] for j in operands(node)):
         return []
-    return [(j, _times(d)) for j, d in zip(operands(node), _partials(node, x, y), strict=True) if active[j]]
+    return [
+        (j, _times(d))
+        for j, d in zip(operands(node), _partials(node, x, y), strict=True)
+        if active[j]
+    ]
 
 
 def _times(d: Any) -> Callable[[Any], Any]:
@@ -278,7 +348,7 @@ def _partials(node: Node, x: list[Any], y: Any) -> tuple[Any, ...]:
     raise AssertionError(node[0])
 
 
-# --- counting ------------------------------------------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------
 
 
 def _smooth_operands(node: Node) -> tuple[int, ...]:
@@ -298,10 +368,16 @@ def _input_masks(program: Program, columns: Sequence[Place]) -> list[int]:
 
 
 def _cheaper_mode(program: Program, of: Mapping[str, Shape], by: Mapping[str, Shape]) -> str:
-    """One product for each operand and direction in forward mode, for each operand and result in reverse mode."""
-    reaching = _input_masks(program, [(name, k) for name, shape in by.items() for k in range(math.prod(shape))])
+    """One product for each operand and direction in forward mode, for each operand and result in
+    reverse mode.
+    """
+    reaching = _input_masks(
+        program, [(name, k) for name, shape in by.items() for k in range(math.prod(shape))]
+    )
     reached = [0] * len(program.nodes)
-    results = dict(zip(program.outputs, _split(program.results, program.outputs.values()), strict=True))
+    results = dict(
+        zip(program.outputs, _split(program.results, program.outputs.values()), strict=True)
+    )
     for bit, r in enumerate(r for name in of for r in results[name]):
         if isinstance(r, tuple):
             reached[r[1]] |= 1 << bit

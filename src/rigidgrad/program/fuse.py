@@ -1,4 +1,6 @@
-"""Multiply-adds chosen in the Program, so that every target and every width rounds a state in the same way."""
+"""Multiply-adds chosen in the Program, so that every target and every width rounds a state in the
+same way.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ _NEGATIVE = {"fma": "fnms", "fnms": "fma", "fms": "fnma", "fnma": "fms"}
 
 
 def _unsigned(nodes: list[Node], uses: list[int], results: tuple[Output, ...]) -> list[Output]:
-    """Results without a minus sign where the operation that makes them can take it; changes those nodes."""
+    """Results without a minus sign where the operation that makes them can take it; changes those
+    nodes.
+    """
     negative = Counter(r[1] for r in results if isinstance(r, tuple) and r[0] < 0)
     flipped = set()
     for i, count in negative.items():

@@ -7,7 +7,9 @@ from typing import Any
 
 
 def nest(flat: Any, shape: tuple[int, ...]) -> Any:
-    """A flat sequence, or the rows of an array, as nested tuples of the given shape; a scalar for the empty shape."""
+    """A flat sequence, or the rows of an array, as nested tuples of the given shape; a scalar for
+    the empty shape.
+    """
     if not shape:
         return flat[0]
     if len(shape) == 1:

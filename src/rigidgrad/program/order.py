@@ -1,7 +1,10 @@
-"""An order of a Program's operations that keeps few values alive, so that registers suffice for more of them.
+"""An order of a Program's operations that keeps few values alive, so that registers suffice for
+more of them.
 
-The recorded order goes subtree by subtree and is good within a limb. Limbs that do not depend on each other are put one after the other, and operations that
-free a register come somewhat earlier; whether that pays is judged by how many values have to be stored and fetched again (`program/registers.py`).
+The recorded order goes subtree by subtree and is good within a limb. Limbs that do not depend on
+each other are put one after the other, and operations that free a register come somewhat earlier;
+whether that pays is judged by how many values have to be stored and fetched again
+(`program/registers.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ import heapq
 from rigidgrad.program.program import LEAVES, Program, operands
 from rigidgrad.program.registers import transfers
 
-# below this many operations, work on several limbs at once hides more delay than the fewer transfers save
+# below this many operations, work on several limbs at once hides more delay than the fewer
+# transfers save
 _LARGE = 1000
-# above this many, the recorded order stays: another one saved 0.5 to 2% of the transfers of humanoids, and took a second to find
+# above this many, the recorded order stays: another one saved 0.5 to 2% of the transfers of
+# humanoids, and took a second to find
 _LONG = 20_000
-# places by which an operation comes earlier for each register that it frees; more saves more transfers, but leaves less to do at once
+# places by which an operation comes earlier for each register that it frees; more saves more
+# transfers, but leaves less to do at once
 _AHEAD = 10
 
 
@@ -33,7 +39,9 @@ def best_order(program: Program, registers: int) -> Program:
 
 
 def grouped(program: Program) -> list[int]:
-    """The recorded order, with parts that share nothing but inputs and constants, such as the legs of a fixed trunk, one after the other."""
+    """The recorded order, with parts that share nothing but inputs and constants, such as the legs
+    of a fixed trunk, one after the other.
+    """
     root = list(range(len(program.nodes)))
 
     def find(i: int) -> int:
@@ -50,11 +58,16 @@ def grouped(program: Program) -> list[int]:
     for i, node in enumerate(program.nodes):
         if node[0] not in LEAVES:
             first.setdefault(find(i), i)
-    return sorted(range(len(program.nodes)), key=lambda i: -1 if program.nodes[i][0] in LEAVES else first[find(i)])
+    return sorted(
+        range(len(program.nodes)),
+        key=lambda i: -1 if program.nodes[i][0] in LEAVES else first[find(i)],
+    )
 
 
 def freeing(program: Program) -> list[int]:
-    """The order of the program, except that an operation which is the last to need a value comes up to some places earlier."""
+    """The order of the program, except that an operation which is the last to need a value comes up
+    to some places earlier.
+    """
     nodes = program.nodes
     inner = [node[0] not in LEAVES for node in nodes]
     needs = [{j for j in operands(node) if inner[j]} for node in nodes]

@@ -17,7 +17,8 @@ Shape = tuple[int, ...]
 Output = tuple[int, int] | float  # (sign, node) or a constant
 
 LEAVES = ("input", "const")
-# fma: a·b + c, fms: a·b - c, fnma: c - a·b, fnms: -a·b - c; select(a, b, x, y): x where a < b, else y
+# fma: a·b + c, fms: a·b - c, fnma: c - a·b, fnms: -a·b - c; select(a, b, x, y): x where a < b, else
+# y
 FUSED = ("fma", "fms", "fnma", "fnms")
 
 
@@ -27,7 +28,9 @@ def operands(node: Node) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Counts(Mapping[str, int]):
-    """Operations by kind. `flops` counts additions, products, quotients and roots, a fused multiply-add as two; sines and cosines aside."""
+    """Operations by kind. `flops` counts additions, products, quotients and roots, a fused
+    multiply-add as two; sines and cosines aside.
+    """
 
     kinds: Mapping[str, int]
     depth: int
@@ -44,7 +47,12 @@ class Counts(Mapping[str, int]):
         return sum(n for kind, n in self.kinds.items() if kind not in LEAVES)
 
     def _all(self) -> dict[str, int]:
-        named = {"flops": self.flops, "instructions": self.instructions, "depth": self.depth, "live": self.live}
+        named = {
+            "flops": self.flops,
+            "instructions": self.instructions,
+            "depth": self.depth,
+            "live": self.live,
+        }
         return dict(self.kinds) | named
 
     def __getitem__(self, key: str) -> int:
@@ -62,7 +70,9 @@ class Counts(Mapping[str, int]):
 
 @dataclass(frozen=True)
 class Program:
-    """`nodes` in an order in which every operand comes before its use; `results`: the outputs' numbers, flat, one output after the other."""
+    """`nodes` in an order in which every operand comes before its use; `results`: the outputs'
+    numbers, flat, one output after the other.
+    """
 
     inputs: dict[str, Shape]
     outputs: dict[str, Shape]
@@ -70,7 +80,13 @@ class Program:
     results: tuple[Output, ...]
 
     @classmethod
-    def from_graph(cls, inputs: dict[str, Shape], outputs: dict[str, Shape], nodes: Sequence[Node], results: Sequence[Output]) -> Program:
+    def from_graph(
+        cls,
+        inputs: dict[str, Shape],
+        outputs: dict[str, Shape],
+        nodes: Sequence[Node],
+        results: Sequence[Output],
+    ) -> Program:
         """Keeps what the results need, in the order given."""
         alive = bytearray(len(nodes))
         for r in results:
@@ -80,10 +96,19 @@ class Program:
             if alive[i] and nodes[i][0] not in LEAVES:
                 for j in nodes[i][1:]:
                     alive[j] = 1
-        return cls._renumbered(inputs, outputs, nodes, results, [i for i, needed in enumerate(alive) if needed])
+        return cls._renumbered(
+            inputs, outputs, nodes, results, [i for i, needed in enumerate(alive) if needed]
+        )
 
     @classmethod
-    def _renumbered(cls, inputs, outputs, nodes, results, order) -> Program:
+    def _renumbered(
+        cls,
+        inputs: dict[str, Shape],
+        outputs: dict[str, Shape],
+        nodes: Sequence[Node],
+        results: Sequence[Output],
+        order: Sequence[int],
+    ) -> Program:
         place = [0] * len(nodes)
         for new, old in enumerate(order):
             place[old] = new
@@ -96,7 +121,12 @@ class Program:
                 kept.append((node[0], place[node[1]], place[node[2]]))
             else:
                 kept.append((node[0], *[place[j] for j in node[1:]]))
-        return cls(inputs, outputs, tuple(kept), tuple((r[0], place[r[1]]) if isinstance(r, tuple) else r for r in results))
+        return cls(
+            inputs,
+            outputs,
+            tuple(kept),
+            tuple((r[0], place[r[1]]) if isinstance(r, tuple) else r for r in results),
+        )
 
     def reordered(self, order: Sequence[int]) -> Program:
         """The same program with its nodes in another valid order."""
@@ -152,15 +182,17 @@ class Program:
             start += size
         return result
 
-    # --- running it in Python ----------------------------------------------------------------------------------------------------
+    # --- running it in Python ---------------------------------------------------------------------
 
-    def interpret(self, values: Mapping[str, Any]) -> tuple:
+    def interpret(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs, as nested tuples, for inputs given as nested sequences of any scalars."""
         flat = {name: tuple(flatten(_tuples(values[name]))) for name in self.inputs}
         x: list[Any] = []
         for node in self.nodes:
             x.append(evaluate(node, x, flat))
-        results = [r if isinstance(r, float) else (x[r[1]] if r[0] > 0 else -x[r[1]]) for r in self.results]
+        results = [
+            r if isinstance(r, float) else (x[r[1]] if r[0] > 0 else -x[r[1]]) for r in self.results
+        ]
         outputs, start = [], 0
         for shape in self.outputs.values():
             size = math.prod(shape)
@@ -189,11 +221,13 @@ class Program:
 
 
 def _tuples(x: Any) -> Any:
-    """Nested sequences, NumPy arrays of data among them, as nested tuples; a column of a batch stays one scalar."""
+    """Nested sequences, NumPy arrays of data among them, as nested tuples; a column of a batch
+    stays one scalar.
+    """
     return tuple(_tuples(y) for y in x) if isinstance(x, tuple | list) else x
 
 
-def evaluate(node: Node, x: list[Any], inputs: Mapping[str, tuple]) -> Any:
+def evaluate(node: Node, x: list[Any], inputs: Mapping[str, tuple[Any, ...]]) -> Any:
     kind = node[0]
     if kind == "input":
         return inputs[node[1]][node[2]]
@@ -219,6 +253,8 @@ def evaluate(node: Node, x: list[Any], inputs: Mapping[str, tuple]) -> Any:
             return -(a * x[node[2]]) - x[node[3]]
         case "neg":
             return -a
+        case "rcp":  # of circuits alone
+            return 1.0 / a
         case "sin":
             return scalars.sincos(a)[0]
         case "cos":

@@ -1,7 +1,8 @@
 """The recorder scalar: arithmetic on it writes down a graph instead of computing.
 
-Nodes are hash-consed, so equal work is shared. A `Value` is a node with a sign, so negations cost nothing and vanish into the
-additions and products around them. Constants are folded: 0, ±1, products and sums of constants.
+Nodes are hash-consed, so equal work is shared. A `Value` is a node with a sign, so negations cost
+nothing and vanish into the additions and products around them. Constants are folded: 0, ±1,
+products and sums of constants.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class TooLong(Exception):
 
 
 class Graph:
-    """The nodes recorded so far, `most` of them: ("input", name, k), ("const", x) with x > 0, or (operation, operand, …) by index."""
+    """The nodes recorded so far, `most` of them: ("input", name, k), ("const", x) with x > 0, or
+    (operation, operand, …) by index.
+    """
 
     def __init__(self, most: float = math.inf) -> None:
         self.nodes: list[Node] = []
@@ -58,7 +61,7 @@ class Value:
     def __repr__(self) -> str:
         return f"{'-' if self.sign < 0 else ''}%{self.index}"
 
-    # --- arithmetic --------------------------------------------------------------------------------------------------------------
+    # --- arithmetic -------------------------------------------------------------------------------
 
     def __neg__(self) -> Value:
         return Value(self.graph, -self.sign, self.index)
@@ -78,7 +81,11 @@ class Value:
         if i == j:
             return 0.0 if self.sign != other.sign else self * 2.0
         kind = "add" if self.sign == other.sign else "sub"
-        return Value(graph, self.sign, graph.node(kind, i, j)) if i < j else Value(graph, other.sign, graph.node(kind, j, i))
+        return (
+            Value(graph, self.sign, graph.node(kind, i, j))
+            if i < j
+            else Value(graph, other.sign, graph.node(kind, j, i))
+        )
 
     __radd__ = __add__
 
@@ -118,12 +125,14 @@ class Value:
             other = self.graph.constant(other)
         if self.index == other.index:
             return float(self.sign * other.sign)
-        return Value(self.graph, self.sign * other.sign, self.graph.node("div", self.index, other.index))
+        return Value(
+            self.graph, self.sign * other.sign, self.graph.node("div", self.index, other.index)
+        )
 
     def __rtruediv__(self, other: Number) -> Any:
         return 0.0 if other == 0 else self.graph.constant(other) / self
 
-    # --- functions ---------------------------------------------------------------------------------------------------------------
+    # --- functions --------------------------------------------------------------------------------
 
     def __pow__(self, n: Any) -> Any:
         if isinstance(n, bool) or not isinstance(n, int):
@@ -140,7 +149,9 @@ class Value:
 
     def sincos(self) -> tuple[Value, Value]:
         graph = self.graph
-        return Value(graph, self.sign, graph.node("sin", self.index)), Value(graph, 1, graph.node("cos", self.index))
+        return Value(graph, self.sign, graph.node("sin", self.index)), Value(
+            graph, 1, graph.node("cos", self.index)
+        )
 
     def sqrt(self) -> Value:
         return self._apply("sqrt", self)
@@ -191,7 +202,10 @@ class Truth:
         return Joined(self, other, both=False)
 
     def __bool__(self) -> bool:
-        raise TypeError("a recorded comparison has no value yet: use rigidgrad.scalars.select(condition, a, b) instead of if")
+        raise TypeError(
+            "a recorded comparison has no value yet: use rigidgrad.scalars.select(condition, a, b)"
+            " instead of if"
+        )
 
 
 class Joined(Truth):
@@ -219,23 +233,34 @@ class Condition(Truth):
     def select(self, x: Any, y: Any) -> Any:
         if not isinstance(x, Value) and not isinstance(y, Value) and x == y:
             return x
-        return self.value._apply("select", *(Value(self.value.graph, 1, self.value._plain(v)) for v in (self.a, self.b, x, y)))
+        return self.value._apply(
+            "select",
+            *(Value(self.value.graph, 1, self.value._plain(v)) for v in (self.a, self.b, x, y)),
+        )
 
 
 def record(
     inputs: Mapping[str, tuple[int, ...]],
     outputs: Mapping[str, tuple[int, ...]],
-    function: Callable[[dict[str, Any]], tuple],
+    function: Callable[[dict[str, Any]], tuple[Any, ...]],
     most: float = math.inf,
 ) -> Program:
-    """Runs `function` once on recorders. It takes a dictionary of nested tuples shaped as `inputs` and returns one result an output. Of more than `most` nodes it makes TooLong."""
+    """Runs `function` once on recorders. It takes a dictionary of nested tuples shaped as `inputs`
+    and returns one result an output. Of more than `most` nodes it makes TooLong.
+    """
     graph = Graph(most)
-    values = {name: nest([graph.input(name, k) for k in range(math.prod(shape))], shape) for name, shape in inputs.items()}
+    values = {
+        name: nest([graph.input(name, k) for k in range(math.prod(shape))], shape)
+        for name, shape in inputs.items()
+    }
     results = function(values)
     flat: list[tuple[int, int] | float] = []
     for result, (name, shape) in zip(results, outputs.items(), strict=True):
         scalars = list(flatten(result))
         if len(scalars) != math.prod(shape):
-            raise ValueError(f"output {name!r} has {len(scalars)} numbers, not the {math.prod(shape)} of its shape {shape}")
+            raise ValueError(
+                f"output {name!r} has {len(scalars)} numbers, not the {math.prod(shape)} of its"
+                f" shape {shape}"
+            )
         flat.extend((x.sign, x.index) if isinstance(x, Value) else float(x) for x in scalars)
     return Program.from_graph(dict(inputs), dict(outputs), graph.nodes, flat)

@@ -1,4 +1,6 @@
-"""Which values of a Program are in registers, and which are stored to memory and fetched again: a register file that gives up the value needed last (Belady's rule)."""
+"""Which values of a Program are in registers, and which are stored to memory and fetched again: a
+register file that gives up the value needed last (Belady's rule).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _NEVER = 1 << 60
 
 
 class Transfers(NamedTuple):
-    """What moves between registers and memory. Of each node, before it is computed: values that are stored, then values that are fetched, inputs among them."""
+    """What moves between registers and memory. Of each node, before it is computed: values that are
+    stored, then values that are fetched, inputs among them.
+    """
 
     stores: dict[int, list[int]]
     fetches: dict[int, list[int]]
@@ -23,7 +27,9 @@ class Transfers(NamedTuple):
 
 
 def transfers(program: Program, registers: int) -> Transfers:
-    """Of all orders of giving up registers, that with the fewest fetches. Constants are operands in memory; so is one value of an operation without a constant. Results are not kept."""
+    """Of all orders of giving up registers, that with the fewest fetches. Constants are operands in
+    memory; so is one value of an operation without a constant. Results are not kept.
+    """
     nodes = program.nodes
     constant = [node[0] == "const" for node in nodes]
     after, first = _next_uses(program)
@@ -87,7 +93,9 @@ def transfers(program: Program, registers: int) -> Transfers:
                 give_up()
     # those used most come first, where their addresses are short
     place = {old: new for new, old in enumerate(sorted(range(len(used)), key=lambda k: -used[k]))}
-    return Transfers(stores, fetches, {value: place[slot] for value, slot in slots.items()}, len(used))
+    return Transfers(
+        stores, fetches, {value: place[slot] for value, slot in slots.items()}, len(used)
+    )
 
 
 def _next_uses(program: Program) -> tuple[list[tuple[int, ...]], list[int]]:

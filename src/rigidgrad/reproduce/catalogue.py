@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rigidgrad.reproduce import lynghus_2026, plancher_2021, plancher_2022_control, plancher_2022_direct, plancher_2022_dynamics
+from rigidgrad.reproduce import (
+    lynghus_2026,
+    plancher_2021,
+    plancher_2022_control,
+    plancher_2022_direct,
+    plancher_2022_dynamics,
+    plancher_2022_mpc,
+)
 from rigidgrad.reproduce.entry import Entry
 from rigidgrad.reproduce.measurements import MEASUREMENTS
 
 # how entries call a work: its authors, year and title
 WORKS = {
-    "Plancher 2021": "Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi 2021: accelerating robot dynamics gradients on a CPU, GPU and FPGA",
-    "Plancher 2022": "Plancher 2022: GPU acceleration for real-time, whole-body, nonlinear model predictive control (dissertation)",
+    "Plancher 2021": (
+        "Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi 2021: accelerating robot dynamics"
+        " gradients on a CPU, GPU and FPGA"
+    ),
+    "Plancher 2022": (
+        "Plancher 2022: GPU acceleration for real-time, whole-body, nonlinear model predictive"
+        " control (dissertation)"
+    ),
     "Lynghus 2026": "Lynghus 2026: data-parallel rigid body dynamics (thesis)",
 }
 
@@ -24,7 +37,15 @@ def _order(entry: Entry) -> tuple[int, int]:
 
 ENTRIES: tuple[Entry, ...] = (
     *plancher_2021.ENTRIES,
-    *sorted((*plancher_2022_control.ENTRIES, *plancher_2022_direct.ENTRIES, *plancher_2022_dynamics.ENTRIES), key=_order),
+    *sorted(
+        (
+            *plancher_2022_control.ENTRIES,
+            *plancher_2022_mpc.ENTRIES,
+            *plancher_2022_direct.ENTRIES,
+            *plancher_2022_dynamics.ENTRIES,
+        ),
+        key=_order,
+    ),
     *lynghus_2026.ENTRIES,
 )
 

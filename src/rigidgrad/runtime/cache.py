@@ -1,7 +1,8 @@
 """Object code on disk, so that a second process compiles nothing.
 
-A file is trusted only if this user alone can have written it and its checksum holds. Trouble with the cache never reaches the caller:
-what cannot be read is compiled again, what cannot be written is not kept.
+A file is trusted only if this user alone can have written it and its checksum holds. Trouble with
+the cache never reaches the caller: what cannot be read is compiled again, what cannot be written is
+not kept.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _TOUCH = 86400.0  # seconds after which a hit makes its file young again
 
 @dataclass(frozen=True)
 class Entry:
-    """Object code and what is known of it; `meta` can be written as JSON. Listings show its "function" and "robot"."""
+    """Object code and what is known of it; `meta` can be written as JSON. Listings show its
+    "function" and "robot".
+    """
 
     meta: dict[str, Any]
     code: bytes
@@ -56,7 +59,9 @@ class Info:
 
 
 def folder() -> Path | None:
-    """Where entries lie; None if there is no place for them. RIGIDGRAD_CACHE names another folder, or is "off"."""
+    """Where entries lie; None if there is no place for them. RIGIDGRAD_CACHE names another folder,
+    or is "off".
+    """
     chosen = os.environ.get("RIGIDGRAD_CACHE")
     if chosen is not None:
         if chosen.strip().lower() in ("", "0", "off"):
@@ -78,19 +83,32 @@ def folder() -> Path | None:
 
 
 def key(parts: Mapping[str, str]) -> str:
-    """The name of an entry: a hash of `parts` and of all else that decides the code: CPU, LLVM, Python's ABI, our own code."""
+    """The name of an entry: a hash of `parts` and of all else that decides the code: CPU, LLVM,
+    Python's ABI, our own code.
+    """
     host = native.host()
-    surroundings = (host.triple, host.cpu, host.features, native.version(), sys.implementation.cache_tag or "", source_identity())
+    surroundings = (
+        host.triple,
+        host.cpu,
+        host.features,
+        native.version(),
+        sys.implementation.cache_tag or "",
+        source_identity(),
+    )
     return hashlib.sha256(json.dumps([sorted(parts.items()), surroundings]).encode()).hexdigest()
 
 
 def key_of(job: Any, **instead: Any) -> str:
-    """The key of a dataclass that says what is compiled: its class and every field that is compared, so that none can be forgotten.
+    """The key of a dataclass that says what is compiled: its class and every field that is
+    compared, so that none can be forgotten.
 
     `instead` has values that stand for those of some fields.
     """
     values = {f.name: getattr(job, f.name) for f in fields(job) if f.compare} | instead
-    return key({"class": type(job).__qualname__} | {f"field {name}": _text(value) for name, value in values.items()})
+    return key(
+        {"class": type(job).__qualname__}
+        | {f"field {name}": _text(value) for name, value in values.items()}
+    )
 
 
 def _text(value: Any) -> str:
@@ -150,7 +168,9 @@ def clear() -> int:
 
 
 def contents() -> list[Info]:
-    """What the cache holds, newest first. Files that would not be trusted are left out; checksums are not verified here."""
+    """What the cache holds, newest first. Files that would not be trusted are left out; checksums
+    are not verified here.
+    """
     found = []
     for path, _ in _files(SUFFIX):
         meta: Any = None
@@ -164,7 +184,7 @@ def contents() -> list[Info]:
     return sorted(found, key=lambda info: (-info.modified, info.key))
 
 
-# --- the sources that made the entries ---------------------------------------------------------------------------------------------
+# --- the sources that made the entries ------------------------------------------------------------
 
 
 def source_identity() -> str:
@@ -174,14 +194,17 @@ def source_identity() -> str:
 
 @cache
 def _identity(where: Path | None) -> str:
-    """The fingerprint of the sources, or that of others in the folder which differ in nothing that decides code.
+    """The fingerprint of the sources, or that of others in the folder which differ in nothing that
+    decides code.
 
-    A file is the sources of an identity, under their fingerprint; or, with a suffix, the identity of a fingerprint.
+    A file is the sources of an identity, under their fingerprint; or, with a suffix, the identity
+    of a fingerprint.
     """
     own = sources.read()
     packed = sources.pack(own)
     if not packed:
-        return os.urandom(32).hex()  # nothing tells versions apart: such a process finds only its own entries
+        # nothing tells versions apart: such a process finds only its own entries
+        return os.urandom(32).hex()
     name = sources.fingerprint(packed)
     if where is None:
         return name
@@ -189,7 +212,8 @@ def _identity(where: Path | None) -> str:
     if os.path.exists(path):
         return name
     with contextlib.suppress(OSError, UnicodeDecodeError), _trusted(link) as (file, _):
-        return file.read().decode()
+        same: str = file.read().decode()
+        return same
     found = next((other for other in _newest(path.parent, "") if _is_same(other, own)), path)
     with contextlib.suppress(OSError):
         if found is path:
@@ -208,7 +232,9 @@ def _is_same(path: Path, own: sources.Sources) -> bool:
             packed = file.read()
     except OSError:
         return False
-    return sources.fingerprint(packed) == path.name and sources.same_code(sources.unpack(packed), own)
+    return sources.fingerprint(packed) == path.name and sources.same_code(
+        sources.unpack(packed), own
+    )
 
 
 def _newest(where: Path, suffix: str) -> list[Path]:
@@ -225,7 +251,7 @@ def _keep_newest(where: Path, count: int) -> None:
                 os.unlink(path)
 
 
-# --- files ------------------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _store(path: Path, content: bytes) -> None:
@@ -249,12 +275,19 @@ def _path(key: str) -> Path | None:
 
 def _encode(key: str, entry: Entry) -> bytes:
     name, meta = key.encode(), json.dumps(entry.meta).encode()
-    rest = _HEADER.pack(_MAGIC, bytes(32), len(name), len(meta), len(entry.code))[_CHECKED:] + name + meta + entry.code
+    rest = (
+        _HEADER.pack(_MAGIC, bytes(32), len(name), len(meta), len(entry.code))[_CHECKED:]
+        + name
+        + meta
+        + entry.code
+    )
     return _MAGIC + hashlib.sha256(rest).digest() + rest
 
 
 def _decode(key: str, content: bytes) -> Entry | None:
-    """The entry in a file's content, or None if a single bit of it is not as it was written, or it was written under another key."""
+    """The entry in a file's content, or None if a single bit of it is not as it was written, or it
+    was written under another key.
+    """
     if len(content) < _HEADER.size:
         return None
     magic, checksum, key_size, meta_size, code_size = _HEADER.unpack_from(content)
@@ -269,8 +302,15 @@ def _decode(key: str, content: bytes) -> Entry | None:
 
 @contextlib.contextmanager
 def _trusted(path: Path) -> Iterator[tuple[Any, os.stat_result]]:
-    """An open file that this user alone can have written; otherwise an OSError. What was checked is what is read."""
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    """An open file that this user alone can have written; otherwise an OSError. What was checked is
+    what is read.
+    """
+    flags = (
+        os.O_RDONLY
+        | getattr(os, "O_BINARY", 0)
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_NONBLOCK", 0)
+    )
     with open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -286,7 +326,9 @@ def _files(*suffixes: str) -> list[tuple[str, os.stat_result]]:
     found = []
     with contextlib.suppress(OSError):
         for item in os.scandir(where) if where is not None else ():
-            ours = item.name.endswith(suffixes) and (item.name.startswith("rigidgrad-") or item.name.endswith(SUFFIX))
+            ours = item.name.endswith(suffixes) and (
+                item.name.startswith("rigidgrad-") or item.name.endswith(SUFFIX)
+            )
             with contextlib.suppress(OSError):
                 if ours and item.is_file(follow_symlinks=False):
                     found.append((item.path, item.stat(follow_symlinks=False)))
@@ -294,11 +336,17 @@ def _files(*suffixes: str) -> list[tuple[str, os.stat_result]]:
 
 
 def _prune() -> None:
-    """Removes what killed writers left behind, then the oldest entries, until the rest is small enough."""
+    """Removes what killed writers left behind, then the oldest entries, until the rest is small
+    enough.
+    """
     now = time.time()
     files = _files(SUFFIX, ".tmp")
-    old = [path for path, status in files if path.endswith(".tmp") and now - status.st_mtime > _STALE]
-    entries = sorted((status.st_mtime, status.st_size, path) for path, status in files if path.endswith(SUFFIX))
+    old = [
+        path for path, status in files if path.endswith(".tmp") and now - status.st_mtime > _STALE
+    ]
+    entries = sorted(
+        (status.st_mtime, status.st_size, path) for path, status in files if path.endswith(SUFFIX)
+    )
     excess = sum(size for _, size, _ in entries) - LIMIT
     for _, size, path in entries:
         if excess <= 0:

@@ -1,4 +1,6 @@
-"""The native side of a crew, as LLVM IR: its memory, the loop of a worker, and how a job is shared. `runtime.threads` is the Python side."""
+"""The native side of a crew, as LLVM IR: its memory, the loop of a worker, and how a job is shared.
+`runtime.threads` is the Python side.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,21 @@ import time
 
 from rigidgrad.runtime import cache, native
 
-# The memory of a crew: fields, in bytes from its address. What different threads write lies 128 bytes apart, a pair of cache lines.
+# The memory of a crew: fields, in bytes from its address. What different threads write lies 128
+# bytes apart, a pair of cache lines.
 CREW = {
     "idle": 0,  # workers that would take part in jobs, but sleep or were never started
-    "size": 128,  # from here on constants: workers; spins before sleeping; functions to acquire and release a lock, to yield the CPU
+    # from here on constants: workers; spins before sleeping; functions to acquire and release a
+    # lock, to yield the CPU
+    "size": 128,
     "spins": 136,
     "acquire": 144,
     "release": 152,
     "yield": 160,
     "busy": 256,  # 1 while a caller has a job under way
-    "gate": 384,  # number of the job (48 bits), whether it is open (1 bit), how many workers are at it (15 bits); then the job itself
+    # number of the job (48 bits), whether it is open (1 bit), how many workers are at it (15 bits);
+    # then the job itself
+    "gate": 384,
     "function": 392,
     "context": 400,
     "total": 408,
@@ -29,7 +36,7 @@ CREW = {
 WORKER = {
     "state": 0,  # 0 awake, 1 asleep, 2 not started
     "mail": 8,  # not 0: Python has something for this worker
-    "bed": 16,  # the lock in which it sleeps
+    "sleep_lock": 16,  # the lock in which it sleeps
     "seen": 24,  # the last job it took part in
     "joins": 32,  # 1 if it takes part in jobs: all but worker 0, whose place is the caller's
     "patience": 40,  # spins before it sleeps
@@ -125,8 +132,8 @@ define internal void @rouse(ptr %crew, i64 %index) {
   %slept = extractvalue { i64, i1 } %swap, 1         br i1 %slept, label %wake, label %done
 wake:
   %joins = load i64, ptr %joins.at, align 8          %old = atomicrmw sub ptr %idle.at, i64 %joins monotonic
-  %bed = load ptr, ptr %bed.at, align 8              %release = load ptr, ptr %release.at, align 8
-  call void %release(ptr %bed)
+  %sleep_lock = load ptr, ptr %sleep_lock.at, align 8              %release = load ptr, ptr %release.at, align 8
+  call void %release(ptr %sleep_lock)
   br label %done
 done:
   ret void
@@ -164,7 +171,7 @@ done:
 define void @crew_work(ptr %crew, i64 %index) {
   $crew
   $worker
-  %bed = load ptr, ptr %bed.at, align 8              %acquire = load ptr, ptr %acquire.at, align 8
+  %sleep_lock = load ptr, ptr %sleep_lock.at, align 8              %acquire = load ptr, ptr %acquire.at, align 8
   %joins = load i64, ptr %joins.at, align 8          %patience = load i64, ptr %patience.at, align 8
   %former = atomicrmw xchg ptr %state.at, i64 0 seq_cst
   %novice = icmp eq i64 %former, 2                   %enlist = select i1 %novice, i64 %joins, i64 0
@@ -194,8 +201,8 @@ look:
 pause:
   $pause
   %fewer = sub i64 %left, 1                          %patient = icmp sgt i64 %fewer, 0
-  br i1 %patient, label %spin, label %doze
-doze:
+  br i1 %patient, label %spin, label %park
+park:
   %counted = atomicrmw add ptr %idle.at, i64 %joins monotonic
   store atomic i64 1, ptr %state.at seq_cst, align 8 fence seq_cst
   %late = load atomic i64, ptr %mail.at seq_cst, align 8
@@ -204,7 +211,7 @@ stay:
   call void @rouse(ptr %crew, i64 %index)
   br label %sleep
 sleep:
-  %woken = call i32 %acquire(ptr %bed, i32 1)        br label %rest
+  %woken = call i32 %acquire(ptr %sleep_lock, i32 1)        br label %rest
 leave:
   %read = atomicrmw xchg ptr %mail.at, i64 0 acquire ret void
 }
@@ -241,7 +248,9 @@ FIRST = 640  # bytes before the first worker
 
 
 class CrewCode:
-    """The native side, and what it takes from the system: Python's own locks, which need no GIL, and a way to yield the CPU."""
+    """The native side, and what it takes from the system: Python's own locks, which need no GIL,
+    and a way to yield the CPU.
+    """
 
     def __init__(self) -> None:
         ir = render(native.host().triple)
@@ -252,23 +261,39 @@ class CrewCode:
             cache.write(key, entry)
         self.loaded = native.load_object(entry.code)
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
-        self.run = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, integer, integer)(self.loaded.address("crew_run"))
+        self.run = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, integer, integer)(
+            self.loaded.address("crew_run")
+        )
         self.work, self.post, self.wake, self.leave, self.spin = (
             ctypes.CFUNCTYPE(None, pointer, integer)(self.loaded.address(name))
             for name in ("crew_work", "crew_post", "crew_wake", "crew_leave", "crew_spin")
         )
-        yielding = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
-        functions = ctypes.pythonapi.PyThread_acquire_lock, ctypes.pythonapi.PyThread_release_lock, yielding
-        self.acquire, self.release, self.give_way = (ctypes.cast(function, pointer).value or 0 for function in functions)
+        yielding = (
+            ctypes.CDLL("kernel32").SwitchToThread
+            if os.name == "nt"
+            else ctypes.CDLL(None).sched_yield
+        )
+        functions = (
+            ctypes.pythonapi.PyThread_acquire_lock,
+            ctypes.pythonapi.PyThread_release_lock,
+            yielding,
+        )
+        self.acquire, self.release, self.give_way = (
+            ctypes.cast(function, pointer).value or 0 for function in functions
+        )
         self._allocate = ctypes.PYFUNCTYPE(pointer)(("PyThread_allocate_lock", ctypes.pythonapi))
-        self._acquire = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, ctypes.c_int)(("PyThread_acquire_lock", ctypes.pythonapi))
-        self.beds: list[int] = []  # never freed: the thread that released one may still be about to return from it
+        self._acquire = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, ctypes.c_int)(
+            ("PyThread_acquire_lock", ctypes.pythonapi)
+        )
+        self.sleep_locks: list[
+            int
+        ] = []  # never freed: the thread that released one may still be about to return from it
         self.spins = self._calibrate()
 
-    def bed(self) -> int:
+    def sleep_lock(self) -> int:
         """A lock that is held, for a worker to sleep in until another thread releases it."""
         with contextlib.suppress(IndexError):
-            return self.beds.pop()
+            return self.sleep_locks.pop()
         lock = self._allocate()
         if not lock:
             raise RuntimeError("no memory for a lock")
@@ -291,14 +316,37 @@ class CrewCode:
 
 def render(triple: str) -> str:
     """The IR, with the addresses of fields and the CPU's own way to wait in a loop."""
-    hints = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.hint(i32 1)", "arm64": "llvm.aarch64.hint(i32 1)"}
-    hint = hints.get(triple.partition("-")[0])
-    crew = [f"%{name}.at = getelementptr i8, ptr %crew, i64 {offset}" for name, offset in CREW.items()]
+    pause, declaration = pause_hint(triple)
+    crew = [
+        f"%{name}.at = getelementptr i8, ptr %crew, i64 {offset}" for name, offset in CREW.items()
+    ]
     worker = [
         "%line = mul i64 %index, 128",
         f"%first = getelementptr i8, ptr %crew, i64 {FIRST}",
         "%worker = getelementptr i8, ptr %first, i64 %line",
     ]
-    worker += [f"%{name}.at = getelementptr i8, ptr %worker, i64 {offset}" for name, offset in WORKER.items()]
-    ir = string.Template(_IR).substitute(crew="\n  ".join(crew), worker="\n  ".join(worker), pause=f"call void @{hint}" if hint else "")
-    return ir + (f"declare void @{hint.replace('i32 1', 'i32')}\n" if hint else "")
+    worker += [
+        f"%{name}.at = getelementptr i8, ptr %worker, i64 {offset}"
+        for name, offset in WORKER.items()
+    ]
+    ir = string.Template(_IR).substitute(
+        crew="\n  ".join(crew),
+        worker="\n  ".join(worker),
+        pause=pause,
+    )
+    return ir + declaration
+
+
+def pause_hint(triple: str) -> tuple[str, str]:
+    """The CPU's own way to wait in a loop, as IR: the call, and its declaration; empty where LLVM
+    has none.
+    """
+    hints = {
+        "x86_64": "llvm.x86.sse2.pause()",
+        "aarch64": "llvm.aarch64.hint(i32 1)",
+        "arm64": "llvm.aarch64.hint(i32 1)",
+    }
+    hint = hints.get(triple.partition("-")[0])
+    if hint is None:
+        return "", ""
+    return f"call void @{hint}", f"declare void @{hint.replace('i32 1', 'i32')}\n"

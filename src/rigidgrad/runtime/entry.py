@@ -1,7 +1,10 @@
-"""A Python function in native code: arrays in through the buffer protocol, a kernel's rows evaluated, True returned if all was as expected.
+"""A Python function in native code: arrays in through the buffer protocol, a kernel's rows
+evaluated, True returned if all was as expected.
 
-The general way (`runtime.arrays`) converts, broadcasts and explains; it takes microseconds. This one only accepts arrays that need none of that:
-C-contiguous, of the kernel's dtype, all with the same batch axes, no output overlapping another array. Otherwise it returns False and has done nothing.
+The general way (`runtime.arrays`) converts, broadcasts and explains; it takes microseconds. This
+one only accepts arrays that need none of that: C-contiguous, of the kernel's dtype, all with the
+same batch axes, no output overlapping another array. Otherwise it returns False and has done
+nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +19,23 @@ from typing import Any, NamedTuple
 from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.shared import Shared
 
-# CPython's Py_buffer on 64-bit machines: buf 0, obj 8, len 16, itemsize 24, readonly 32, ndim 36, format 40, shape 48, strides 56, …
+# CPython's Py_buffer on 64-bit machines: buf 0, obj 8, len 16, itemsize 24, readonly 32, ndim 36,
+# format 40, shape 48, strides 56, …
 _VIEW = 80
-_ROOM, _MOST_ROOM = 24, 768  # arrays that an entry's buffers hold, at least and at most: each takes 104 bytes of the stack
+# arrays that an entry's buffers hold, at least and at most: each takes 104 bytes of the stack
+_ROOM, _MOST_ROOM = (24, 768)
 _READ, _WRITE = 0x38 | 0x4, 0x38 | 0x4 | 0x1  # PyBUF_C_CONTIGUOUS | PyBUF_FORMAT (| PyBUF_WRITABLE)
 # below this many rows the GIL is kept: releasing it would cost more than the work
 _KEEP_GIL = 16
 
-_FUNCTIONS = ("PyObject_GetBuffer", "PyBuffer_Release", "PyBool_FromLong", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")
+_FUNCTIONS = (
+    "PyObject_GetBuffer",
+    "PyBuffer_Release",
+    "PyBool_FromLong",
+    "PyErr_Clear",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)
 _LINKED = 6  # functions that the kernel calls by address: their words begin at 8
 _PYTHON = 8 + _LINKED  # the word of the first function of Python
 _ARRAYS = _PYTHON + len(_FUNCTIONS)  # the word of the first array
@@ -256,14 +268,21 @@ no:
 
 
 class _MethodDef(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
 
 
 _definitions: Shared[tuple[_MethodDef, native.Loaded]] = Shared(forever=True)
 
 
 def _definition(room: int) -> tuple[_MethodDef, native.Loaded]:
-    """How Python calls the entry of functions of up to `room` arrays, and its code; one for all of them."""
+    """How Python calls the entry of functions of up to `room` arrays, and its code; one for all of
+    them.
+    """
     ir = _ir(room)
     key = cache.key({"entry": ir})
     entry = cache.read(key)
@@ -272,14 +291,17 @@ def _definition(room: int) -> tuple[_MethodDef, native.Loaded]:
         cache.write(key, entry)
     loaded = native.load_object(entry.code)
     definition = _MethodDef(b"rows", loaded.address("entry"), 0x80, None)  # METH_FASTCALL
-    # CPython reads a definition and calls its code until the last function is gone, which may be after all modules are: they are never given back
+    # CPython reads a definition and calls its code until the last function is gone, which may be
+    # after all modules are: they are never given back
     for kept in (definition, loaded):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     return definition, loaded
 
 
 class Team(NamedTuple):
-    """The threads that an entry may use: addresses of a crew and of `crew_run`, rows in a chunk, and from how many rows on they pay."""
+    """The threads that an entry may use: addresses of a crew and of `crew_run`, rows in a chunk,
+    and from how many rows on they pay.
+    """
 
     crew: int
     run: int
@@ -292,15 +314,34 @@ def available() -> bool:
     return sys.implementation.name == "cpython" and struct.calcsize("P") == 8
 
 
-def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype: str, linked: Sequence[int], team: Team | None) -> Any:
-    """A Python function of `inputs` input and further output arrays. `rows` is the kernel's address; keep its code alive beside this."""
+def make_entry(
+    rows: int,
+    inputs: int,
+    shapes: Sequence[tuple[int, ...]],
+    dtype: str,
+    linked: Sequence[int],
+    team: Team | None,
+) -> Any:
+    """A Python function of `inputs` input and further output arrays. `rows` is the kernel's
+    address; keep its code alive beside this.
+    """
     room = _ROOM
     while room < len(shapes):
         room *= 2
     if room > _MOST_ROOM or not available():
         return _decline
-    words = [rows, inputs, len(shapes), ord("d" if dtype == "float64" else "f"), *(team or (0, 0, 0, 0)), *linked]
-    words += [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS]
+    words = [
+        rows,
+        inputs,
+        len(shapes),
+        ord("d" if dtype == "float64" else "f"),
+        *(team or (0, 0, 0, 0)),
+        *linked,
+    ]
+    words += [
+        ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+        for name in _FUNCTIONS
+    ]
     begin = _ARRAYS + 3 * len(shapes)
     for shape in shapes:
         words += [math.prod(shape), len(shape), begin]
@@ -308,7 +349,10 @@ def make_entry(rows: int, inputs: int, shapes: Sequence[tuple[int, ...]], dtype:
     words += [n for shape in shapes for n in shape]
     spec = struct.pack(f"{len(words)}q", *words)
     new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, (ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.py_object)
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        (ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.py_object),
+    )
     definition, _ = _definitions.get(str(room), lambda: _definition(room))
     return new(ctypes.byref(definition), spec, None)
 

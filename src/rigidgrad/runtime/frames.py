@@ -1,7 +1,9 @@
 """Frames for gradients, by a count over limbs.
 
-Frames differ at the ends of limbs alone, and what a limb hands on to its trunk is as dense in any of them. So the operations by which two choices differ are counted on each limb with
-the few bodies that carry it, and limbs whose numbers are zeros and ones in the same places are counted once: a humanoid is not recorded as a whole.
+Frames differ at the ends of limbs alone, and what a limb hands on to its trunk is as dense in any
+of them. So the operations by which two choices differ are counted on each limb with the few bodies
+that carry it, and limbs whose numbers are zeros and ones in the same places are counted once: a
+humanoid is not recorded as a whole.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class Frames(NamedTuple):
 
 
 def gauges(model: Model) -> Iterator[Gauge]:
-    """Each body in its own frame; or the last two, three or four bodies of every limb in the frame of their first."""
+    """Each body in its own frame; or the last two, three or four bodies of every limb in the frame
+    of their first.
+    """
     found = limbs(model)
     yield own_frames(model)
     for shared in range(2, min(max(map(len, found)), _SHARED) + 1):
@@ -34,9 +38,14 @@ def gauges(model: Model) -> Iterator[Gauge]:
 
 
 def ranked(model: Model, operations: Callable[[Model, Gauge], int]) -> list[Frames]:
-    """The frames that `gauges` offers, the cheapest first; `operations` counts those of a model in a gauge."""
+    """The frames that `gauges` offers, the cheapest first; `operations` counts those of a model in
+    a gauge.
+    """
     if model.has_mimic:  # which joints of other limbs may follow
-        return sorted((Frames(gauge, operations(model, gauge)) for gauge in gauges(model)), key=lambda frames: frames.operations)
+        return sorted(
+            (Frames(gauge, operations(model, gauge)) for gauge in gauges(model)),
+            key=lambda frames: frames.operations,
+        )
     known: dict[Any, int] = {}
     totals: dict[Gauge, int] = dict.fromkeys(gauges(model), 0)
     for limb in limbs(model):
@@ -47,11 +56,16 @@ def ranked(model: Model, operations: Callable[[Model, Gauge], int]) -> list[Fram
             if (key, count) not in known:
                 known[key, count] = operations(part, _gauge(part, limbs(part), count))
             totals[gauge] += known[key, count]
-    return sorted((Frames(gauge, total) for gauge, total in totals.items()), key=lambda frames: frames.operations)
+    return sorted(
+        (Frames(gauge, total) for gauge, total in totals.items()),
+        key=lambda frames: frames.operations,
+    )
 
 
 def limbs(model: Model) -> list[list[int]]:
-    """Chains of bodies with one freedom each, from a branch to a leaf; the leaf may have several."""
+    """Chains of bodies with one freedom each, from a branch to a leaf; the leaf may have
+    several.
+    """
     found = []
     for leaf in model.bodies:
         if not model.children[leaf]:
@@ -98,7 +112,9 @@ def carried_limb(model: Model, limb: Sequence[int]) -> Model:
 
 
 def structure(model: Model) -> Any:
-    """Joints, and where numbers are zeros or ones: models that agree in it take the same operations."""
+    """Joints, and where numbers are zeros or ones: models that agree in it take the same
+    operations.
+    """
 
     def of(x: Any) -> Any:
         if isinstance(x, tuple):
@@ -106,4 +122,10 @@ def structure(model: Model) -> Any:
         return x if x in (0.0, 1.0, -1.0) else None
 
     joints = [(joint.type, of(joint.axis), of(joint.pitch)) for joint in model.joints]
-    return tuple(joints), model.parents, of(tuple((p.R, p.p) for p in model.placements)), of(model.inertias), of(model.armature)
+    return (
+        tuple(joints),
+        model.parents,
+        of(tuple((p.R, p.p) for p in model.placements)),
+        of(model.inertias),
+        of(model.armature),
+    )

@@ -1,4 +1,6 @@
-"""Native work that comes in groups, such as lanes of a batch or blocks of a trajectory: `function(context, begin, end)` does some of them."""
+"""Native work that comes in groups, such as lanes of a batch or blocks of a trajectory:
+`function(context, begin, end)` does some of them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Groups:
             self._call(self.context, 0, many)
 
     def run_short(self, begin: int, end: int) -> None:
-        """Some groups, with Python's lock held: getting it back from another thread can take longer than short work."""
+        """Some groups, with Python's lock held: getting it back from another thread can take longer
+        than short work.
+        """
         self._short_call(self.context, begin, end)
 
     def run_group(self, group: int) -> None:
@@ -41,7 +45,9 @@ class Groups:
 
 
 def chain(parts: Sequence[Groups]) -> Groups:
-    """One after the other for each group, before the next group begins: its numbers stay in the cache, and threads meet once."""
+    """One after the other for each group, before the next group begins: its numbers stay in the
+    cache, and threads meet once.
+    """
     words = [len(parts), 0, *(word for part in parts for word in (part.function, part.context))]
     return Groups(_code().address("chain"), words, min(part.count for part in parts), tuple(parts))
 

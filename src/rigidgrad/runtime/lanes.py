@@ -1,4 +1,5 @@
-"""The fast engine: a function recorded for a model, compiled for this CPU, and run over rows of arrays, W states at a time.
+"""The fast engine: a function recorded for a model, compiled for this CPU, and run over rows of
+arrays, W states at a time.
 
 Object code is cached on disk under everything that it depends on, so that a hit records nothing.
 """
@@ -29,20 +30,25 @@ from rigidgrad.targets import llvm, llvm_kernel, llvm_math, llvm_rows, llvm_stre
 Shape = tuple[int, ...]
 _ROWS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 OPTIMISATION = 1  # LLVM's level for kernels
-# rough work of one core, to judge whether threads pay: flops a nanosecond, and nanoseconds of work worth a thread's chunk and a call's share
+# rough work of one core, to judge whether threads pay: flops a nanosecond, and nanoseconds of work
+# worth a thread's chunk and a call's share
 _FLOPS_PER_NS = {"float64": 12.0, "float32": 24.0}
 _CHUNK_NS = 4000
 _WORTH_NS = 12000
 _PIECE_NS = 50_000_000  # nanoseconds of work after which Python may look for Ctrl-C
-# bytes of results from which on a streaming kernel sends them past the caches, which would not keep them, and rows that are worth to compile it for
+# bytes of results from which on a streaming kernel sends them past the caches, which would not keep
+# them, and rows that are worth to compile it for
 STREAM_BYTES = 6_000_000
 STREAM_ROWS = 512
-# where it pays: bytes of a row, flops for each of its numbers, and these where loops write the lines
+# where it pays: bytes of a row, flops for each of its numbers, and these where loops write the
+# lines
 _STREAM_ROW = 1024
 _STREAM_FLOPS = 20
 _STREAM_LOOPED = 64
 # of a model: how it was described, and what it is called
-_NOT_IN_RESULTS = frozenset({"name", "body_names", "visuals", "description", "floating_base", "strict"})
+_NOT_IN_RESULTS = frozenset(
+    {"name", "body_names", "visuals", "description", "floating_base", "strict", "problems"}
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,9 @@ class Job:
     packed: bool = False
     dtype: str = "float64"
     width: int = 0  # 0: what the CPU has
-    streaming: tuple[int, ...] | None = None  # for results larger than the caches: where in a cache line each begins
+    streaming: tuple[int, ...] | None = (
+        None  # for results larger than the caches: where in a cache line each begins
+    )
     contacts: ConstraintSet | None = None
 
     @property
@@ -89,7 +97,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is compiled: a Program of any origin, or a kernel. `identity` tells it from others of its name, so that a cached one need not be recorded."""
+    """What is compiled: a Program of any origin, or a kernel. `identity` tells it from others of
+    its name, so that a cached one need not be recorded.
+    """
 
     name: str
     owner: str
@@ -126,8 +136,22 @@ def render(job: Job | Recording, source: Program | Kernel) -> str:
     """The IR of what a job compiles."""
     registers = native.host().registers
     if isinstance(source, Program):
-        return llvm.render(source, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming, registers=registers)
-    return llvm_kernel.render(source, job.dtype, job.lanes, packed=job.packed, streaming=job.streaming, registers=registers)
+        return llvm.render(
+            source,
+            job.dtype,
+            job.lanes,
+            packed=job.packed,
+            streaming=job.streaming,
+            registers=registers,
+        )
+    return llvm_kernel.render(
+        source,
+        job.dtype,
+        job.lanes,
+        packed=job.packed,
+        streaming=job.streaming,
+        registers=registers,
+    )
 
 
 def host_lanes(dtype: str) -> int:
@@ -137,8 +161,13 @@ def host_lanes(dtype: str) -> int:
 
 def digest(model: Model) -> str:
     """A hash of all of a model's numbers and names that results depend on."""
+    return hashlib.sha256(described(model).encode()).hexdigest()
+
+
+def described(model: Model) -> str:
+    """These numbers and names."""
     parts = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in _NOT_IN_RESULTS}
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return repr(parts)
 
 
 class LaneKernel:
@@ -155,7 +184,9 @@ class LaneKernel:
         self.inputs: dict[str, Shape] = {k: tuple(s) for k, s in meta["inputs"].items()}
         self.dense: dict[str, Shape] = {k: tuple(s) for k, s in meta["outputs"].items()}
         self.masks = {k: _unpack(meta["masks"][k], shape) for k, shape in self.dense.items()}
-        self.outputs: dict[str, Shape] = {k: (int(self.masks[k].sum()),) if job.packed else s for k, s in self.dense.items()}
+        self.outputs: dict[str, Shape] = {
+            k: (int(self.masks[k].sum()),) if job.packed else s for k, s in self.dense.items()
+        }
         self.counts: dict[str, int] = meta["counts"]
         self.loaded = native.load_object(stored.code)
         self.address = self.loaded.address("rows")
@@ -166,10 +197,13 @@ class LaneKernel:
         self._sizes = [math.prod(s) for s in (*self.inputs.values(), *self.outputs.values())]
         self.least_numbers = self.least() * self._sizes[0]  # of the first input
         self.piece_numbers = self.piece() * self._sizes[0]
-        self.large_numbers = min(self.piece_numbers, self.stream_rows() * self._sizes[0])  # from here on, calls are worth a second look
+        # from here on, calls are worth a second look
+        self.large_numbers = min(self.piece_numbers, self.stream_rows() * self._sizes[0])
 
     def grain(self) -> int:
-        """Rows of a thread's chunk. A streaming kernel begins and ends a chunk without computing meanwhile, so its chunks are longer."""
+        """Rows of a thread's chunk. A streaming kernel begins and ends a chunk without computing
+        meanwhile, so its chunks are longer.
+        """
         w, time = self.job.lanes, _CHUNK_NS * (1 if self.job.streaming is None else 64)
         return max(w, math.ceil(time / self.nanoseconds() / w) * w)
 
@@ -182,28 +216,49 @@ class LaneKernel:
         return max(2 * self.job.lanes, math.ceil(_WORTH_NS / self.nanoseconds()))
 
     def piece(self) -> int:
-        """Rows of a native call; between two of them Python can be interrupted. Whole chunks, and each begins in its cache line where the first does."""
+        """Rows of a native call; between two of them Python can be interrupted. Whole chunks, and
+        each begins in its cache line where the first does.
+        """
         whole = math.lcm(self.grain(), 64)
         return max(1, math.ceil(_PIECE_NS / self.nanoseconds() / whole)) * whole
 
     def stream_rows(self) -> float:
         """From how many rows on a streaming kernel is the faster one."""
-        job, sizes, each = self.job, self._sizes[len(self.inputs) :], 8 if self.job.dtype == "float64" else 4
+        job, sizes, each = (
+            self.job,
+            self._sizes[len(self.inputs) :],
+            8 if self.job.dtype == "float64" else 4,
+        )
         row = sum(sizes) * each
-        most = _STREAM_LOOPED if self.counts["instructions"] >= llvm_stream.LOOPS_FROM else _STREAM_FLOPS
-        written = row >= _STREAM_ROW and self.counts["flops"] <= most * sum(sizes)  # else writing is a small part of the work
-        able = job.lanes > 1 and job.streaming is None and all(llvm_stream.fits(size, each, job.lanes) for size in sizes)
+        most = (
+            _STREAM_LOOPED
+            if self.counts["instructions"] >= llvm_stream.LOOPS_FROM
+            else _STREAM_FLOPS
+        )
+        # else writing is a small part of the work
+        written = row >= _STREAM_ROW and self.counts["flops"] <= most * sum(sizes)
+        able = (
+            job.lanes > 1
+            and job.streaming is None
+            and all(llvm_stream.fits(size, each, job.lanes) for size in sizes)
+        )
         return max(STREAM_ROWS, math.ceil(STREAM_BYTES / row)) if written and able else math.inf
 
-    def run(self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None) -> None:
-        """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers apart."""
+    def run(
+        self, arrays: Sequence[np.ndarray], strides: Sequence[int], count: int, crew: Crew | None
+    ) -> None:
+        """Inputs, then outputs; each is `count` rows of consecutive numbers, `stride` numbers
+        apart.
+        """
         context = np.empty(2 * len(arrays) + len(self.linked), np.int64)
         last = 2 * len(arrays)
         context[0:last:2] = [a.ctypes.data for a in arrays]
         context[1:last:2] = strides
         context[last:] = self.linked
         address = context.ctypes.data
-        advance = np.array([a.itemsize * stride for a, stride in zip(arrays, strides, strict=True)], np.int64)
+        advance = np.array(
+            [a.itemsize * stride for a, stride in zip(arrays, strides, strict=True)], np.int64
+        )
         piece = self.piece()
         for start in range(0, count, piece):
             rows = min(piece, count - start)
@@ -219,7 +274,9 @@ class LaneKernel:
         if crew is not None and crew.threads > 1:
             team = entry.Team(crew.address, crew.run_address, self.grain(), self.least())
         shapes = [*self.inputs.values(), *self.outputs.values()]
-        return entry.make_entry(self.address, len(self.inputs), shapes, self.job.dtype, self.linked, team)
+        return entry.make_entry(
+            self.address, len(self.inputs), shapes, self.job.dtype, self.linked, team
+        )
 
 
 def _compile(job: Job | Recording) -> cache.Entry:
@@ -250,5 +307,7 @@ _kernels: Shared[LaneKernel] = Shared()
 
 
 def lane_kernel(job: Job | Recording) -> LaneKernel:
-    """The kernel of a job; models that are equal share one, and its code goes with the last function that uses it."""
+    """The kernel of a job; models that are equal share one, and its code goes with the last
+    function that uses it.
+    """
     return _kernels.get(job.key(), lambda: LaneKernel(job))

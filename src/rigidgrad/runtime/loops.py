@@ -1,4 +1,6 @@
-"""Loops over arrays as compiled functions: translated for the types of their arguments on first use, kept on disk, called without the GIL."""
+"""Loops over arrays as compiled functions: translated for the types of their arguments on first
+use, kept on disk, called without the GIL.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +10,62 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from types import FunctionType
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import numpy as np
 
 from rigidgrad.errors import InputError
+from rigidgrad.program.recorder import Value
 from rigidgrad.runtime import cache as disk, native
 from rigidgrad.targets.loops.render import ArrayType, Fixed, render
-from rigidgrad.targets.loops.source import Loops
+from rigidgrad.targets.loops.source import Loops, Recorder
 from rigidgrad.targets.loops.values import C_FUNCTIONS
 
 _PACKAGE = __name__.split(".", maxsplit=1)[0]
 _BOOL, _INT, _FLOAT = (bool, np.bool_), (int, np.integer), (float, np.floating)
 _RESULTS = 8  # numbers that a function may return
 _guard = threading.RLock()
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 _function_type = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Kernel(Loops):
+class Kernel(Loops, Generic[*Arguments, Result]):
     """A function of arrays, numbers, other kernels, and tuples of these."""
 
-    def __init__(self, function: Callable[..., Any], reorder: bool = False) -> None:
-        super().__init__(function, reorder)
+    def __init__(
+        self,
+        function: Callable[[*Arguments], Result],
+        reorder: bool = False,
+        recorded: Callable[[*Arguments], Result] | None = None,
+    ) -> None:
+        super().__init__(function, reorder, recorded)
         self._compiled: dict[tuple[Any, ...], tuple[Any, Any, Any]] = {}
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: *Arguments) -> Result:
         words: list[int] = []
-        call, returned, _ = self._for(_described(arguments, words))
+        try:
+            call, returned, _ = self._for(_described(arguments, words))
+        except _NotCompiledError:
+            recorded: Result = self.recorded(*arguments)
+            return recorded
         if call is None:
-            return self.function(*_plain(arguments))
+            own: Result = self.function(*_plain(arguments))
+            return own
         given = struct.pack(f"{len(words)}q", *words)
         if returned is None:
             call(given, None, _library())
-            return None
+            return None  # type: ignore[return-value]  # Result is None
         result = (ctypes.c_int64 * _RESULTS)()
         call(given, result, _library())
-        return _result(returned, iter(result))
+        found: Result = _result(returned, iter(result))
+        return found
 
     def over(self, *rest: Any) -> Callable[[int, int, int], None]:
-        """The function of three whole numbers that calls this one with them and the rest: what it costs is paid once for many calls."""
+        """The function of three whole numbers that calls this one with them and the rest: what it
+        costs is paid once for many calls.
+        """
         words: list[int] = []
         call, _, _ = self._for(("int", "int", "int", *_described(rest, words)))
         if call is None:
@@ -54,15 +73,19 @@ class Kernel(Loops):
             return lambda part, start, stop: self.function(part, start, stop, *plain)
         given, library = struct.pack(f"{len(words)}q", *words), _library()
 
-        def one(part: int, start: int, stop: int, held: Any = rest) -> None:  # the arrays must outlive the call
+        def one(
+            part: int, start: int, stop: int, held: Any = rest
+        ) -> None:  # the arrays must outlive the call
             call(struct.pack("3q", part, start, stop) + given, None, library)
 
         return one
 
     def _for(self, described: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        """What is compiled for these types: the function to call, what it returns, and its code, which must be kept.
+        """What is compiled for these types: the function to call, what it returns, and its code,
+        which must be kept.
 
-        No function where a user's has no source, as one that was typed into a prompt: Python then runs it itself.
+        No function where a user's has no source, as one that was typed into a prompt: Python then
+        runs it itself.
         """
         found = self._compiled.get(described)
         if found is None:
@@ -83,12 +106,17 @@ class Kernel(Loops):
             except (TypeError, NameError, AttributeError, KeyError, ValueError) as error:
                 if name is not None:
                     raise
-                names = ", ".join(t.value.__name__ for t in types if isinstance(t, Fixed)) or self.__name__
+                names = (
+                    ", ".join(t.value.__name__ for t in types if isinstance(t, Fixed))
+                    or self.__name__
+                )
                 raise InputError(
-                    f"{names} cannot be compiled: {error}. Use loops over range, conditions, and arithmetic on elements."
+                    f"{names} cannot be compiled: {error}. Use loops over range, conditions, and"
+                    " arithmetic on elements."
                 ) from error
             entry = disk.Entry(
-                {"function": self.__name__, "robot": "", "returned": returned}, native.compile_ir(text, misched=True, passes=True)
+                {"function": self.__name__, "robot": "", "returned": returned},
+                native.compile_ir(text, misched=True, passes=True),
             )
             if key is not None:
                 disk.write(key, entry)
@@ -97,21 +125,32 @@ class Kernel(Loops):
         return _function_type(loaded.address("kernel")), returned, loaded
 
 
+class _NotCompiledError(InputError):
+    """What only Python can work with: a function without a source, or what records."""
+
+
+AnyKernel = Kernel[*tuple[Any, ...], Any]
+
+
 @cache
 def _library() -> Any:
     """Addresses of functions in the C library."""
     return (ctypes.c_int64 * len(C_FUNCTIONS))(*(native.symbol(name) for name in C_FUNCTIONS))
 
 
-def kernel(function: Callable[..., Any], *, reorder: bool = False) -> Kernel:
-    """The function, compiled when it is called; with `reorder`, sums may be reordered for SIMD."""
+def kernel(
+    function: Callable[[*Arguments], Result], *, reorder: bool = False
+) -> Kernel[*Arguments, Result]:
+    """The function, compiled when it is called; with `reorder`, sums may be reordered for SIMD. For
+    arguments that record, Python runs it.
+    """
     return Kernel(function, reorder)
 
 
-_users: weakref.WeakKeyDictionary[Callable[..., Any], Kernel] = weakref.WeakKeyDictionary()
+_users: weakref.WeakKeyDictionary[Callable[..., Any], AnyKernel] = weakref.WeakKeyDictionary()
 
 
-def as_kernel(function: Any) -> Kernel:
+def as_kernel(function: Any) -> AnyKernel:
     """A user's function, compiled unless it already is; once for each function object."""
     if isinstance(function, Kernel):
         return function
@@ -142,6 +181,8 @@ def _described(arguments: Any, words: list[int]) -> tuple[Any, ...]:
             types.append(_described(x, words))
         elif isinstance(x, Kernel):
             types.append(Fixed(x))
+        elif isinstance(x, FunctionType | Recorder | Value):
+            raise _NotCompiledError(f"compiled code takes no {type(x).__name__}")
         else:
             raise InputError(f"compiled code takes no {type(x).__name__}")
     return tuple(types)
@@ -149,17 +190,29 @@ def _described(arguments: Any, words: list[int]) -> tuple[Any, ...]:
 
 def _plain(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments with Python's own functions in place of kernels."""
-    return tuple(x.function if isinstance(x, Kernel) else _plain(x) if isinstance(x, tuple) else x for x in arguments)
-
-
-def _types(described: tuple[Any, ...]) -> tuple[Any, ...]:
-    """As `render` wants them; what is described is a plain tuple, as that is made for every call."""
     return tuple(
-        t if isinstance(t, (str, Fixed)) else ArrayType(*t) if len(t) == 3 and isinstance(t[-1], bool) else _types(t) for t in described
+        x.function if isinstance(x, Kernel) else _plain(x) if isinstance(x, tuple) else x
+        for x in arguments
     )
 
 
-def _name(function: Kernel, types: Any) -> str | None:
+def _types(described: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As `render` wants them; what is described is a plain tuple, as that is made for every
+    call.
+    """
+    return tuple(
+        (
+            t
+            if isinstance(t, (str, Fixed))
+            else ArrayType(*t)
+            if len(t) == 3 and isinstance(t[-1], bool)
+            else _types(t)
+        )
+        for t in described
+    )
+
+
+def _name(function: AnyKernel, types: Any) -> str | None:
     """What tells this kernel from others on disk; None where it is made of a user's functions."""
     plain = function.function
     if (plain.__module__ or "").split(".")[0] != _PACKAGE:

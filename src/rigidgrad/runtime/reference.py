@@ -1,4 +1,6 @@
-"""The readable engine: a kernel's algorithm run on NumPy columns, one number of every state of a batch at a time."""
+"""The readable engine: a kernel's algorithm run on NumPy columns, one number of every state of a
+batch at a time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from rigidgrad.errors import InputError
 from rigidgrad.program.nesting import flatten, nest
 from rigidgrad.runtime import arrays
 
-# Rows at a time: long enough to hide Python's cost a call, short enough that the many intermediate columns stay small.
+# Rows at a time: long enough to hide Python's cost a call, short enough that the many intermediate
+# columns stay small.
 CHUNK = 1024
 
 
@@ -39,7 +42,10 @@ class Interpreted:
     def __call__(self, *inputs: Any, out: Any = None, check: bool = False) -> Any:
         kernel = self._kernel
         if len(inputs) != len(kernel.inputs):
-            raise InputError(f"{kernel.name} takes {len(kernel.inputs)} arrays ({', '.join(kernel.inputs)}), not {len(inputs)}")
+            raise InputError(
+                f"{kernel.name} takes {len(kernel.inputs)} arrays ({', '.join(kernel.inputs)}), not"
+                f" {len(inputs)}"
+            )
         batch = arrays.gather(dict(zip(kernel.inputs, inputs, strict=True)), kernel.inputs)
         if check and self._check:
             self._check(batch)
@@ -52,19 +58,28 @@ class Interpreted:
             values = computed[name][:, self.masks[name].ravel()] if self._packed else computed[name]
             array[...] = values.reshape(array.shape)
         if out is not None:
-            return self._result(*results.values()) if self._result and arrays.has_remark(out) else out
+            return (
+                self._result(*results.values()) if self._result and arrays.has_remark(out) else out
+            )
         outputs = [batch.back(array) if batch.back else array for array in results.values()]
         if len(outputs) == 1:
             return outputs[0]
         return self._result(*outputs) if self._result else tuple(outputs)
 
 
-def evaluate(kernel: Kernel, rows: Mapping[str, np.ndarray], count: int, dtype: np.dtype) -> dict[str, np.ndarray]:
+def evaluate(
+    kernel: Kernel, rows: Mapping[str, np.ndarray], count: int, dtype: np.dtype
+) -> dict[str, np.ndarray]:
     """Outputs as arrays (count, size)."""
-    results = {name: np.empty((count, math.prod(shape)), dtype) for name, shape in kernel.outputs.items()}
+    results = {
+        name: np.empty((count, math.prod(shape)), dtype) for name, shape in kernel.outputs.items()
+    }
     for start in range(0, count, CHUNK):
         part = slice(start, min(start + CHUNK, count))
-        values = {name: nest(np.ascontiguousarray(rows[name][part].T), shape) for name, shape in kernel.inputs.items()}
+        values = {
+            name: nest(np.ascontiguousarray(rows[name][part].T), shape)
+            for name, shape in kernel.inputs.items()
+        }
         with np.errstate(all="ignore"):
             outputs = kernel.evaluate(values)
         for result, output in zip(results.values(), outputs, strict=True):
@@ -74,11 +89,19 @@ def evaluate(kernel: Kernel, rows: Mapping[str, np.ndarray], count: int, dtype: 
 
 
 def pattern(kernel: Kernel) -> dict[str, np.ndarray]:
-    """Which entries of each output are not structurally zero, as boolean arrays of the outputs' shapes."""
-    values = {name: nest(np.ones((math.prod(shape), 1)), shape) for name, shape in kernel.inputs.items()}
+    """Which entries of each output are not structurally zero, as boolean arrays of the outputs'
+    shapes.
+    """
+    values = {
+        name: nest(np.ones((math.prod(shape), 1)), shape) for name, shape in kernel.inputs.items()
+    }
     with np.errstate(all="ignore"):
         outputs = kernel.evaluate(values)
     return {
-        name: np.array([not (type(x) is float and x == 0.0) for x in flatten(output)], dtype=bool).reshape(shape)
+        name: (
+            np.array(
+                [not (type(x) is float and x == 0.0) for x in flatten(output)], dtype=bool
+            ).reshape(shape)
+        )
         for (name, shape), output in zip(kernel.outputs.items(), outputs, strict=True)
     }

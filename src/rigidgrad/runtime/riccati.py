@@ -1,4 +1,6 @@
-"""The compiled backward pass, bound to fixed buffers: of one problem (`targets.llvm_riccati`), or of many side by side (`kernels.riccati`)."""
+"""The compiled backward pass, bound to fixed buffers: of one problem (`targets.llvm_riccati`), or
+of many side by side (`kernels.riccati`).
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from rigidgrad.targets import llvm_riccati
 from rigidgrad.targets.llvm_riccati import RESULTS
 from rigidgrad.targets.riccati_layout import Layout
 
-__all__ = ["RESULTS", "Layout", "Riccati", "Sizes", "bind_side_by_side"]  # all that control needs to know of the code
+# all that control needs to know of the code
+__all__ = ["RESULTS", "Layout", "Riccati", "Sizes", "bind_side_by_side"]
 
-_WIDE = frozenset({"gains", "results", "rho", "held", "lower", "upper", "u", "h"})  # float64, whatever the type of the pass
+# float64, whatever the type of the pass
+_WIDE = frozenset({"gains", "results", "rho", "held", "lower", "upper", "u", "h"})
 
 
 class Riccati:
@@ -31,7 +35,9 @@ class Riccati:
         stored = cache.read(key)
         if stored is None:
             code = native.compile_ir(llvm_riccati.render(layout, native.host().registers), opt=1)
-            stored = cache.Entry({"function": "riccati", "robot": f"{layout.n} states, {layout.m} controls"}, code)
+            stored = cache.Entry(
+                {"function": "riccati", "robot": f"{layout.n} states, {layout.m} controls"}, code
+            )
             cache.write(key, stored)
         self._loaded = native.load_object(stored.code)
         self.address = self._loaded.address("riccati")
@@ -42,15 +48,21 @@ class Riccati:
         return _shared.get(repr(layout), lambda: Riccati(layout))
 
     def bind(self, arrays: Mapping[str, np.ndarray]) -> Groups:
-        """Buffers by the names of `llvm_riccati.CONTEXT`; those of features that the layout does not have may be left out. A group is a block of knots."""
+        """Buffers by the names of `llvm_riccati.CONTEXT`; those of features that the layout does
+        not have may be left out. A group is a block of knots.
+        """
         if apart := [name for name, a in arrays.items() if not a.flags.c_contiguous]:
-            raise InputError(f"buffers of a backward pass are contiguous; these are not: {', '.join(apart)}")
+            raise InputError(
+                f"buffers of a backward pass are contiguous; these are not: {', '.join(apart)}"
+            )
         self._check(arrays)
         words = [arrays[n].ctypes.data if n in arrays else 0 for n in llvm_riccati.CONTEXT]
         return Groups(self.address, words, len(arrays["ranges"]), (self, dict(arrays)))
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Native code reads and writes as many numbers as the layout says, of every block and of every knot that `ranges` names."""
+        """Native code reads and writes as many numbers as the layout says, of every block and of
+        every knot that `ranges` names.
+        """
         o, double = self.layout, "float64"
         blocks = {"ranges": (2, "int64"), "numbers": (len(llvm_riccati.NUMBERS), double)}
         blocks |= {"results": (len(RESULTS), double), "scratch": (o.scratch_size, o.dtype)}
@@ -63,7 +75,9 @@ class Riccati:
         knots |= {"gains": (o.m * o.gain_columns, double)}
         knots |= {"defects": (o.n, double)} if o.gaps else {}
         knots |= {"move": (o.move_size, o.dtype)} if o.form == "floating" else {}
-        knots |= dict.fromkeys(("lower", "upper", "u", "active"), (o.m, double)) if o.bounded else {}
+        knots |= (
+            dict.fromkeys(("lower", "upper", "u", "active"), (o.m, double)) if o.bounded else {}
+        )
         missing = [name for name in (*blocks, *knots) if name not in arrays]
         if missing:
             raise InputError(f"buffers of this backward pass are missing: {', '.join(missing)}")
@@ -73,15 +87,20 @@ class Riccati:
         for name, (size, dtype) in wanted.items():
             if arrays[name].dtype != dtype or arrays[name].size < size:
                 have = f"{arrays[name].dtype}{arrays[name].shape}"
-                raise InputError(f"buffer {name} of a backward pass is {have}; it must be {dtype}, {size} numbers or more")
+                raise InputError(
+                    f"buffer {name} of a backward pass is {have}; it must be {dtype}, {size}"
+                    " numbers or more"
+                )
 
 
 _shared: Shared[Riccati] = Shared()
 
 
 def bind_side_by_side(sizes: Sizes, arrays: Mapping[str, np.ndarray], dtype: str) -> Swept:
-    """The pass of many problems, a problem in each lane: arrays (groups, steps, …, lanes) by the names of `Sizes.of_knot`, `gains` and, with bounds, `held`; for all knots together `rho` (groups, lanes),
-    `results` (groups, 3, lanes), which is to be 0, 0, 1 before a pass, and `V` (groups, n + 1, n, lanes), the cost-to-go at the end before it and at the start after it.
+    """The pass of many problems, a problem in each lane: arrays (groups, steps, …, lanes) by the
+    names of `Sizes.of_knot`, `gains` and, with bounds, `held`; for all knots together `rho`
+    (groups, lanes), `results` (groups, 3, lanes), which is to be 0, 0, 1 before a pass, and `V`
+    (groups, n + 1, n, lanes), the cost-to-go at the end before it and at the start after it.
     """
     groups, steps, *_, lanes = arrays["F"].shape
     job = SweepJob(
@@ -94,21 +113,21 @@ def bind_side_by_side(sizes: Sizes, arrays: Mapping[str, np.ndarray], dtype: str
         lanes,
         _WIDE,
     )
-    sweep = _sweeps.get(job.key(), lambda: Sweep(job))
+    sweep = Sweep.of(job)
 
     def placed(name: str, size: int) -> np.ndarray:
         """From the last knot to the first."""
         array = arrays[name]
         if name in ("V", "results", "rho"):
-            return np.broadcast_to(array.reshape(groups, 1, size, lanes), (groups, steps, size, lanes))
+            return np.broadcast_to(
+                array.reshape(groups, 1, size, lanes), (groups, steps, size, lanes)
+            )
         flat = array.view()
         flat.shape = (groups, steps, size, lanes)  # never a copy
         return flat[:, ::-1]
 
     sources, targets = (
-        {name: placed(name, math.prod(shape)) for name, shape in of.items()} for of in (sweep.inputs, sweep.carried | sweep.outputs)
+        {name: placed(name, math.prod(shape)) for name, shape in of.items()}
+        for of in (sweep.inputs, sweep.carried | sweep.outputs)
     )
     return sweep.bind(sources, targets)
-
-
-_sweeps: Shared[Sweep] = Shared()

@@ -1,4 +1,6 @@
-"""Objects that all of a process shares, such as compiled code: made once, however many threads ask for one at the same time."""
+"""Objects that all of a process shares, such as compiled code: made once, however many threads ask
+for one at the same time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ T = TypeVar("T")
 class Shared(Generic[T]):
     """Objects by key, each for as long as someone holds it, or for ever.
 
-    While a thread makes one, others that ask for it wait; if it fails or is interrupted, the next one tries.
+    While a thread makes one, others that ask for it wait; if it fails or is interrupted, the next
+    one tries.
     """
 
     def __init__(self, *, forever: bool = False):
@@ -31,7 +34,8 @@ class Shared(Generic[T]):
             with self._guard:
                 turn = self._turns.get(key)
                 if turn is None:
-                    turn = self._turns[key] = threading.Lock()  # gone with the last thread that waits for it
+                    # gone with the last thread that waits for it
+                    turn = self._turns[key] = threading.Lock()
             with turn:
                 found = self._found.get(key)
                 if found is None:
@@ -39,7 +43,9 @@ class Shared(Generic[T]):
         return found
 
     def _reset(self) -> None:
-        """No thread makes anything: at first, and in the child of a fork, in which the threads that did are not."""
+        """No thread makes anything: at first, and in the child of a fork, in which the threads that
+        did are not.
+        """
         self._guard = threading.Lock()
         self._turns: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 

@@ -1,6 +1,8 @@
-"""The sources of this package, as far as they decide what is compiled: comments, docstrings and parts that compile nothing do not.
+"""The sources of this package, as far as they decide what is compiled: comments, docstrings and
+parts that compile nothing do not.
 
-Parsing all of them takes longer than compiling a kernel. So two versions are compared instead: what is parsed is what differs.
+Parsing all of them takes longer than compiling a kernel. So two versions are compared instead: what
+is parsed is what differs.
 """
 
 from __future__ import annotations
@@ -14,12 +16,19 @@ from pathlib import Path
 Sources = dict[str, bytes]  # by path within the package
 
 PACKAGE = Path(__file__).parent.parent
-_IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(?:rigidgrad(?:\.(\w+)|[ \t]+import[ \t]+([\w, \t]+)|\b)|\.)", re.MULTILINE)
-_PROGRAMS, _KEYS = "program", "runtime"  # all that is compiled is recorded by one and compiled by the other
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from|import)[ \t]+(?:rigidgrad(?:\.(\w+)|[ \t]+import[ \t]+([\w, \t]+)|\b)|\.)",
+    re.MULTILINE,
+)
+# all that is compiled is recorded by one and compiled by the other
+_PROGRAMS, _KEYS = ("program", "runtime")
+_LOOPS = b"rigidgrad.runtime.loops"  # but for loops over arrays, which are translated as they stand
 
 
 def read(package: Path = PACKAGE) -> Sources:
-    """Every module's source; nothing if one cannot be read, as in an archive or a frozen program."""
+    """Every module's source; nothing if one cannot be read, as in an archive or a frozen
+    program.
+    """
     found: Sources = {}
     pending = [""]
     try:
@@ -39,7 +48,9 @@ def read(package: Path = PACKAGE) -> Sources:
 
 def pack(sources: Sources) -> bytes:
     """All of them in one; `unpack` takes it apart."""
-    return b"".join(b"%s\0%d\0%s" % (path.encode(), len(text), text) for path, text in sources.items())
+    return b"".join(
+        b"%s\0%d\0%s" % (path.encode(), len(text), text) for path, text in sources.items()
+    )
 
 
 def unpack(packed: bytes) -> Sources:
@@ -60,19 +71,30 @@ def fingerprint(packed: bytes) -> str:
 
 
 def same_code(one: Sources, other: Sources) -> bool:
-    """Whether both compile the same: all files of the parts that compile have the same statements."""
+    """Whether both compile the same: all files of the parts that compile have the same
+    statements.
+    """
     parts = compiling_parts(one) | compiling_parts(other)
-    paths = [path for path in one.keys() | other.keys() if part(path) in parts and one.get(path) != other.get(path)]
-    return all(path in one and path in other and _same_statements(one[path], other[path]) for path in paths)
+    paths = [
+        path
+        for path in one.keys() | other.keys()
+        if part(path) in parts and one.get(path) != other.get(path)
+    ]
+    return all(
+        path in one and path in other and _same_statements(one[path], other[path]) for path in paths
+    )
 
 
 def compiling_parts(sources: Sources) -> set[str]:
-    """Parts that record programs, the runtime that compiles them, and all that these import."""
+    """Parts that record programs or have loops to be translated, the runtime that compiles them,
+    and all that these import.
+    """
     imported: dict[str, set[str]] = {}
     for path, text in sources.items():
         imported.setdefault(part(path), set()).update(_imports(text))
     everything = imported.keys()
     found = {name for name, below in imported.items() if _PROGRAMS in below} | {_KEYS} & everything
+    found |= {part(path) for path, text in sources.items() if _LOOPS in text}
     pending = list(found)
     while pending:
         below = imported[pending.pop()]
@@ -88,10 +110,16 @@ def part(path: str) -> str:
 
 
 def _imports(text: bytes) -> set[str]:
-    """Parts that a module imports anywhere; "*" for the package as a whole, or where it is not plain which."""
+    """Parts that a module imports anywhere; "*" for the package as a whole, or where it is not
+    plain which.
+    """
     found: set[str] = set()
     for name, names in _IMPORT.findall(text):
-        found.update(alias.split()[0].decode() for alias in (name or names or b"*").split(b",") if alias.strip())
+        found.update(
+            alias.split()[0].decode()
+            for alias in (name or names or b"*").split(b",")
+            if alias.strip()
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Programs compiled to run along the knots of trajectories (`targets.llvm_sweep`), bound to fixed buffers so that a run costs one native call."""
+"""Programs compiled to run along the knots of trajectories (`targets.llvm_sweep`), bound to fixed
+buffers so that a run costs one native call.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.groups import Groups, Nested
 from rigidgrad.runtime.lanes import host_lanes, ordered
+from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import llvm_math, llvm_sweep
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """What is compiled: a Program, and which of its inputs all lanes share; or a kernel. `identity` tells it from others of its name."""
+    """What is compiled: a Program, and which of its inputs all lanes share; or a kernel. `identity`
+    tells it from others of its name.
+    """
 
     name: str
     owner: str
@@ -60,12 +65,26 @@ class Sweep:
         self.address = self._loaded.address("knot")
         self.libm = [native.symbol(name) for name in llvm_math.c_names(job.dtype)]
 
+    @staticmethod
+    def of(job: SweepJob) -> Sweep:
+        """The code of a job, which all who ask for the same share."""
+        return _shared.get(job.key(), lambda: Sweep(job))
+
     def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Swept:
-        """Fixes the buffers: (groups, knots, size, W), or (groups, knots, size) of shared inputs. Leading axes may have any strides, also 0. What a kernel carries is in both, or in `outputs`."""
+        """Fixes the buffers: (groups, knots, size, W), or (groups, knots, size) of shared inputs.
+        Leading axes may have any strides, also 0. What a kernel carries is in both, or in
+        `outputs`.
+        """
         arrays = []
-        for given, shapes in ((inputs, self.inputs), (outputs, self.carried), (outputs, self.outputs)):
+        for given, shapes in (
+            (inputs, self.inputs),
+            (outputs, self.carried),
+            (outputs, self.outputs),
+        ):
             for name, shape in shapes.items():
-                self._check(name, given[name], math.prod(shape), given is inputs and name in self.job.shared)
+                self._check(
+                    name, given[name], math.prod(shape), given is inputs and name in self.job.shared
+                )
                 arrays.append(given[name])
         groups, knots = arrays[0].shape[:2]
         if any(a.shape[:2] != (groups, knots) for a in arrays):
@@ -77,32 +96,57 @@ class Sweep:
         return Swept(self, knots, groups, arrays)
 
     def _check(self, name: str, array: np.ndarray, size: int, shared: bool) -> None:
-        """Wherever native code will read or write: never an assert, which `python -O` leaves out."""
+        """Wherever native code will read or write: never an assert, which `python -O` leaves
+        out.
+        """
         numbers = (size,) if shared else (size, self.lanes)
         strides = (array.itemsize,) if shared else (array.itemsize * self.lanes, array.itemsize)
         dtype = np.dtype(np.float64) if name in self.job.wide else self.dtype
         if array.dtype != dtype or array.shape[2:] != numbers:
             wanted = f"{dtype}(groups, knots, {', '.join(map(str, numbers))})"
-            raise InputError(f"buffer {name} of {self.job.name} is {array.dtype}{array.shape}; it must be {wanted}")
-        if any(n > 1 and own != right for n, own, right in zip(numbers, array.strides[2:], strides, strict=True)):
-            raise InputError(f"buffer {name} of {self.job.name} has strides {array.strides}; the last ones must be {strides}")
+            raise InputError(
+                f"buffer {name} of {self.job.name} is {array.dtype}{array.shape}; it must be"
+                f" {wanted}"
+            )
+        if any(
+            n > 1 and own != right
+            for n, own, right in zip(numbers, array.strides[2:], strides, strict=True)
+        ):
+            raise InputError(
+                f"buffer {name} of {self.job.name} has strides {array.strides}; the last ones must"
+                f" be {strides}"
+            )
         line = self.dtype.itemsize * self.lanes
-        if self.work and name not in self.job.wide and any(x % line for x in (array.ctypes.data, *array.strides[:2])):
-            raise InputError(f"buffer {name} of {self.job.name} is not aligned to vectors of {line} bytes")
+        if (
+            self.work
+            and name not in self.job.wide
+            and any(x % line for x in (array.ctypes.data, *array.strides[:2]))
+        ):
+            raise InputError(
+                f"buffer {name} of {self.job.name} is not aligned to vectors of {line} bytes"
+            )
+
+
+_shared: Shared[Sweep] = Shared()
 
 
 class Swept(Nested):
     """A sweep over fixed buffers: all knots of each group."""
 
     def __init__(self, kernel: Sweep, knots: int, groups: int, arrays: list[np.ndarray]):
-        words = [*(x for a in arrays for x in (a.ctypes.data, a.strides[1], a.strides[0])), *kernel.libm]
+        words = [
+            *(x for a in arrays for x in (a.ctypes.data, a.strides[1], a.strides[0])),
+            *kernel.libm,
+        ]
         own = np.array(words, np.int64)
         self.knots, self.call = knots, (kernel.address, own.ctypes.data)
         super().__init__([self.call], knots, groups, (kernel, arrays, own))
 
 
-def abreast(sweeps: Sequence[Swept]) -> Groups:
-    """Several sweeps in step, knot by knot, so that what they share of a knot is read from far away once."""
+def interleave(sweeps: Sequence[Swept]) -> Groups:
+    """Several sweeps in step, knot by knot, so that what they share of a knot is read from far away
+    once.
+    """
     sizes = {(sweep.knots, sweep.count) for sweep in sweeps}
     if len(sizes) != 1:
         raise InputError(f"sweeps in step differ in (knots, groups): {sorted(sizes)}")
@@ -111,14 +155,20 @@ def abreast(sweeps: Sequence[Swept]) -> Groups:
 
 def _compile(job: SweepJob) -> cache.Entry:
     source, registers = ordered(job.build()), native.host().registers
-    code = native.compile_ir(llvm_sweep.render(source, job.dtype, job.lanes, job.shared, job.wide, registers), opt=1)
+    code = native.compile_ir(
+        llvm_sweep.render(source, job.dtype, job.lanes, job.shared, job.wide, registers), opt=1
+    )
     meta = {
         "function": job.name,
         "robot": job.owner,
         "inputs": source.inputs,
-        "carried": {a.name: a.shape for a in source.of("carried")} if isinstance(source, Kernel) else {},
+        "carried": (
+            {a.name: a.shape for a in source.of("carried")} if isinstance(source, Kernel) else {}
+        ),
         "outputs": source.outputs,
-        "work": max(1, sum(a.size for a in source.of("scratch"))) if isinstance(source, Kernel) else 0,
+        "work": (
+            max(1, sum(a.size for a in source.of("scratch"))) if isinstance(source, Kernel) else 0
+        ),
         "counts": dict(facts.counts(source)),
     }
     return cache.Entry(meta, code)

@@ -1,8 +1,10 @@
-"""A crew of reusable threads: after a job they wait for the next one for about 100 µs, spinning, then sleep and use no CPU.
+"""A crew of reusable threads: after a job they wait for the next one for about 100 µs, spinning,
+then sleep and use no CPU.
 
-Workers are Python threads inside a native loop, without the GIL. A job is `void f(void* context, i64 start, i64 stop)` over 0 … total:
-the caller and all workers awake take chunks of it until none is left. Nothing of this calls Python, so that other compiled code can
-hand out work with `crew_run` while the GIL is released. Threads that are kept between calls, each with an index, are the reusable
+Workers are Python threads inside a native loop, without the GIL. A job is `void f(void* context,
+i64 start, i64 stop)` over 0 … total: the caller and all workers awake take chunks of it until none
+is left. Nothing of this calls Python, so that other compiled code can hand out work with `crew_run`
+while the GIL is released. Threads that are kept between calls, each with an index, are the reusable
 threads of B. Plancher's dissertation (2022).
 """
 
@@ -46,7 +48,9 @@ class _Team:
     def field(self, name: str, index: int | None = None) -> ctypes.c_int64:
         """A field of the crew, or of one of its workers."""
         offset = CREW[name] if index is None else FIRST + 128 * index + WORKER[name]
-        return ctypes.c_int64.from_buffer(self.memory, self.address - ctypes.addressof(self.memory) + offset)
+        return ctypes.c_int64.from_buffer(
+            self.memory, self.address - ctypes.addressof(self.memory) + offset
+        )
 
     def reset(self) -> None:
         """The state before any worker has started: at first, and in the child of a fork."""
@@ -55,27 +59,50 @@ class _Team:
         self.tasks: list[deque[Any]] = [deque() for _ in range(self.size)]
         code = self.code
         functions = {"acquire": code.acquire, "release": code.release, "yield": code.give_way}
-        for name, value in {"idle": self.size - 1, "size": self.size, "spins": code.spins, "busy": 0, "gate": 0, **functions}.items():
+        for name, value in {
+            "idle": self.size - 1,
+            "size": self.size,
+            "spins": code.spins,
+            "busy": 0,
+            "gate": 0,
+            **functions,
+        }.items():
             self.field(name).value = value
         for index in range(self.size):
             joins = int(index > 0)
-            fields = {"state": 2, "mail": 0, "bed": 0, "seen": 0, "joins": joins, "patience": code.spins if joins else 1}
+            fields = {
+                "state": 2,
+                "mail": 0,
+                "sleep_lock": 0,
+                "seen": 0,
+                "joins": joins,
+                "patience": code.spins if joins else 1,
+            }
             for name, value in fields.items():
                 self.field(name, index).value = value
 
     def start(self, index: int) -> None:
-        """Starts the worker if it is not there. Raises RuntimeError if the system has no more threads."""
+        """Starts the worker if it is not there. Raises RuntimeError if the system has no more
+        threads.
+        """
         if self.threads[index] is None:
             with self.guard:
                 if self.threads[index] is None and not self.closed:
-                    bed = self.field("bed", index)
-                    bed.value = bed.value or self.code.bed()
-                    thread = threading.Thread(target=_serve, args=(self, index, _cpu()), name=f"rigidgrad-{index}", daemon=True)
+                    sleep_lock = self.field("sleep_lock", index)
+                    sleep_lock.value = sleep_lock.value or self.code.sleep_lock()
+                    thread = threading.Thread(
+                        target=_serve,
+                        args=(self, index, _cpu()),
+                        name=f"rigidgrad-{index}",
+                        daemon=True,
+                    )
                     thread.start()
                     self.threads[index] = thread
 
     def give(self, index: int, task: Any) -> None:
-        """Puts a task into the worker's queue; a worker's own is done at once, for it could not wait for itself."""
+        """Puts a task into the worker's queue; a worker's own is done at once, for it could not
+        wait for itself.
+        """
         if _here.team is self and _here.index == index:
             _perform(*task)
             return
@@ -109,10 +136,11 @@ def _serve(team: _Team, index: int, creator: int | None) -> None:
         closed = team.closed  # before the tasks: none is added after it
         while tasks:
             _perform(*tasks.popleft())
-        if team.tasks[index] is not tasks:  # a task has forked: in the child, this thread is no worker any more
+        # a task has forked: in the child, this thread is no worker any more
+        if team.tasks[index] is not tasks:
             return
     team.code.leave(team.address, index)
-    team.code.beds.append(team.field("bed", index).value)
+    team.code.sleep_locks.append(team.field("sleep_lock", index).value)
 
 
 def _cpu() -> int | None:
@@ -124,14 +152,17 @@ def _cpu() -> int | None:
 
 
 def _step_aside(index: int, creator: int | None) -> None:
-    """Moves this new thread, once, to a CPU of its own: the creator's for worker 0, which works while the caller waits, and the ones after it for the others.
+    """Moves this new thread, once, to a CPU of its own: the creator's for worker 0, which works
+    while the caller waits, and the ones after it for the others.
 
-    Some schedulers leave a thread, and wake it ever after, where its creator runs, though other CPUs idle.
+    Some schedulers leave a thread, and wake it ever after, where its creator runs, though other
+    CPUs idle.
     """
     if creator is None or not hasattr(os, "sched_setaffinity"):
         return
     allowed = os.sched_getaffinity(0)
-    cpus = sorted(allowed, key=lambda cpu: (cpu <= creator, cpu))  # those after the creator's first, then around
+    # those after the creator's first, then around
+    cpus = sorted(allowed, key=lambda cpu: (cpu <= creator, cpu))
     try:
         os.sched_setaffinity(0, {cpus[(index - 1) % len(cpus)]})
         os.sched_setaffinity(0, allowed)
@@ -139,7 +170,9 @@ def _step_aside(index: int, creator: int | None) -> None:
         pass
 
 
-def _perform(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _perform(
+    future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     if future.set_running_or_notify_cancel():
         try:
             result = function(*args, **kwargs)
@@ -150,16 +183,19 @@ def _perform(future: Future[Any], function: Callable[..., Any], args: tuple[Any,
 
 
 class Crew:
-    """Threads that stay: `threads` of them in all (by default RIGIDGRAD_THREADS, or one for each CPU that this process may use).
+    """Threads that stay: `threads` of them in all (by default RIGIDGRAD_THREADS, or one for each
+    CPU that this process may use).
 
-    `run` shares a native job between the caller and the workers; `crew[i].submit(f, …)` runs Python on the i-th worker, always the
-    same thread; `map` spreads a Python function over all. Workers start when first needed, do not survive a fork (the child starts
-    its own), and end with `close()`, with the crew or with the process. Any thread may use a crew at any time: while another one's
-    job is under way, `run` works alone.
+    `run` shares a native job between the caller and the workers; `crew[i].submit(f, …)` runs Python
+    on the i-th worker, always the same thread; `map` spreads a Python function over all. Workers
+    start when first needed, do not survive a fork (the child starts its own), and end with
+    `close()`, with the crew or with the process. Any thread may use a crew at any time: while
+    another one's job is under way, `run` works alone.
 
-    For compiled code, while this object lives: `run_address` is that of `void crew_run(void* crew, void* function, void* context,
-    i64 total, i64 grain)`, which needs no GIL, and `address` its first argument. It wakes nobody: workers that are not awake take no
-    part. The i64 at `address` counts these; where it is 0, `ensure_awake` has nothing to do.
+    For compiled code, while this object lives: `run_address` is that of `void crew_run(void* crew,
+    void* function, void* context, i64 total, i64 grain)`, which needs no GIL, and `address` its
+    first argument. It wakes nobody: workers that are not awake take no part. The i64 at `address`
+    counts these; where it is 0, `ensure_awake` has nothing to do.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -173,33 +209,45 @@ class Crew:
 
     @property
     def closed(self) -> bool:
+        """Whether its threads have ended."""
         return self._team.closed
 
     def ensure_awake(self, workers: int | None = None) -> None:
-        """Starts or wakes as many workers as can be of use beside the caller, by default all. It does not wait until they are awake."""
+        """Starts or wakes as many workers as can be of use beside the caller, by default all. It
+        does not wait until they are awake.
+        """
         if not self._idle.value or self.closed:
             return
         last = min(self.threads - 1, self.threads if workers is None else workers)
         try:
             for index in range(1, last + 1):
                 self._team.start(index)
-        except RuntimeError:  # no more threads to be had: those that are there, or the caller alone, do the work
+        except (
+            RuntimeError
+        ):  # no more threads to be had: those that are there, or the caller alone, do the work
             pass
         self._code.wake(self.address, last)
 
     def run(self, function: int, context: int | None, total: int, grain: int = 1) -> None:
-        """Calls the native `void f(void* context, i64 start, i64 stop)` for all of 0 … total; returns when all is done.
+        """Calls the native `void f(void* context, i64 start, i64 stop)` for all of 0 … total;
+        returns when all is done.
 
-        `start` is a multiple of `grain`, and `stop - start` is `grain` but for the last chunk, or all at once in the caller.
+        `start` is a multiple of `grain`, and `stop - start` is `grain` but for the last chunk, or
+        all at once in the caller.
         """
         if not function or total < 0 or grain < 1:
-            raise InputError(f"run needs the address of a function, total ≥ 0 and grain ≥ 1, not {function}, {total}, {grain}")
+            raise InputError(
+                f"run needs the address of a function, total ≥ 0 and grain ≥ 1, not {function},"
+                f" {total}, {grain}"
+            )
         if total > grain:
             self.ensure_awake((total - 1) // grain)
         self._code.run(self.address, function, context, total, grain)
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """[function(x) for x in items], over all workers. Of several exceptions, that of the foremost item is raised."""
+        """[function(x) for x in items], over all workers. Of several exceptions, that of the
+        foremost item is raised.
+        """
         things = list(items)
         if _here.team is self._team:
             return [function(thing) for thing in things]
@@ -234,7 +282,9 @@ class Crew:
         return (Worker(self, index) for index in range(self.threads))
 
     def close(self) -> None:
-        """Ends the workers after what they were given, and waits for them. `run` still works, in the caller alone."""
+        """Ends the workers after what they were given, and waits for them. `run` still works, in
+        the caller alone.
+        """
         self._team.dismiss()
         for thread in self._team.threads:
             if thread is not None and thread is not threading.current_thread():
@@ -255,7 +305,9 @@ class Worker:
         self.index = index
 
     def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-        """Runs the function on this thread, after what it was given before; `.result()` waits, and raises what the function raised."""
+        """Runs the function on this thread, after what it was given before; `.result()` waits, and
+        raises what the function raised.
+        """
         from concurrent.futures import Future
 
         future: Future[Any] = Future()
@@ -264,13 +316,22 @@ class Worker:
 
 
 def thread_count(threads: int | None = None) -> int:
-    """`threads`, or what RIGIDGRAD_THREADS says, or the number of CPUs that this process may use."""
+    """`threads`, or what RIGIDGRAD_THREADS says, or the number of CPUs that this process may
+    use.
+    """
     wish: Any = threads
     name = "threads"
     if wish is None:
         wish, name = os.environ.get("RIGIDGRAD_THREADS", "").strip(), "RIGIDGRAD_THREADS"
         if not wish:
-            return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+            return min(
+                MOST,
+                (
+                    len(os.sched_getaffinity(0))
+                    if hasattr(os, "sched_getaffinity")
+                    else os.cpu_count() or 1
+                ),
+            )
     try:
         count = int(wish) if isinstance(wish, str) else operator.index(wish)
     except (TypeError, ValueError):
@@ -324,7 +385,9 @@ def _after_fork_in_child() -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """No worker may be left in code or memory that is about to go; one that is busy for long is left behind."""
+    """No worker may be left in code or memory that is about to go; one that is busy for long is
+    left behind.
+    """
     with _guard:
         teams = list(_teams)
     for team in teams:

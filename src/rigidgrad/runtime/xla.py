@@ -1,15 +1,21 @@
-"""Kernels as functions that XLA calls by itself, on the CPU and without Python: handlers of its foreign function interface, version 0.3.
+"""Kernels as functions that XLA calls by itself, on the CPU and without Python: handlers of its
+foreign function interface, version 0.3.
 
-A handler is `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`. Its code is written for one kernel, with addresses and sizes as constants, so it is not cached on disk. The
-structures are those of `xla/ffi/api/c_api.h` on 64-bit machines.
+A handler is `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`. Its code is written for one kernel, with
+addresses and sizes as constants, so it is not cached on disk. The structures are those of
+`xla/ffi/api/c_api.h` on 64-bit machines.
 """
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
+import importlib
 import math
+from typing import Any
 
 from rigidgrad.runtime import native
-from rigidgrad.runtime.lanes import LaneKernel
+from rigidgrad.runtime.lanes import Job, LaneKernel, Recording, lane_kernel
 
 _VERSION = 3  # the newest minor version that this was written for
 # where things are in XLA_FFI_CallFrame, XLA_FFI_Buffer, XLA_FFI_Api and XLA_FFI_Metadata
@@ -20,8 +26,30 @@ _METADATA, _MAJOR, _MINOR, _TRAITS, _STATE_TYPE = 24, 24, 28, 32, 40
 _IS_METADATA, _EXECUTE = 1, 3
 
 
+_HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_targets: dict[str, tuple[Any, ...]] = {}  # XLA keeps the addresses for ever, so their code stays
+
+
+def registered(job: Job | Recording, alone: bool = True) -> str:
+    """The name under which XLA knows the kernel of a job. Where it is not compiled `alone` for one
+    state, one runs as a batch does.
+    """
+    name = f"rigidgrad_{job.key()}"
+    if name not in _targets:
+        ffi = importlib.import_module("jax").ffi
+        batch = lane_kernel(job)
+        single = lane_kernel(dataclasses.replace(job, width=1)) if alone else batch
+        loaded = handler(batch, single)
+        address = _HANDLER(loaded.address("handler"))
+        ffi.register_ffi_target(name, ffi.pycapsule(address), platform="cpu")
+        _targets[name] = (batch, single, loaded, address)
+    return name
+
+
 def handler(batch: LaneKernel, single: LaneKernel) -> native.Loaded:
-    """Compiled code with the function "handler" for a kernel with lanes, used for several rows, and one without, used for one. Keep all three alive."""
+    """Compiled code with the function "handler" for a kernel with lanes, used for several rows, and
+    one without, used for one. Keep all three alive.
+    """
     return native.load_object(native.compile_ir(_ir(batch, single)))
 
 
@@ -43,7 +71,10 @@ def _ir(batch: LaneKernel, single: LaneKernel) -> str:
             f"  store i64 {size}, ptr %size{k}",
         ]
     for k, address in enumerate(batch.linked):
-        lines += [f"  %linked{k} = getelementptr i64, ptr %context, i64 {2 * arrays + k}", f"  store i64 {address}, ptr %linked{k}"]
+        lines += [
+            f"  %linked{k} = getelementptr i64, ptr %context, i64 {2 * arrays + k}",
+            f"  store i64 {address}, ptr %linked{k}",
+        ]
     return f"""
 define ptr @handler(ptr %frame) {{
 entry:

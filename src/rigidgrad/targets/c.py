@@ -1,8 +1,9 @@
 """Programs as standalone C99: one header, one source, libm and nothing else.
 
-Each function comes for one state and for a batch, in double and in float. The source holds each function once, over macros for the type and
-its operations, and includes itself once a type: double, float, and, where the compiler has GCC's vector extensions, one vector of each, whose
-lanes are the rows of a batch.
+Each function comes for one state and for a batch, in double and in float. The source holds each
+function once, over macros for the type and its operations, and includes itself once a type: double,
+float, and, where the compiler has GCC's vector extensions, one vector of each, whose lanes are the
+rows of a batch.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Function:
     def parameters(self, real: str, restrict: str = "", names: Iterable[str] | None = None) -> str:
         chosen = self.sizes if names is None else names
         written = set(self.outputs.values())
-        return ", ".join(f"{'' if name in written else 'const '}{real} *{restrict}{name}" for name in chosen)
+        return ", ".join(
+            f"{'' if name in written else 'const '}{real} *{restrict}{name}" for name in chosen
+        )
 
     @cached_property
     def kernel(self) -> CKernel | None:
@@ -65,7 +68,7 @@ class Function:
     def body(self) -> str:
         """The function over REAL."""
         if isinstance(self.program, Kernel):
-            assert self.kernel
+            assert self.kernel is not None
             return self.kernel.body()
         return c_program.render(
             Step(
@@ -89,8 +92,9 @@ def render(
 ) -> dict[str, str]:
     """The files, by name, of a C library with a function for each program.
 
-    `name` becomes the prefix of every public name. `notes` are sentences for the functions' comments. With `samples`, inputs of each program by
-    name as nested sequences, there is also an example `main.c` that compares with what the programs give in Python, and a `CMakeLists.txt`.
+    `name` becomes the prefix of every public name. `notes` are sentences for the functions'
+    comments. With `samples`, inputs of each program by name as nested sequences, there is also an
+    example `main.c` that compares with what the programs give in Python, and a `CMakeLists.txt`.
     """
     for dtype in dtypes:
         if dtype not in DTYPES:
@@ -111,7 +115,9 @@ def render(
 
 
 def _named(programs: Mapping[str, Program | Kernel]) -> dict[str, Function]:
-    names = identifiers(programs, suffixes=("", "_batch", "_f32", "_batch_f32", "_batch_work", "_batch_work_f32"))
+    names = identifiers(
+        programs, suffixes=("", "_batch", "_f32", "_batch_f32", "_batch_work", "_batch_work_f32")
+    )
     functions: dict[str, Function] = {}
     for key, program in programs.items():
         inputs = identifiers(program.inputs)
@@ -120,19 +126,37 @@ def _named(programs: Mapping[str, Program | Kernel]) -> dict[str, Function]:
     return functions
 
 
-# --- the header ----------------------------------------------------------------------------------------------------------------------
+# --- the header -----------------------------------------------------------------------------------
 
 
-def _header(prefix: str, name: str, functions: Mapping[str, Function], dtypes: Sequence[str], notes: Mapping[str, str]) -> str:
+def _header(
+    prefix: str,
+    name: str,
+    functions: Mapping[str, Function],
+    dtypes: Sequence[str],
+    notes: Mapping[str, str],
+) -> str:
     guard = f"{prefix.upper()}_H"
     lines = [
         f"/* {comment(name)}: {MARK}; do not edit.",
         " *",
-        " * Arrays are row-major. Inputs and outputs must not overlap. Nothing is allocated and nothing is kept between calls, so every function",
-        " * may run in several threads at once. A batch of n rows has n times as many numbers in each array, one row after the other.",
+        (
+            " * Arrays are row-major. Inputs and outputs must not overlap. Nothing is allocated and"
+            " nothing is kept between calls, so every function"
+        ),
+        (
+            " * may run in several threads at once. A batch of n rows has n times as many numbers"
+            " in each array, one row after the other."
+        ),
         " *",
-        " * Compile with -O2 -ffp-contract=off and, on x86, -mavx2 -mfma (or -march=native): without -mfma each multiply-add is a call of fma(),",
-        " * with the same result. A row of a batch then has the bits of the function for one state, whatever its place and the batch's size.",
+        (
+            " * Compile with -O2 -ffp-contract=off and, on x86, -mavx2 -mfma (or -march=native):"
+            " without -mfma each multiply-add is a call of fma(),"
+        ),
+        (
+            " * with the same result. A row of a batch then has the bits of the function for one"
+            " state, whatever its place and the batch's size."
+        ),
         *(_WORK_NOTE if any(f.kernel for f in functions.values()) else ()),
         " */",
         f"#ifndef {guard}",
@@ -147,13 +171,22 @@ def _header(prefix: str, name: str, functions: Mapping[str, Function], dtypes: S
         f"int {prefix}_lanes_f32(void);",
     ]
     for key, f in functions.items():
-        shapes = [(f.inputs[k], s) for k, s in f.program.inputs.items()], [(f.outputs[k], s) for k, s in f.program.outputs.items()]
+        shapes = (
+            [(f.inputs[k], s) for k, s in f.program.inputs.items()],
+            [(f.outputs[k], s) for k, s in f.program.outputs.items()],
+        )
         signature = " -> ".join(", ".join(f"{k} {_shape(s)}" for k, s in part) for part in shapes)
-        lines += ["", f"/* {comment(notes[key])}", f" * {signature} */"] if notes.get(key) else ["", f"/* {signature} */"]
+        lines += (
+            ["", f"/* {comment(notes[key])}", f" * {signature} */"]
+            if notes.get(key)
+            else ["", f"/* {signature} */"]
+        )
         for dtype in dtypes:
             real, suffix = c_types.SCALARS[dtype]
             lines.append(f"void {prefix}_{f.name}{suffix}({f.public_parameters(real)});")
-            lines.append(f"void {prefix}_{f.name}_batch{suffix}(long n, {f.public_parameters(real)});")
+            lines.append(
+                f"void {prefix}_{f.name}_batch{suffix}(long n, {f.public_parameters(real)});"
+            )
             if f.kernel:
                 lines.append(f"long {prefix}_{f.name}_batch_work{suffix}(void);")
         if f.kernel:
@@ -163,7 +196,10 @@ def _header(prefix: str, name: str, functions: Mapping[str, Function], dtypes: S
 
 _WORK_NOTE = (
     " *",
-    " * Functions with an argument `work` are loops over bodies, and compute in memory that you bring, of another address in each thread: ..._WORK numbers for one",
+    (
+        " * Functions with an argument `work` are loops over bodies, and compute in memory that you"
+        " bring, of another address in each thread: ..._WORK numbers for one"
+    ),
     " * state, ..._batch_work() for a batch of any length. They need no values.",
 )
 
@@ -172,16 +208,21 @@ def _shape(shape: Shape) -> str:
     return f"({', '.join(map(str, shape))})" if shape else "(1)"
 
 
-# --- the source ----------------------------------------------------------------------------------------------------------------------
+# --- the source -----------------------------------------------------------------------------------
 
 
-def _source(prefix: str, name: str, functions: Mapping[str, Function], dtypes: Sequence[str]) -> str:
+def _source(
+    prefix: str, name: str, functions: Mapping[str, Function], dtypes: Sequence[str]
+) -> str:
     once = f"{prefix.upper()}_FUNCTIONS"
     kinds = set().union(*(f.kinds for f in functions.values()))
     kernels = [f.kernel for f in functions.values() if f.kernel]
     include = f'#define {once}\n#include "{prefix}.c"\n#undef {once}'
     parts = [
-        f"/* {comment(name)}: {MARK}; do not edit. This file includes itself once for each type of number. */",
+        (
+            f"/* {comment(name)}: {MARK}; do not edit. This file includes itself once for each type"
+            " of number. */"
+        ),
         f"#ifndef {once}",
         f'#include "{prefix}.h"',
         "#include <math.h>\n#include <stdint.h>" if kernels else "#include <math.h>",
@@ -204,13 +245,21 @@ def _source(prefix: str, name: str, functions: Mapping[str, Function], dtypes: S
 def _public(prefix: str, f: Function, dtype: str) -> str:
     real, suffix = c_types.SCALARS[dtype]
     if f.kernel:
-        inputs, outputs = ({k: f.sizes[k] for k in names.values()} for names in (f.inputs, f.outputs))
+        inputs, outputs = (
+            {k: f.sizes[k] for k in names.values()} for names in (f.inputs, f.outputs)
+        )
         return f.kernel.public(prefix, dtype, f.parameters(real), inputs, outputs)
     bits = dtype.removeprefix("float")
     arguments = ", ".join(f.sizes)
     columns = [f"        lanes{bits} {name}_[{size or 1}];" for name, size in f.sizes.items()]
-    gathered = [f"        gather{bits}({k} + row * {f.sizes[k]}, {f.sizes[k]}, rows, {k}_);" for k in f.inputs.values()]
-    scattered = [f"        scatter{bits}({k}_, {f.sizes[k]}, rows, {k} + row * {f.sizes[k]});" for k in f.outputs.values()]
+    gathered = [
+        f"        gather{bits}({k} + row * {f.sizes[k]}, {f.sizes[k]}, rows, {k}_);"
+        for k in f.inputs.values()
+    ]
+    scattered = [
+        f"        scatter{bits}({k}_, {f.sizes[k]}, rows, {k} + row * {f.sizes[k]});"
+        for k in f.outputs.values()
+    ]
     moved = ", ".join(f"{k} + row * {size}" for k, size in f.sizes.items())
     return "\n".join(
         [

@@ -1,4 +1,6 @@
-"""An example program for generated C, which checks it against values from Python, and a CMake file that builds both."""
+"""An example program for generated C, which checks it against values from Python, and a CMake file
+that builds both.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def cmake(name: str, mark: str, example: bool) -> str:
     return _CMAKE.substitute(words) + (_CMAKE_EXAMPLE.substitute(words) if example else "")
 
 
-def main(name: str, mark: str, functions: Mapping[str, Named], samples: Mapping[str, Mapping[str, Any]]) -> str:
+def main(
+    name: str, mark: str, functions: Mapping[str, Named], samples: Mapping[str, Mapping[str, Any]]
+) -> str:
     """Runs each function on its sample, once alone and once as a batch."""
     chosen = {key: f for key, f in functions.items() if key in samples}
     return _MAIN.substitute(
@@ -121,14 +125,23 @@ def _check(prefix: str, f: Named, sample: Mapping[str, Any]) -> str:
     for name, values in inputs.items():
         lines += [_array(name, values), f"    static double {name}_rows[ROWS * {len(values)}];"]
     for name, values in results.items():
-        lines += [_array(f"expected_{name}", values), f"    static double {name}[ROWS * {len(values)}];"]
+        lines += [
+            _array(f"expected_{name}", values),
+            f"    static double {name}[ROWS * {len(values)}];",
+        ]
     brought = ["work"] if work else []
     if work:
-        lines += [f"    double *work = malloc((size_t){prefix}_{f.name}_batch_work() * sizeof *work);", "    if (!work) exit(2);"]
+        lines += [
+            f"    double *work = malloc((size_t){prefix}_{f.name}_batch_work() * sizeof *work);",
+            "    if (!work) exit(2);",
+        ]
     lines += [f"    repeat({name}, {len(values)}, {name}_rows);" for name, values in inputs.items()]
     lines.append(f"    {prefix}_{f.name}({', '.join([*inputs, *results, *brought])});")
     lines += _comparisons(f.name, "1", results)
-    lines.append(f"    {prefix}_{f.name}_batch(ROWS, {', '.join([*(f'{k}_rows' for k in inputs), *results, *brought])});")
+    lines.append(
+        f"    {prefix}_{f.name}_batch(ROWS,"
+        f" {', '.join([*(f'{k}_rows' for k in inputs), *results, *brought])});"
+    )
     lines += _comparisons(f"{f.name}_batch", "ROWS", results)
     if work:
         lines.append("    free(work);")
@@ -136,9 +149,16 @@ def _check(prefix: str, f: Named, sample: Mapping[str, Any]) -> str:
 
 
 def _comparisons(function: str, rows: str, results: Mapping[str, list[float]]) -> list[str]:
-    return [f'    compare("{function}: {name}", {rows}, {len(x)}, {name}, expected_{name});' for name, x in results.items()]
+    return [
+        f'    compare("{function}: {name}", {rows}, {len(x)}, {name}, expected_{name});'
+        for name, x in results.items()
+    ]
 
 
 def _array(name: str, values: list[float]) -> str:
     lines = [", ".join(repr(float(x)) for x in values[i : i + 6]) for i in range(0, len(values), 6)]
-    return f"    static const double {name}[{len(values)}] = {{\n        " + ",\n        ".join(lines) + "};"
+    return (
+        f"    static const double {name}[{len(values)}] = {{\n        "
+        + ",\n        ".join(lines)
+        + "};"
+    )

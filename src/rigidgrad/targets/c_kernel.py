@@ -1,6 +1,8 @@
-"""Kernels in C, over macros for the type of their numbers: for one state, and for as many as a vector has lanes.
+"""Kernels in C, over macros for the type of their numbers: for one state, and for as many as a
+vector has lanes.
 
-What a kernel needs beyond its arguments is brought by the caller, since it can be more than a stack holds: `work`, whose numbers need no values.
+What a kernel needs beyond its arguments is brought by the caller, since it can be more than a stack
+holds: `work`, whose numbers need no values.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class _C(Dialect):
 
 
 class CKernel:
-    """The text of a kernel: what all types share, what each type of number has, and functions over REAL."""
+    """The text of a kernel: what all types share, what each type of number has, and functions over
+    REAL.
+    """
 
     def __init__(self, name: str, kernel: Kernel):
         self.name, self.kernel = name, kernel
@@ -57,7 +61,10 @@ class CKernel:
         return max(self._text.work, 1)
 
     def tables(self) -> list[str]:
-        return [array(f"static const int {name}", [str(x) for x in table.numbers]) for table, name in self._text.tables.items()]
+        return [
+            array(f"static const int {name}", [str(x) for x in table.numbers])
+            for table, name in self._text.tables.items()
+        ]
 
     def constants(self, dtype: str) -> list[str]:
         real, bits = c_types.SCALARS[dtype][0], dtype.removeprefix("float")
@@ -73,8 +80,17 @@ class CKernel:
     def body(self) -> str:
         return "\n\n".join(self._text.functions)
 
-    def public(self, prefix: str, dtype: str, parameters: str, inputs: dict[str, int], outputs: dict[str, int]) -> str:
-        """The functions for one state and for a batch, and the one that says how much work a batch needs."""
+    def public(
+        self,
+        prefix: str,
+        dtype: str,
+        parameters: str,
+        inputs: dict[str, int],
+        outputs: dict[str, int],
+    ) -> str:
+        """The functions for one state and for a batch, and the one that says how much work a batch
+        needs.
+        """
         real, suffix = c_types.SCALARS[dtype]
         bits = dtype.removeprefix("float")
         sizes = inputs | outputs
@@ -91,11 +107,21 @@ class CKernel:
             "parameters": f"{parameters}, {real} *work",
             "numbers": self.work,
             "columns": at + self.work,
-            "zeros": "\n".join(f"    for (i = 0; i < {size}; ++i) {name}[i] = 0;" for name, size in outputs.items()),
+            "zeros": "\n".join(
+                f"    for (i = 0; i < {size}; ++i) {name}[i] = 0;" for name, size in outputs.items()
+            ),
             "passed": ", ".join([*sizes, "work"]),
-            "moved": ", ".join([*(f"{name} + row * {size}" for name, size in sizes.items()), "work"]),
-            "gathered": "\n".join(f"        gather{bits}({k} + row * {s}, {s}, rows, {columns[k]});" for k, s in inputs.items()),
-            "scattered": "\n".join(f"        scatter{bits}({columns[k]}, {s}, rows, {k} + row * {s});" for k, s in outputs.items()),
+            "moved": ", ".join(
+                [*(f"{name} + row * {size}" for name, size in sizes.items()), "work"]
+            ),
+            "gathered": "\n".join(
+                f"        gather{bits}({k} + row * {s}, {s}, rows, {columns[k]});"
+                for k, s in inputs.items()
+            ),
+            "scattered": "\n".join(
+                f"        scatter{bits}({columns[k]}, {s}, rows, {k} + row * {s});"
+                for k, s in outputs.items()
+            ),
             "lanes": ", ".join([*columns.values(), f"columns + {at}"]),
         }
         return _PUBLIC.substitute(words)

@@ -1,7 +1,8 @@
 """A Program as functions in C, over macros for the type of its numbers.
 
-A function is cut into parts of a few hundred statements, which pass what they share through a work array: compilers take time that grows faster than a function's length, and one of 40,000 statements took gcc
-minutes instead of seconds.
+A function is cut into parts of a few hundred statements, which pass what they share through a work
+array: compilers take time that grows faster than a function's length, and one of 40,000 statements
+took gcc minutes instead of seconds.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ def render(step: Step) -> str:
             last[j] = part_of[i]
     writes, direct = _writes(step)
     slots = _Slots()
-    declared = dict(step.arguments) | {"work": "REAL *restrict work"} | ({"late": "REAL *restrict late"} if step.late else {})
+    declared = (
+        dict(step.arguments)
+        | {"work": "REAL *restrict work"}
+        | ({"late": "REAL *restrict late"} if step.late else {})
+    )
     texts, calls = [], []
     count = max(part_of.values(), default=-1) + 1
     for part in range(count):
@@ -55,7 +60,9 @@ def render(step: Step) -> str:
         lines: list[str] = []
         loaded: set[int] = set()
 
-        def operand(j: int, part=part, lines=lines, loaded=loaded) -> str:
+        def operand(
+            j: int, part: int = part, lines: list[str] = lines, loaded: set[int] = loaded
+        ) -> str:
             kind, *rest = program.nodes[j]
             if kind == "const":
                 return number(rest[0])
@@ -69,7 +76,9 @@ def render(step: Step) -> str:
         for i in steps[part * PART : (part + 1) * PART]:
             kind, *operands = program.nodes[i]
             lines.append(f"const REAL t{i} = {_STATEMENTS[kind].format(*map(operand, operands))};")
-            lines += [step.write(key, k, f"{'-' if sign < 0 else ''}t{i}") for sign, key, k in writes[i]]
+            lines += [
+                step.write(key, k, f"{'-' if sign < 0 else ''}t{i}") for sign, key, k in writes[i]
+            ]
             if last.get(i, part) > part:
                 lines.append(f"work[{slots.take(i, last[i])}] = t{i};")
         if count == 1:
@@ -77,14 +86,35 @@ def render(step: Step) -> str:
             break
         names = _named_in(lines, declared)
         name = f"NAME({step.name}__part{part})"
-        texts.append("\n".join([f"static void {name}({', '.join(declared[x] for x in names)})", "{", *indented(lines), "}", ""]))
+        texts.append(
+            "\n".join(
+                [
+                    f"static void {name}({', '.join(declared[x] for x in names)})",
+                    "{",
+                    *indented(lines),
+                    "}",
+                    "",
+                ]
+            )
+        )
         calls.append(f"{name}({', '.join(names)});")
-    arrays = [f"REAL {name}[{size}];" for name, size in (("work", slots.size), ("late", step.late)) if size]
+    arrays = [
+        f"REAL {name}[{size}];"
+        for name, size in (("work", slots.size), ("late", step.late))
+        if size
+    ]
     lines = [*direct, *calls, *step.after]
     named = _named_in(lines, step.arguments)
     lines += [f"(void){name};" for name in step.arguments if name not in named]
     texts.append(
-        "\n".join([f"static void NAME({step.name})({', '.join(step.arguments.values())})", "{", *indented([*arrays, *lines]), "}"])
+        "\n".join(
+            [
+                f"static void NAME({step.name})({', '.join(step.arguments.values())})",
+                "{",
+                *indented([*arrays, *lines]),
+                "}",
+            ]
+        )
     )
     return "\n".join(texts)
 
@@ -95,7 +125,9 @@ def _named_in(lines: Sequence[str], names: Mapping[str, str]) -> list[str]:
 
 
 class _Slots:
-    """Places in the work array for values that later parts need; a place is free again after the last of them."""
+    """Places in the work array for values that later parts need; a place is free again after the
+    last of them.
+    """
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}
@@ -135,8 +167,14 @@ def _writes(step: Step) -> tuple[dict[int, list[tuple[int, str, int]]], list[str
             elif kind == "const":
                 constants[k] = number(r[0] * rest[0])
             else:
-                direct.append(step.write(key, k, f"{'-' if r[0] < 0 else ''}{step.read(rest[0], rest[1])}"))
-        direct += step.fill(key, constants) if step.fill else [step.write(key, k, x) for k, x in constants.items()]
+                direct.append(
+                    step.write(key, k, f"{'-' if r[0] < 0 else ''}{step.read(rest[0], rest[1])}")
+                )
+        direct += (
+            step.fill(key, constants)
+            if step.fill
+            else [step.write(key, k, x) for k, x in constants.items()]
+        )
         start += math.prod(shape)
     return writes, direct
 
@@ -150,7 +188,9 @@ def filled(name: str, constants: Mapping[int, str]) -> list[str]:
         while constants.get(end) == constants[first]:
             end += 1
         if end - first > 3:
-            lines.append(f"{{ int i; for (i = {first}; i < {end}; ++i) {name}[i] = {constants[first]}; }}")
+            lines.append(
+                f"{{ int i; for (i = {first}; i < {end}; ++i) {name}[i] = {constants[first]}; }}"
+            )
         else:
             lines += [f"{name}[{k}] = {constants[k]};" for k in range(first, end)]
         places = places[end - first :]

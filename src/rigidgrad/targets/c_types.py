@@ -1,4 +1,6 @@
-"""The types that generated C works on: what REAL and its operations are for a double, a float, and a vector of either."""
+"""The types that generated C works on: what REAL and its operations are for a double, a float, and
+a vector of either.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ _SCALAR = Template("""\
 #define FMS(a, b, c) fma$f(a, b, -(c))
 #define FNMA(a, b, c) fma$f(-(a), b, c)
 #define FNMS(a, b, c) fma$f(-(a), b, -(c))
-#define SIN(x) sin$f(x)
-#define COS(x) cos$f(x)
+#define SIN(x) ${own}sin$f(x)
+#define COS(x) ${own}cos$f(x)
 #define SQRT(x) sqrt$f(x)
 #define ATAN2(y, x) atan2$f(y, x)
 #define MIN(a, b) ((b) < (a) ? (b) : (a))
@@ -69,26 +71,10 @@ $fma
         return y; \\
     }
 $each
-
-/* Rows to lanes. Lanes without a row repeat the last one. */
-static void gather$bits(const $real *restrict x, long size, long rows, lanes$bits *restrict y)
-{
-    long i, k;
-    for (k = 0; k < LANES$bits; ++k) {
-        const $real *row = x + (k < rows ? k : rows - 1) * size;
-        for (i = 0; i < size; ++i) y[i][k] = row[i];
-    }
-}
-
-static void scatter$bits(const lanes$bits *restrict x, long size, long rows, $real *restrict y)
-{
-    long i, k;
-    for (k = 0; k < rows; ++k)
-        for (i = 0; i < size; ++i) y[k * size + i] = x[i][k];
-}
-
+$own
+$moves
 /* Whether all lanes are positive. */
-static inline int ended_lanes$bits(lanes$bits x)
+static inline __attribute__((unused)) int ended_lanes$bits(lanes$bits x)
 {
     int k, all = 1;
     for (k = 0; k < LANES$bits; ++k) all &= x[k] > 0;
@@ -116,6 +102,25 @@ static inline int ended_lanes$bits(lanes$bits x)
 $include
 $undefine""")
 
+_MOVES = Template("""\
+/* Rows to lanes. Lanes without a row repeat the last one. */
+static void gather$bits(const $real *restrict x, long size, long rows, lanes$bits *restrict y)
+{
+    long i, k;
+    for (k = 0; k < LANES$bits; ++k) {
+        const $real *row = x + (k < rows ? k : rows - 1) * size;
+        for (i = 0; i < size; ++i) y[i][k] = row[i];
+    }
+}
+
+static void scatter$bits(const lanes$bits *restrict x, long size, long rows, $real *restrict y)
+{
+    long i, k;
+    for (k = 0; k < rows; ++k)
+        for (i = 0; i < size; ++i) y[k * size + i] = x[i][k];
+}
+""")
+
 _FMA = Template("""\
 static inline lanes$bits fma_lanes$bits(lanes$bits a, lanes$bits b, lanes$bits c)
 {
@@ -141,7 +146,11 @@ _EACH = {
     "cos": (("cos",), "(lanes$bits a)", "cos$f(a[k])"),
     "sqrt": (("sqrt",), "(lanes$bits a)", "sqrt$f(a[k])"),
     "atan2": (("atan2",), "(lanes$bits a, lanes$bits b)", "atan2$f(a[k], b[k])"),
-    "select": (("min", "max", "select"), "(lanes$bits a, lanes$bits b, lanes$bits c, lanes$bits d)", "a[k] < b[k] ? c[k] : d[k]"),
+    "select": (
+        ("min", "max", "select"),
+        "(lanes$bits a, lanes$bits b, lanes$bits c, lanes$bits d)",
+        "a[k] < b[k] ? c[k] : d[k]",
+    ),
 }
 
 _VECTORS = Template("""\
@@ -180,18 +189,40 @@ def vectors(prefix: str) -> str:
     return _VECTORS.substitute(name=prefix, prefix=prefix.upper())
 
 
-def scalar(dtype: str, include: str) -> str:
-    """The functions over one number of this type."""
-    return _SCALAR.substitute(_words(dtype, include))
+def scalar(dtype: str, include: str, own: str = "") -> str:
+    """The functions over one number of this type. Sines and cosines are those of libm, or those
+    whose names begin with `own`.
+    """
+    return _SCALAR.substitute(_words(dtype, include) | {"own": own})
 
 
-def lanes(dtype: str, include: str, kinds: Collection[str]) -> str:
-    """The functions over a vector of this type, for programs with nodes of these kinds."""
+def lanes(
+    dtype: str, include: str, kinds: Collection[str], *, rows: bool = True, own: str = ""
+) -> str:
+    """The functions over a vector of this type, for programs with nodes of these kinds; with
+    `rows`, what moves rows of arrays into lanes and back. With `own`, a text of C, sines and
+    cosines are there, as sin_lanes64 and cos_lanes64.
+    """
     p, letter, neon = _INTEL[dtype]
     words = _words(dtype, include)
-    words |= {"p": p, "m512": f"__m512{letter}", "m256": f"__m256{letter}", "m128": f"__m128{letter}", "neon": neon}
-    used = [(name, *texts) for name, (needed_by, *texts) in _EACH.items() if any(kind in kinds for kind in needed_by)]
-    words["each"] = "\n".join(Template(f"EACH$bits({name}, {parameters}, {value})").substitute(words) for name, parameters, value in used)
+    words |= {
+        "p": p,
+        "m512": f"__m512{letter}",
+        "m256": f"__m256{letter}",
+        "m128": f"__m128{letter}",
+        "neon": neon,
+    }
+    used = [
+        (name, *texts)
+        for name, (needed_by, *texts) in _EACH.items()
+        if any(kind in kinds for kind in needed_by) and not (own and name in ("sin", "cos"))
+    ]
+    words["each"] = "\n".join(
+        Template(f"EACH$bits({name}, {parameters}, {value})").substitute(words)
+        for name, parameters, value in used
+    )
+    words["moves"] = _MOVES.substitute(words) if rows else ""
+    words["own"] = own
     words["fma"] = _FMA.substitute(words) if any(kind in kinds for kind in FUSED) else ""
     return _LANES.substitute(words)
 

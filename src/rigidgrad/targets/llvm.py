@@ -1,7 +1,8 @@
 """Programs as LLVM IR: one state a SIMD lane, W states at a time.
 
-The module has two functions. `kernel` evaluates W states from and to buffers in which each number of the program is one vector. `rows`, in
-`llvm_rows`, walks the user's arrays. Multiply-adds are explicit and no flag lets LLVM change a rounding, so a state's bits do not depend on W.
+The module has two functions. `kernel` evaluates W states from and to buffers in which each number
+of the program is one vector. `rows`, in `llvm_rows`, walks the user's arrays. Multiply-adds are
+explicit and no flag lets LLVM change a rounding, so a state's bits do not depend on W.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +24,16 @@ from rigidgrad.targets import llvm_direct, llvm_math, llvm_rows, llvm_stream
 _PREFETCH_FROM, _PREFETCH_TO = 512, 49152
 # operations after which an input or a constant is loaded again
 _RELOAD_AFTER = 40
-# operations from which on registers are given out here: LLVM takes most of its time for it where code is long; its shorter code is up to 3% faster
+# operations from which on registers are given out here: LLVM takes most of its time for it where
+# code is long; its shorter code is up to 3% faster
 _PLANNED_FROM = 12_000
 _SPARE = 8  # one register of so many is left to LLVM, for what is no value of the Program
-_BLOCK = 500  # operations of a block: LLVM searches a block for what memory operations may be joined
+_BLOCK = (
+    500  # operations of a block: LLVM searches a block for what memory operations may be joined
+)
 _TABLE_VECTOR = 32  # bytes of vectors whose constants are operands in memory
-# part of a row's numbers that are no structural zeros, below which zeros are written first and these on their own
+# part of a row's numbers that are no structural zeros, below which zeros are written first and
+# these on their own
 _SPARSE = 0.6
 _SPARSE_FROM = 64  # numbers of a row, more than any width
 _FEW = 64  # below this many results a state, kernels write rows themselves
@@ -76,10 +82,16 @@ class Lanes:
 
     def constant(self, x: float) -> str:
         text = self.number(x)
-        return text if self.width == 1 else "<" + ", ".join([f"{self.scalar} {text}"] * self.width) + ">"
+        return (
+            text
+            if self.width == 1
+            else "<" + ", ".join([f"{self.scalar} {text}"] * self.width) + ">"
+        )
 
     def fetched(self, x: float) -> str:
-        """A constant for one use. Instructions of AVX2 take vectors from memory as operands, but would need another one to repeat a number."""
+        """A constant for one use. Instructions of AVX2 take vectors from memory as operands, but
+        would need another one to repeat a number.
+        """
         if self.bytes * self.width != _TABLE_VECTOR or abs(x) == 2:  # twice is a sum
             return self.constant(x)
         index = self._table.setdefault(self.constant(x), len(self._table))
@@ -91,7 +103,10 @@ class Lanes:
         if not self._table:
             return ""
         vectors = ", ".join(f"{self.vector} {x}" for x in self._table)
-        return f"@{self.name}_constants = internal constant [{len(self._table)} x {self.vector}] [{vectors}], align {_TABLE_VECTOR}\n"
+        return (
+            f"@{self.name}_constants = internal constant [{len(self._table)} x {self.vector}]"
+            f" [{vectors}], align {_TABLE_VECTOR}\n"
+        )
 
     def number(self, x: float) -> str:
         """A float in LLVM's exact notation."""
@@ -99,7 +114,11 @@ class Lanes:
         return "0x" + struct.pack(">d", value).hex().upper()
 
     def integers(self, x: int) -> str:
-        return str(x) if self.width == 1 else "<" + ", ".join([f"{self.integer} {x}"] * self.width) + ">"
+        return (
+            str(x)
+            if self.width == 1
+            else "<" + ", ".join([f"{self.integer} {x}"] * self.width) + ">"
+        )
 
     def emit(self, text: str) -> str:
         """One instruction with a result; gives the result's name."""
@@ -119,9 +138,12 @@ class Lanes:
         if self.width == 1:
             return a
         first = self.emit(f"insertelement {self.vector} poison, {self.scalar} {a}, i64 0")
-        return self.emit(f"shufflevector {self.vector} {first}, {self.vector} poison, <{self.width} x i32> zeroinitializer")
+        return self.emit(
+            f"shufflevector {self.vector} {first}, {self.vector} poison, <{self.width} x i32>"
+            " zeroinitializer"
+        )
 
-    # --- arithmetic on vectors ---------------------------------------------------------------------------------------------------
+    # --- arithmetic on vectors --------------------------------------------------------------------
 
     def binary(self, operation: str, a: str, b: str) -> str:
         return self.emit(f"{operation} {self.vector} {a}, {b}")
@@ -140,7 +162,9 @@ class Lanes:
         return self.emit(f"call {self.vector} @llvm.{name}.{self.suffix}({self.vector} {a})")
 
     def select(self, condition: str, a: str, b: str) -> str:
-        return self.emit(f"select {self.of('i1')} {condition}, {self.vector} {a}, {self.vector} {b}")
+        return self.emit(
+            f"select {self.of('i1')} {condition}, {self.vector} {a}, {self.vector} {b}"
+        )
 
     def compare(self, predicate: str, a: str, b: str) -> str:
         return self.emit(f"fcmp {predicate} {self.vector} {a}, {b}")
@@ -153,19 +177,34 @@ class Lanes:
 
 
 def render(
-    program: Program, dtype: str, width: int, *, packed: bool = False, streaming: Sequence[int] | None = None, registers: int = 0
+    program: Program,
+    dtype: str,
+    width: int,
+    *,
+    packed: bool = False,
+    streaming: Sequence[int] | None = None,
+    registers: int = 0,
 ) -> str:
-    """The module's text. `packed` leaves structural zeros out of the outputs. `registers` of the CPU for vectors, or 0: all is left to LLVM.
+    """The module's text. `packed` leaves structural zeros out of the outputs. `registers` of the
+    CPU for vectors, or 0: all is left to LLVM.
 
-    With `streaming`, results go past the caches, into rows that follow each other; it has of each output how many bytes of a line are before it.
+    With `streaming`, results go past the caches, into rows that follow each other; it has of each
+    output how many bytes of a line are before it.
     """
     outputs = output_layout(program, packed)
     lanes = Lanes(dtype, width)
     inputs = [math.prod(s) for s in program.inputs.values()]
     if streaming is not None:
         about = (lanes, outputs, streaming, program.instructions)
-        results: Buffers | llvm_direct.Windows = Buffers(lanes, outputs, "sp", llvm_stream.steps(*about))
-        rows = "\n".join([llvm_stream.functions(*about), llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes()])
+        results: Buffers | llvm_direct.Windows = Buffers(
+            lanes, outputs, "sp", llvm_stream.steps(*about)
+        )
+        rows = "\n".join(
+            [
+                llvm_stream.functions(*about),
+                llvm_stream.StreamWalk(dtype, width, inputs, outputs).lanes(),
+            ]
+        )
     elif width > 1 and sum(len(layout.columns) for layout in outputs) < _FEW:
         results = llvm_direct.Windows(lanes, outputs)
         rows = llvm_direct.rows(dtype, width, inputs, outputs)
@@ -183,7 +222,9 @@ def in_blocks(ir: str) -> bool:
 
 @dataclass(frozen=True)
 class OutputLayout:
-    """Where the program's results go: for each number of a row the index in `Program.results`, or None for a structural zero."""
+    """Where the program's results go: for each number of a row the index in `Program.results`, or
+    None for a structural zero.
+    """
 
     columns: tuple[int | None, ...]
 
@@ -195,7 +236,9 @@ class OutputLayout:
 
     @cached_property
     def slots(self) -> list[int]:
-        """The vector of the lane buffer that holds each column: its own number or, where there are many zeros, without gaps; all zeros share the last."""
+        """The vector of the lane buffer that holds each column: its own number or, where there are
+        many zeros, without gaps; all zeros share the last.
+        """
         if not self.sparse:
             return list(range(len(self.columns)))
         filled = iter(range(len(self.columns)))
@@ -229,18 +272,28 @@ def output_layout(program: Program, packed: bool) -> list[OutputLayout]:
 
 
 class Buffers:
-    """Where a kernel's results go: lane buffers, one vector a result, as soon as it is known. Meanwhile, spread over its work, the kernel takes some other steps.
+    """Where a kernel's results go: lane buffers, one vector a result, as soon as it is known.
+    Meanwhile, spread over its work, the kernel takes some other steps.
 
-    `pointers`: letters of parameters that the steps have of each output. Without steps, buffers are aligned to numbers, not to vectors.
+    `pointers`: letters of parameters that the steps have of each output. Without steps, buffers are
+    aligned to numbers, not to vectors.
     """
 
-    def __init__(self, lanes: Lanes, outputs: list[OutputLayout], pointers: str = "", steps: list[Callable[[], None]] | None = None):
+    def __init__(
+        self,
+        lanes: Lanes,
+        outputs: list[OutputLayout],
+        pointers: str = "",
+        steps: list[Callable[[], None]] | None = None,
+    ):
         self.lanes, self.outputs = lanes, outputs
         self.align = lanes.bytes if lanes.width == 1 or steps is None else lanes.bytes * lanes.width
         self.steps = steps or []
         self.taken = 0
         each = range(len(outputs))
-        self.parameters = [f"ptr noalias %o{k}" for k in each] + [f"ptr %{x}{k}" for x in pointers for k in each]
+        self.parameters = [f"ptr noalias %o{k}" for k in each] + [
+            f"ptr %{x}{k}" for x in pointers for k in each
+        ]
 
     def store(self, value: str, output: int, column: int) -> None:
         slot = self.outputs[output].slots[column] if self.lanes.width > 1 else column
@@ -268,10 +321,13 @@ def kernel_function(
     registers: int = 0,
     wide: frozenset[str] = frozenset(),
 ) -> str:
-    """Straight-line code from the input vectors to where `results` takes them, each as soon as it is known.
+    """Straight-line code from the input vectors to where `results` takes them, each as soon as it
+    is known.
 
-    Where it is long and the CPU's `registers` are known, values that do not fit into them go to memory and back as planned here. Of the inputs named `shared` all lanes have the same numbers, one after the other in memory. `places`: where in memory the numbers of each input are, unless they follow each other.
-    Those named `wide` are float64 there, whatever the type of the code.
+    Where it is long and the CPU's `registers` are known, values that do not fit into them go to
+    memory and back as planned here. Of the inputs named `shared` all lanes have the same numbers,
+    one after the other in memory. `places`: where in memory the numbers of each input are, unless
+    they follow each other. Those named `wide` are float64 there, whatever the type of the code.
     """
     names = list(program.inputs)
     stores: dict[int, list[tuple[int, int, int]]] = {}  # node -> (output, column, sign)
@@ -288,19 +344,27 @@ def kernel_function(
     pairs: dict[int, tuple[str, str]] = {}
     work = program.instructions
     done = 0
-    loaded: dict[int, tuple[str, int]] = {}  # input or constant -> its value, and when it was loaded
+    loaded: dict[
+        int, tuple[str, int]
+    ] = {}  # input or constant -> its value, and when it was loaded
     angles = {i: group for group in llvm_math.angle_groups(program) for i in group}
-    plan = transfers(program, registers - registers // _SPARE) if registers and work >= _PLANNED_FROM else None
+    plan = (
+        transfers(program, registers - registers // _SPARE)
+        if registers and work >= _PLANNED_FROM
+        else None
+    )
 
     def use(i: int) -> str:
-        """The value of a node. An input or a constant is loaded again after a while, which is cheaper than keeping it in a register."""
+        """The value of a node. An input or a constant is loaded again after a while, which is
+        cheaper than keeping it in a register.
+        """
         if value[i]:
             return value[i]
         if i not in loaded or done - loaded[i][1] > _RELOAD_AFTER:
             loaded[i] = load(program.nodes[i]), done
         return loaded[i][0]
 
-    def load(leaf: tuple) -> str:
+    def load(leaf: tuple[Any, ...]) -> str:
         if leaf[0] == "const":
             return lanes.fetched(leaf[1])
         _, name, k = leaf
@@ -312,18 +376,25 @@ def kernel_function(
         if name in wide:
             double = lanes.of("double")
             place = lanes.emit(f"getelementptr {double}, ptr %i{names.index(name)}, i64 {k}")
-            return lanes.emit(f"fptrunc {double} {lanes.emit(f'load {double}, ptr {place}, align 8')} to {lanes.vector}")
+            return lanes.emit(
+                f"fptrunc {double} {lanes.emit(f'load {double}, ptr {place}, align 8')} to"
+                f" {lanes.vector}"
+            )
         place = lanes.emit(f"getelementptr {lanes.vector}, ptr %i{names.index(name)}, i64 {k}")
         return lanes.emit(f"load {lanes.vector}, ptr {place}, align {results.align}")
 
     def sincos(i: int, kind: str) -> str:
         """Of an angle, and of the other one in its group at the same time."""
         if i not in pairs:
-            pairs.update(zip(angles[i], llvm_math.sincos(lanes, [use(k) for k in angles[i]]), strict=True))
+            pairs.update(
+                zip(angles[i], llvm_math.sincos(lanes, [use(k) for k in angles[i]]), strict=True)
+            )
         return pairs[i][kind == "cos"]
 
     def move(plan: Transfers, i: int) -> None:
-        """What the plan says before an operation. Stores are volatile, or LLVM would keep the value."""
+        """What the plan says before an operation. Stores are volatile, or LLVM would keep the
+        value.
+        """
         for j in plan.stores.get(i, ()):
             lanes.do(f"store volatile {lanes.vector} {value[j]}, ptr %slot{plan.slots[j]}")
         for j in plan.fetches.get(i, ()):
@@ -359,8 +430,11 @@ def kernel_function(
     results.advance(1, 1)
     results.end()
     kind = "ptr" if results.in_place else "ptr noalias"
-    arguments = ", ".join(["ptr %libm", *(f"{kind} %i{k}" for k in range(len(names))), *results.parameters])
-    # vectors that do not fit into registers are aligned too: one that straddles two pages would make its stores wait for all before
+    arguments = ", ".join(
+        ["ptr %libm", *(f"{kind} %i{k}" for k in range(len(names))), *results.parameters]
+    )
+    # vectors that do not fit into registers are aligned too: one that straddles two pages would
+    # make its stores wait for all before
     aligned = f"alignstack({min(lanes.bytes * lanes.width, 64)})" if lanes.width > 1 else ""
     return (
         lanes.constants()
@@ -371,7 +445,9 @@ def kernel_function(
 
 
 def written_ahead(lanes: Lanes, outputs: list[OutputLayout]) -> list[Callable[[], None]]:
-    """Users' rows from %p0, %p1, … on are prepared for results that will be copied there: zeros are written, or cache lines fetched."""
+    """Users' rows from %p0, %p1, … on are prepared for results that will be copied there: zeros are
+    written, or cache lines fetched.
+    """
     if lanes.width == 1:
         return []
     vector = lanes.bytes * lanes.width

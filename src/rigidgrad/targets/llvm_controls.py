@@ -1,4 +1,6 @@
-"""The part of the backward pass that finds a knot's controls: gains from H_uu, H_ux and g_u, regularised and within bounds (`llvm_riccati`)."""
+"""The part of the backward pass that finds a knot's controls: gains from H_uu, H_ux and g_u,
+regularised and within bounds (`llvm_riccati`).
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ class Controls(MatrixCode):
         self.state_vectors = o.state_columns // o.width
         self.vectors = o.columns // o.width
         half = o.n if o.joined else o.half
-        self.halves = [(0, half, self.state_vectors)] + [(half, o.n - half, self.state_vectors)] * (half < o.n)
+        self.halves = [(0, half, self.state_vectors)] + [(half, o.n - half, self.state_vectors)] * (
+            half < o.n
+        )
 
-    # --- memory ------------------------------------------------------------------------------------------------------------------
+    # --- memory -----------------------------------------------------------------------------------
 
     def allocate(self) -> None:
         o, used = self.layout, 0
@@ -50,15 +54,26 @@ class Controls(MatrixCode):
             self.T, self.N = matrix(o.half, c), matrix(o.half, c)
             self.W, self.Z = matrix(o.half, s), matrix(o.half, s)
         if used > o.scratch_size:
-            raise RigidgradError(f"the backward pass needs {used} numbers of scratch memory; its layout has {o.scratch_size}")
+            raise RigidgradError(
+                f"the backward pass needs {used} numbers of scratch memory; its layout has"
+                f" {o.scratch_size}"
+            )
 
     def real(self, pointer: str, k: int) -> str:
         """A float64 of memory in the code's own type."""
         value = self.emit(f"load double, ptr {self.double_at(pointer, k)}, align 8")
-        return value if self.dtype == "float64" else self.emit(f"fptrunc double {value} to {self.scalar}")
+        return (
+            value
+            if self.dtype == "float64"
+            else self.emit(f"fptrunc double {value} to {self.scalar}")
+        )
 
     def double(self, value: str) -> str:
-        return value if self.dtype == "float64" else self.emit(f"fpext {self.scalar} {value} to double")
+        return (
+            value
+            if self.dtype == "float64"
+            else self.emit(f"fpext {self.scalar} {value} to double")
+        )
 
     def result(self, k: int, value: str) -> None:
         self.do(f"store double {value}, ptr {self.double_at('%results', k)}, align 8")
@@ -67,7 +82,7 @@ class Controls(MatrixCode):
         before = self.emit(f"load double, ptr {self.double_at('%results', k)}, align 8")
         self.result(k, self.emit(f"{operation} double {before}, {value}"))
 
-    # --- the controls ------------------------------------------------------------------------------------------------------------
+    # --- the controls -----------------------------------------------------------------------------
 
     def solve(self) -> None:
         """Gains [K, κ] = -R⁻¹ [H_ux, g_u]; R is H_uu with ρ BᵀB and H_ux with ρ BᵀA added."""
@@ -82,12 +97,18 @@ class Controls(MatrixCode):
         self.label(f"{name}.rough.done")
         self.do(f"br label %{name}")
         self.label(name)
-        used = self.emit(f"phi ptr [ {self.U.pointer}, %{here} ], [ {self.R.pointer}, %{name}.rough.done ]")
+        used = self.emit(
+            f"phi ptr [ {self.U.pointer}, %{here} ], [ {self.R.pointer}, %{name}.rough.done ]"
+        )
         rows = Matrix(used, o.columns)
         if o.bounded:
             self.bounded_elimination(rows)
         else:
-            self.fail_unless(self.gauss_jordan([[self.load(rows, i, j) for j in range(self.vectors)] for i in range(o.m)]))
+            self.fail_unless(
+                self.gauss_jordan(
+                    [[self.load(rows, i, j) for j in range(self.vectors)] for i in range(o.m)]
+                )
+            )
             self.rough = self.rough_by_rho
 
     def fail_unless(self, fine: str | None) -> None:
@@ -103,16 +124,29 @@ class Controls(MatrixCode):
         if o.form == "floating":
             self.regularize_free()
             return
-        # ρ S = ρ EᵀF, where E is 1 or, of Euler's forms, S = (1 + e²) G + e [I, cI, 0] of which c or e is 0
+        # ρ S = ρ EᵀF, where E is 1 or, of Euler's forms, S = (1 + e²) G + e [I, cI, 0] of which c
+        # or e is 0
         S = self.VF if o.form == "dense" else self.T  # neither is needed any more
-        scale = self.scalar_op("fmul", self.rho, self.scalar_fma(self.h, self.h, self.number(1.0))) if implicit else self.rho
+        scale = (
+            self.scalar_op("fmul", self.rho, self.scalar_fma(self.h, self.h, self.number(1.0)))
+            if implicit
+            else self.rho
+        )
         by_h = self.scalar_op("fmul", self.rho, self.h)
         for k in range(o.rows):
             for j in range(self.vectors):
                 self.store(self.binary("fmul", self.splat(scale), self.load(self.F, k, j)), S, k, j)
             if implicit:
                 self.put(self.scalar_op("fadd", self.get(S, k, k), by_h), S, k, k)
-        self.product(o.m, o.rows, self.vectors, self.transposed(self.F, o.control(0)), S, self.onto(self.U), self.into(self.R))
+        self.product(
+            o.m,
+            o.rows,
+            self.vectors,
+            self.transposed(self.F, o.control(0)),
+            S,
+            self.onto(self.U),
+            self.into(self.R),
+        )
 
     def regularize_free(self) -> None:
         raise NotImplementedError
@@ -130,7 +164,9 @@ class Controls(MatrixCode):
             for r in range(o.m):
                 if r != i:
                     factor = self.negate(self.spread(rows[r][v], lane))
-                    rows[r] = [self.fma(factor, p, x) for p, x in zip(rows[i], rows[r], strict=True)]
+                    rows[r] = [
+                        self.fma(factor, p, x) for p, x in zip(rows[i], rows[r], strict=True)
+                    ]
         for i in range(o.m):
             for j in range(self.vectors):
                 self.store(self.negate(rows[i][j]), self.K, i, j)
@@ -138,7 +174,10 @@ class Controls(MatrixCode):
 
     def bounded_elimination(self, rows: Matrix) -> None:
         o, name = self.layout, self.unique("box")
-        low, high = ([self.scalar_op("fsub", self.real(f"%{b}", i), self.real("%u", i)) for i in range(o.m)] for b in ("lower", "upper"))
+        low, high = (
+            [self.scalar_op("fsub", self.real(f"%{b}", i), self.real("%u", i)) for i in range(o.m)]
+            for b in ("lower", "upper")
+        )
         zero = self.number(0.0)
         self.do(f"br label %{name}.before")
         self.label(f"{name}.before")
@@ -171,7 +210,10 @@ class Controls(MatrixCode):
             slope = self.get(rows, i, o.gradient)
             for k in range(o.m):
                 slope = self.scalar_fma(self.get(rows, i, o.control(k)), kappa[k], slope)
-            over, under = self.compared("ogt", kappa[i], high[i]), self.compared("olt", kappa[i], low[i])
+            over, under = (
+                self.compared("ogt", kappa[i], high[i]),
+                self.compared("olt", kappa[i], low[i]),
+            )
             # where the slope is negative the cost falls with a larger control
             stays_up = self.logical("and", up, self.compared("olt", slope, zero))
             stays_down = self.logical("and", down, self.compared("ogt", slope, zero))
@@ -191,10 +233,14 @@ class Controls(MatrixCode):
         few = self.emit(f"icmp slt i64 %{name}.n, {_SWITCHES}")
         self.do(f"br i1 {self.emit(f'and i1 {changed}, {few}')}, label %{name}, label %{name}.done")
         self.label(f"{name}.done")
-        # a clamped control neither feeds back nor, should the set not have settled, leaves its bounds
+        # a clamped control neither feeds back nor, should the set not have settled, leaves its
+        # bounds
         for i, (_, _, clamped, bound) in enumerate(held):
             for j in range(self.vectors):
-                kept = self.emit(f"select i1 {clamped}, {self.vector} {self.zero}, {self.vector} {self.load(self.K, i, j)}")
+                kept = self.emit(
+                    f"select i1 {clamped}, {self.vector} {self.zero}, {self.vector}"
+                    f" {self.load(self.K, i, j)}"
+                )
                 self.store(kept, self.K, i, j)
             kept = self.choose(clamped, bound, kappa[i])
             for predicate, limit in (("olt", high[i]), ("ogt", low[i])):

@@ -1,4 +1,6 @@
-"""Rows written by the kernel itself, as LLVM IR: results are transposed in registers as soon as those of neighbouring columns are known."""
+"""Rows written by the kernel itself, as LLVM IR: results are transposed in registers as soon as
+those of neighbouring columns are known.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,24 @@ if TYPE_CHECKING:
 
 
 class Windows:
-    """Where a kernel's results go: windows of neighbouring columns of W rows, each written when its last column is known; %o0, %o1, … are the first row's numbers of each output."""
+    """Where a kernel's results go: windows of neighbouring columns of W rows, each written when its
+    last column is known; %o0, %o1, … are the first row's numbers of each output.
+    """
 
     def __init__(self, lanes: Lanes, outputs: list[OutputLayout]):
         self.lanes, self.outputs = lanes, outputs
         self.align = lanes.bytes * lanes.width
         self.parameters = [f"ptr %o{k}" for k in range(len(outputs))]
         self._known: dict[tuple[int, int], str] = {}  # (output, column) -> its value
-        self._waiting: dict[tuple[int, int], set[int]] = {}  # (output, first column) of a window -> columns that it lacks
+        self._waiting: dict[
+            tuple[int, int], set[int]
+        ] = {}  # (output, first column) of a window -> columns that it lacks
         self._windows_of: dict[tuple[int, int], list[int]] = {}  # (output, column) -> windows
         for output, layout in enumerate(outputs):
             for j in self.starts(output):
-                columns = {c for c in range(j, j + self.window(output)) if layout.columns[c] is not None}
+                columns = {
+                    c for c in range(j, j + self.window(output)) if layout.columns[c] is not None
+                }
                 self._waiting[output, j] = columns
                 for c in columns:
                     self._windows_of.setdefault((output, c), []).append(j)
@@ -63,9 +71,18 @@ class Windows:
             picked = columns
             if p < lanes.width:
                 mask = ", ".join(f"i32 {lane}" for lane in range(group, group + p))
-                picked = [lanes.emit(f"shufflevector {lanes.vector} {x}, {lanes.vector} poison, <{p} x i32> <{mask}>") for x in columns]
+                picked = [
+                    lanes.emit(
+                        f"shufflevector {lanes.vector} {x}, {lanes.vector} poison, <{p} x i32>"
+                        f" <{mask}>"
+                    )
+                    for x in columns
+                ]
             for lane, x in enumerate(transpose(lanes.emit, lanes.scalar, picked, p)):
-                at = lanes.emit(f"getelementptr {lanes.scalar}, ptr %o{output}, i64 {(group + lane) * size + first}")
+                at = lanes.emit(
+                    f"getelementptr {lanes.scalar}, ptr %o{output}, i64"
+                    f" {(group + lane) * size + first}"
+                )
                 lanes.do(f"store <{p} x {lanes.scalar}> {x}, ptr {at}, align {lanes.bytes}")
 
 
@@ -74,11 +91,16 @@ def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout])
 
 
 class _DirectWalk(Walk):
-    """W rows at a time; those that do not follow each other, and fewer than W, are copied from a buffer."""
+    """W rows at a time; those that do not follow each other, and fewer than W, are copied from a
+    buffer.
+    """
 
     def buffers(self) -> None:
         vector = self.bytes * self.width
-        self.reserve(self.input_sizes() | {f"obuf{k}": len(layout.columns) * vector for k, layout in enumerate(self.outputs)})
+        self.reserve(
+            self.input_sizes()
+            | {f"obuf{k}": len(layout.columns) * vector for k, layout in enumerate(self.outputs)}
+        )
         self.steps("i", "is", len(self.inputs))
 
     def call_direct(self, targets: list[str]) -> None:
@@ -104,7 +126,9 @@ class _DirectWalk(Walk):
         size = len(self.outputs[k].columns)
 
         def row(lane: str) -> None:
-            target = self.at(f"%out{k}", self.emit(f"mul i64 {self.emit(f'add i64 {first}, {lane}')}, %os{k}"))
+            target = self.at(
+                f"%out{k}", self.emit(f"mul i64 {self.emit(f'add i64 {first}, {lane}')}, %os{k}")
+            )
             self.copy(self.at(f"%obuf{k}", self.emit(f"mul i64 {lane}, {size}")), target, size)
 
         if size:

@@ -1,20 +1,53 @@
-"""Kernels as LLVM IR, one state per lane: Programs are functions, loops stay loops, and products of matrices keep small tiles of their results in registers."""
+"""Kernels as LLVM IR, one state per lane: Programs are functions, loops stay loops, and products of
+matrices keep small tiles of their results in registers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from rigidgrad.kernels.language import Array, Call, Choose, Index, Kernel, Lookup, Loop, Product, Statement, Table, Variable, View
+from rigidgrad.kernels.language import (
+    Array,
+    Call,
+    Choose,
+    Index,
+    Kernel,
+    Lookup,
+    Loop,
+    Product,
+    Statement,
+    Table,
+    Variable,
+    View,
+)
 from rigidgrad.kernels.structure import counts, pattern, programs, written_once
 from rigidgrad.targets import llvm_math, llvm_rows, llvm_stream
-from rigidgrad.targets.llvm import Buffers, Lanes, OutputLayout, declarations, kernel_function, written_ahead
-from rigidgrad.targets.llvm_tiles import Factors, Group, Tiles, best_tile, function, tile_size, tiles
+from rigidgrad.targets.llvm import (
+    Buffers,
+    Lanes,
+    OutputLayout,
+    declarations,
+    kernel_function,
+    written_ahead,
+)
+from rigidgrad.targets.llvm_tiles import (
+    Factors,
+    Group,
+    Tiles,
+    best_tile,
+    function,
+    tile_size,
+    tiles,
+)
 
 
 @dataclass(frozen=True)
 class PlacedLayout(OutputLayout):
-    """Where the numbers of an output are in its lane buffer: those of a dense row, at their own places."""
+    """Where the numbers of an output are in its lane buffer: those of a dense row, at their own
+    places.
+    """
 
     places: tuple[int, ...]
     size: int
@@ -40,20 +73,33 @@ def output_layout(kernel: Kernel, packed: bool) -> list[OutputLayout]:
     layouts: list[OutputLayout] = []
     for marks in pattern(kernel).values():
         places = tuple(k for k, mark in enumerate(marks) if mark or not packed)
-        layouts.append(PlacedLayout(tuple(k if marks[k] else None for k in places), places, len(marks)))
+        layouts.append(
+            PlacedLayout(tuple(k if marks[k] else None for k in places), places, len(marks))
+        )
     return layouts
 
 
 def render(
-    kernel: Kernel, dtype: str, width: int, *, packed: bool = False, streaming: Sequence[int] | None = None, registers: int = 16
+    kernel: Kernel,
+    dtype: str,
+    width: int,
+    *,
+    packed: bool = False,
+    streaming: Sequence[int] | None = None,
+    registers: int = 16,
 ) -> str:
     """The module's text, as `llvm.render` for a Program; `registers` of the CPU for vectors."""
     outputs = output_layout(kernel, packed)
     lanes = Lanes(dtype, width)
-    inputs, scratch = [a.size for a in kernel.of("input")], sum(a.size for a in kernel.of("scratch"))
+    inputs, scratch = (
+        [a.size for a in kernel.of("input")],
+        sum(a.size for a in kernel.of("scratch")),
+    )
     if streaming is not None:
         work = counts(kernel).instructions
-        code = _Code(lanes, kernel, "sp", lambda inner: llvm_stream.steps(inner, outputs, streaming, work))
+        code = _Code(
+            lanes, kernel, "sp", lambda inner: llvm_stream.steps(inner, outputs, streaming, work)
+        )
         walk_rows = llvm_stream.StreamWalk(dtype, width, inputs, outputs, scratch).lanes()
         rows = "\n".join([llvm_stream.functions(lanes, outputs, streaming, work), walk_rows])
     else:
@@ -64,21 +110,35 @@ def render(
     return _module(lanes, kernel, code.text(), rows)
 
 
-def render_knot(kernel: Kernel, dtype: str, width: int, wide: frozenset[str], registers: int) -> str:
-    """The function `kernel(libm, inputs, carried, outputs, work)` of arrays in lane order, for `llvm_sweep`. Arrays named `wide` are float64 in memory, whatever the type of the code."""
+def render_knot(
+    kernel: Kernel, dtype: str, width: int, wide: frozenset[str], registers: int
+) -> str:
+    """The function `kernel(libm, inputs, carried, outputs, work)` of arrays in lane order, for
+    `llvm_sweep`. Arrays named `wide` are float64 in memory, whatever the type of the code.
+    """
     lanes = Lanes(dtype, width)
-    code = _Code(lanes, kernel, "", lambda inner: [], wide=wide if dtype != "float64" else frozenset())
+    code = _Code(
+        lanes, kernel, "", lambda inner: [], wide=wide if dtype != "float64" else frozenset()
+    )
     code.registers = registers
     return _module(lanes, kernel, code.text())
 
 
 def _module(lanes: Lanes, kernel: Kernel, *parts: str) -> str:
-    any_lane = f"declare i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.of('i1')})" if lanes.width > 1 else ""
-    return "\n".join([llvm_math.functions(lanes, *programs(kernel)), *parts, declarations(lanes), any_lane])
+    any_lane = (
+        f"declare i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.of('i1')})"
+        if lanes.width > 1
+        else ""
+    )
+    return "\n".join(
+        [llvm_math.functions(lanes, *programs(kernel)), *parts, declarations(lanes), any_lane]
+    )
 
 
 class _Placed(Buffers):
-    """Results of a called Program, at places of views. Where they may be its own inputs, they are written after the last of these has been read."""
+    """Results of a called Program, at places of views. Where they may be its own inputs, they are
+    written after the last of these has been read.
+    """
 
     def __init__(
         self,
@@ -93,7 +153,9 @@ class _Placed(Buffers):
         super().__init__(lanes, outputs, steps=steps)
         self.places, self.in_place, self.wide = places, in_place, wide
         self.late: list[tuple[str, int, int]] = []
-        self.parameters = [f"ptr %to{k}" for k in range(len(outputs))] + [f"ptr {x}" for x in further]
+        self.parameters = [f"ptr %to{k}" for k in range(len(outputs))] + [
+            f"ptr {x}" for x in further
+        ]
 
     def store(self, value: str, output: int, column: int) -> None:
         if self.in_place:
@@ -104,10 +166,18 @@ class _Placed(Buffers):
     def write(self, value: str, output: int, column: int) -> None:
         if self.wide[output]:
             double = self.lanes.of("double")
-            place = self.lanes.emit(f"getelementptr {double}, ptr %to{output}, i64 {self.places[output][column]}")
-            self.lanes.do(f"store {double} {self.lanes.emit(f'fpext {self.lanes.vector} {value} to {double}')}, ptr {place}, align 8")
+            place = self.lanes.emit(
+                f"getelementptr {double}, ptr %to{output}, i64 {self.places[output][column]}"
+            )
+            self.lanes.do(
+                f"store {double}"
+                f" {self.lanes.emit(f'fpext {self.lanes.vector} {value} to {double}')}, ptr"
+                f" {place}, align 8"
+            )
             return
-        place = self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr %to{output}, i64 {self.places[output][column]}")
+        place = self.lanes.emit(
+            f"getelementptr {self.lanes.vector}, ptr %to{output}, i64 {self.places[output][column]}"
+        )
         self.lanes.do(f"store {self.lanes.vector} {value}, ptr {place}, align {self.align}")
 
     def end(self) -> None:
@@ -125,7 +195,7 @@ class _Code:
     tables: dict[Table, str] = field(default_factory=dict)
     variables: dict[Variable, str] = field(default_factory=dict)
     bases: dict[Array, str] = field(default_factory=dict)
-    parts: dict[tuple, str] = field(default_factory=dict)
+    parts: dict[tuple[Any, ...], str] = field(default_factory=dict)
     labels: int = 0
     registers: int = 16
     tile_functions: dict[Tiles, str] = field(default_factory=dict)
@@ -142,29 +212,47 @@ class _Code:
         for k, a in enumerate(kernel.of("constant")):
             self.bases[a] = f"@kernel_array{k}"
             numbers = ", ".join(f"{lanes.scalar} {lanes.number(x)}" for x in a.values)
-            constants.append(f"@kernel_array{k} = internal constant [{a.size} x {lanes.scalar}] [{numbers}], align 64")
+            constants.append(
+                f"@kernel_array{k} = internal constant [{a.size} x {lanes.scalar}] [{numbers}],"
+                " align 64"
+            )
         for a in kernel.of("scratch"):
             self.bases[a] = lanes.emit(f"getelementptr {lanes.vector}, ptr %work, i64 {offset}")
             offset += a.size
-        self.busiest = max(_calls(kernel.body), key=lambda call: len(call.program.nodes), default=None)
+        self.busiest = max(
+            _calls(kernel.body), key=lambda call: len(call.program.nodes), default=None
+        )
         # of what is not prepared by the rows around it, only scratch memory begins with zeros
         self.alone = {a for a in written_once(kernel.body) if self.pointers or a.role == "scratch"}
         self.statements(kernel.body)
-        buffers = [f"ptr noalias {self.bases[a]}" for role in ("input", "carried", "output") for a in kernel.of(role)]
-        arguments = ["ptr %libm", *buffers, *(f"ptr {x}" for x in self.further()), "ptr noalias %work"]
+        buffers = [
+            f"ptr noalias {self.bases[a]}"
+            for role in ("input", "carried", "output")
+            for a in kernel.of(role)
+        ]
+        arguments = [
+            "ptr %libm",
+            *buffers,
+            *(f"ptr {x}" for x in self.further()),
+            "ptr noalias %work",
+        ]
         body = "\n".join(lanes.lines)
         tables = [
-            f"@{name} = internal constant [{len(t.numbers)} x i32] [{', '.join(f'i32 {x}' for x in t.numbers)}]"
+            f"@{name} = internal constant [{len(t.numbers)} x i32]"
+            f" [{', '.join(f'i32 {x}' for x in t.numbers)}]"
             for t, name in self.tables.items()
         ]
-        own = f"define internal void @kernel({', '.join(arguments)}) nounwind {{\nentry:\n{body}\n  ret void\n}}\n"
+        own = (
+            f"define internal void @kernel({', '.join(arguments)}) nounwind {{\nentry:\n{body}\n "
+            " ret void\n}\n"
+        )
         return "\n".join([*constants, *tables, *self.functions, own])
 
     def further(self) -> list[str]:
         """Parameters that the steps taken meanwhile use."""
         return [f"%{x}{k}" for x in self.pointers for k in range(len(self.kernel.outputs))]
 
-    # --- statements ----------------------------------------------------------------------------------------------------------------
+    # --- statements -------------------------------------------------------------------------------
 
     def statements(self, body: Sequence[Statement]) -> None:
         for statement in _together(body):
@@ -181,12 +269,25 @@ class _Code:
     def call(self, call: Call) -> None:
         program = call.program
         busiest = call is self.busiest  # what is done meanwhile is spread over the longest Program
-        places = tuple(tuple(view.places()) for view in (*call.inputs.values(), *call.outputs.values()))
+        places = tuple(
+            tuple(view.places()) for view in (*call.inputs.values(), *call.outputs.values())
+        )
         zeros = tuple(view.array in self.alone for view in call.outputs.values())
-        shared = frozenset(name for name, view in call.inputs.items() if view.array.role == "constant")
-        in_place = not {v.array for v in call.inputs.values()}.isdisjoint(v.array for v in call.outputs.values())
-        same = tuple(program.inputs.items()), tuple(program.outputs.items()), program.nodes, program.results
-        wide = tuple(view.array.name in self.wide for view in (*call.inputs.values(), *call.outputs.values()))
+        shared = frozenset(
+            name for name, view in call.inputs.items() if view.array.role == "constant"
+        )
+        in_place = not {v.array for v in call.inputs.values()}.isdisjoint(
+            v.array for v in call.outputs.values()
+        )
+        same = (
+            tuple(program.inputs.items()),
+            tuple(program.outputs.items()),
+            program.nodes,
+            program.results,
+        )
+        wide = tuple(
+            view.array.name in self.wide for view in (*call.inputs.values(), *call.outputs.values())
+        )
         key = (same, places, zeros, shared, busiest, in_place, wide)
         if key not in self.parts:
             name = self.parts[key] = f"part{len(self.parts)}"
@@ -194,18 +295,28 @@ class _Code:
             layouts, start = [], 0
             for view, silent in zip(call.outputs.values(), zeros, strict=True):
                 columns = range(start, start + view.shape[0] * view.shape[1])
-                layouts.append(OutputLayout(tuple(None if silent and _zero(program.results[k]) else k for k in columns)))
+                layouts.append(
+                    OutputLayout(
+                        tuple(None if silent and _zero(program.results[k]) else k for k in columns)
+                    )
+                )
                 start = columns.stop
             n = len(program.inputs)
             further, ahead = (self.further(), self.meanwhile(inner)) if busiest else ([], [])
             placed = _Placed(inner, layouts, places[n:], further, ahead, in_place, wide[n:])
             inputs = dict(zip(program.inputs, places[:n], strict=True))
-            wide_inputs = frozenset(name for name, is_wide in zip(program.inputs, wide, strict=False) if is_wide)
-            self.functions.append(kernel_function(inner, program, placed, shared, inputs, self.registers, wide_inputs))
+            wide_inputs = frozenset(
+                name for name, is_wide in zip(program.inputs, wide, strict=False) if is_wide
+            )
+            self.functions.append(
+                kernel_function(inner, program, placed, shared, inputs, self.registers, wide_inputs)
+            )
         pointers = [self.pointer(view) for view in (*call.inputs.values(), *call.outputs.values())]
         if busiest:
             pointers += self.further()
-        self.lanes.do(f"call void @{self.parts[key]}(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})")
+        self.lanes.do(
+            f"call void @{self.parts[key]}(ptr %libm, {', '.join(f'ptr {x}' for x in pointers)})"
+        )
 
     def loop(self, loop: Loop) -> None:
         count = self.index(loop.count)
@@ -218,7 +329,9 @@ class _Code:
 
         self.rounds(count, body, loop.done)
 
-    def rounds(self, count: str | int, body: Callable[[str], None], done_by: View | None = None) -> None:
+    def rounds(
+        self, count: str | int, body: Callable[[str], None], done_by: View | None = None
+    ) -> None:
         """for i in 0 … count - 1: body(i), unless all lanes are done."""
         if str(count) == "0":
             return
@@ -237,10 +350,14 @@ class _Code:
         lanes.label(name)
         index = lanes.emit(f"phi i64 [ 0, %{entry} ], [ %{name}_next, %{name}_end ]")
         if done_by is not None:
-            flags = lanes.emit(f"load {lanes.vector}, ptr {self.pointer(done_by)}, align {self.align}")
+            flags = lanes.emit(
+                f"load {lanes.vector}, ptr {self.pointer(done_by)}, align {self.align}"
+            )
             busy = lanes.compare("ule", flags, lanes.constant(0.0))
             if lanes.width > 1:
-                busy = lanes.emit(f"call i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.of('i1')} {busy})")
+                busy = lanes.emit(
+                    f"call i1 @llvm.vector.reduce.or.v{lanes.width}i1({lanes.of('i1')} {busy})"
+                )
             lanes.do(f"br i1 {busy}, label %{name}_round, label %{done}")
             lanes.label(f"{name}_round")
         body(index)
@@ -261,14 +378,19 @@ class _Code:
             lanes.do(f"br label %{name}_done")
         lanes.label(f"{name}_done")
 
-    # --- products ------------------------------------------------------------------------------------------------------------------
+    # --- products ---------------------------------------------------------------------------------
 
     def products(self, several: list[Product]) -> None:
-        """Products that are added up in one target: their sums stay in registers from the first to the last."""
+        """Products that are added up in one target: their sums stay in registers from the first to
+        the last.
+        """
         first = several[0]
         for p in several:
             if mixed := self.wide & {v.array.name for v in (p.target, p.left, p.right)}:
-                raise ValueError(f"a product takes no arrays of another type: let a Program copy {', '.join(sorted(mixed))}")
+                raise ValueError(
+                    "a product takes no arrays of another type: let a Program copy"
+                    f" {', '.join(sorted(mixed))}"
+                )
         rows, columns = first.target.shape
         if first.symmetric:
             groups = tiles(rows, min(tile_size(self.registers)))
@@ -284,11 +406,23 @@ class _Code:
             for across in tiles(columns, size[1]):
                 self.call_tiles(several, down, across)
 
-    def call_tiles(self, several: list[Product], down: Group, across: Group, triangle: bool = False) -> None:
-        """All tiles of a size. Products that differ in where and how large their matrices are alone share a function."""
+    def call_tiles(
+        self, several: list[Product], down: Group, across: Group, triangle: bool = False
+    ) -> None:
+        """All tiles of a size. Products that differ in where and how large their matrices are alone
+        share a function.
+        """
         first = several[0]
         factors = tuple(Factors(p.left.strides, p.right.strides, p.factor) for p in several)
-        t = Tiles(first.target.strides, factors, first.accumulate, first.symmetric, down.size, across.size, triangle)
+        t = Tiles(
+            first.target.strides,
+            factors,
+            first.accumulate,
+            first.symmetric,
+            down.size,
+            across.size,
+            triangle,
+        )
         if t not in self.tile_functions:
             name = self.tile_functions[t] = f"tiles{len(self.tile_functions)}"
             self.functions.append(function(self.lanes.another(name), t))
@@ -305,7 +439,7 @@ class _Code:
             arguments += [f"ptr {left}", f"ptr {right}", f"i64 {p.left.shape[1]}"]
         self.lanes.do(f"call void @{self.tile_functions[t]}({', '.join(arguments)})")
 
-    # --- places --------------------------------------------------------------------------------------------------------------------
+    # --- places -----------------------------------------------------------------------------------
 
     @property
     def align(self) -> int:
@@ -320,10 +454,18 @@ class _Code:
     def pointer(self, view: View) -> str:
         place = self.index(view.offset)
         base = self.bases[view.array]
-        return base if place == "0" else self.lanes.emit(f"getelementptr {self.kind(view.array)}, ptr {base}, i64 {place}")
+        return (
+            base
+            if place == "0"
+            else self.lanes.emit(f"getelementptr {self.kind(view.array)}, ptr {base}, i64 {place}")
+        )
 
     def at(self, base: str, place: int | str) -> str:
-        return base if place == 0 else self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr {base}, i64 {place}")
+        return (
+            base
+            if place == 0
+            else self.lanes.emit(f"getelementptr {self.lanes.vector}, ptr {base}, i64 {place}")
+        )
 
     def index(self, index: Index) -> str:
         lanes, total = self.lanes, str(index.constant)
@@ -345,7 +487,9 @@ class _Code:
 
 
 def _together(body: Sequence[Statement]) -> list[Statement | list[Product]]:
-    """Statements, and of products those that are added to the same numbers one right after the other, together: that changes no rounding."""
+    """Statements, and of products those that are added to the same numbers one right after the
+    other, together: that changes no rounding.
+    """
     found: list[Statement | list[Product]] = []
     for s in body:
         if not isinstance(s, Product):
@@ -362,7 +506,12 @@ def _together(body: Sequence[Statement]) -> list[Statement | list[Product]]:
 def _continues(several: list[Product], p: Product) -> bool:
     first, each = several[0], (*several, p)
     apart = all(first.target.array not in (x.left.array, x.right.array) for x in each)
-    return p.accumulate and p.target == first.target and apart and all(abs(x.factor) == 1.0 and not x.symmetric for x in each)
+    return (
+        p.accumulate
+        and p.target == first.target
+        and apart
+        and all(abs(x.factor) == 1.0 and not x.symmetric for x in each)
+    )
 
 
 def _zero(result: object) -> bool:

@@ -1,10 +1,12 @@
 """Sine, cosine and arctangent of W lanes, as functions in LLVM IR.
 
-sincos: the angle is reduced by multiples of π/2 held in three pieces. The first multiply-add is exact, since the difference is a multiple of the
-last bit of the first piece and below one; so the reduced angle is right to its last bit for all angles up to the limit, and beyond it a
-lane takes the C library's sine and cosine. Kernels of fdlibm (float64) and Cephes (float32) follow.
+sincos: the angle is reduced by multiples of π/2 held in three pieces. The first multiply-add is
+exact, since the difference is a multiple of the last bit of the first piece and below one; so the
+reduced angle is right to its last bit for all angles up to the limit, and beyond it a lane takes
+the C library's sine and cosine. Kernels of fdlibm (float64) and Cephes (float32) follow.
 
-Functions of the C library are called through a table of addresses, `%libm`, in the order of `C_FUNCTIONS`: object code then needs no linking.
+Functions of the C library are called through a table of addresses, `%libm`, in the order of
+`C_FUNCTIONS`: object code then needs no linking.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ C_FUNCTIONS = ("sin", "cos", "atan2")
 
 def c_names(dtype: str) -> list[str]:
     """The C library's names of `C_FUNCTIONS` for a dtype."""
-    return [name + _PIECES[dtype].c_suffix for name in C_FUNCTIONS]
+    return [name + PIECES[dtype].c_suffix for name in C_FUNCTIONS]
 
 
-class _Pieces(NamedTuple):
+class Pieces(NamedTuple):
+    """Numbers of the polynomials, for one type."""
+
     magic: float  # adding it rounds to an integer, whose low bits are the quadrant
     limit: float
     half_pi: tuple[float, ...]
@@ -35,8 +39,8 @@ class _Pieces(NamedTuple):
     c_suffix: str
 
 
-_PIECES = {
-    "float64": _Pieces(
+PIECES = {
+    "float64": Pieces(
         magic=1.5 * 2.0**52,
         limit=2.0**30,
         half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
@@ -59,7 +63,7 @@ _PIECES = {
         top_bit=63,
         c_suffix="",
     ),
-    "float32": _Pieces(
+    "float32": Pieces(
         magic=1.5 * 2.0**23,
         limit=2.0**17,
         half_pi=(1.57079637050628662109375, -4.37113882867379e-08, -1.71512451e-15),
@@ -72,7 +76,9 @@ _PIECES = {
 
 
 def angle_groups(program: Program) -> list[list[int]]:
-    """Nodes whose sine or cosine is wanted, by twos where both are inputs and so known from the start: more to do at once, and constants are loaded for both."""
+    """Nodes whose sine or cosine is wanted, in pairs where both are inputs and so known from the
+    start: more to do at once, and constants are loaded for both.
+    """
     angles = dict.fromkeys(node[1] for node in program.nodes if node[0] in ("sin", "cos"))
     inputs = [i for i in angles if program.nodes[i][0] == "input"]
     others = [[i] for i in angles if program.nodes[i][0] != "input"]
@@ -82,7 +88,10 @@ def angle_groups(program: Program) -> list[list[int]]:
 def sincos(b: Lanes, angles: list[str]) -> list[tuple[str, str]]:
     """A call: the sine and cosine of one angle or two."""
     kind, v = _several(b, 2 * len(angles)), b.vector
-    all_of = b.emit(f"call {kind} @lanes_sincos{len(angles)}(ptr %libm, {', '.join(f'{v} {x}' for x in angles)})")
+    all_of = b.emit(
+        f"call {kind} @lanes_sincos{len(angles)}(ptr %libm,"
+        f" {', '.join(f'{v} {x}' for x in angles)})"
+    )
     parts = [b.emit(f"extractvalue {kind} {all_of}, {k}") for k in range(2 * len(angles))]
     return list(zip(parts[::2], parts[1::2], strict=True))
 
@@ -102,7 +111,7 @@ def _several(b: Lanes, count: int) -> str:
 
 def _sincos(b: Lanes, count: int) -> str:
     """The sines and cosines of some angles, step by step for all of them."""
-    p = _PIECES[b.dtype]
+    p = PIECES[b.dtype]
     v, c = b.vector, b.fetched
     xs = [f"%x{k}" for k in range(count)]
 
@@ -121,13 +130,20 @@ def _sincos(b: Lanes, count: int) -> str:
     for piece in map(c, p.half_pi):
         rs = [b.fma(n, piece, r) for n, r in zip(backwards, rs, strict=True)]
     zs = [b.binary("fmul", r, r) for r in rs]
-    sines = [b.fma(b.binary("fmul", r, z), s, r) for r, z, s in zip(rs, zs, horner(zs, p.sin), strict=True)]
+    sines = [
+        b.fma(b.binary("fmul", r, z), s, r)
+        for r, z, s in zip(rs, zs, horner(zs, p.sin), strict=True)
+    ]
     cosines = horner(zs, (*p.cos, -0.5, 1.0))
     one, zero = b.integers(1), b.integers(0)
 
     def signed(value: str, quadrant: str) -> str:
         second = b.integer_binary("and", b.integer_binary("lshr", quadrant, one), one)
-        return b.from_bits(b.integer_binary("xor", b.bits(value), b.integer_binary("shl", second, b.integers(p.top_bit))))
+        return b.from_bits(
+            b.integer_binary(
+                "xor", b.bits(value), b.integer_binary("shl", second, b.integers(p.top_bit))
+            )
+        )
 
     near: list[str] = []
     for quadrant, sine, cosine in zip(quadrants, sines, cosines, strict=True):
@@ -142,24 +158,36 @@ def _sincos(b: Lanes, count: int) -> str:
         some = b.emit(f"icmp ne i{b.width} {mask}, 0")
     b.do(f"br i1 {some}, label %slow, label %done")
     b.label("slow")
-    far = [b.select(large[k], _per_lane(b, name, [xs[k]]), near[2 * k + n]) for k in range(count) for n, name in enumerate(("sin", "cos"))]
+    far = [
+        b.select(large[k], _per_lane(b, name, [xs[k]]), near[2 * k + n])
+        for k in range(count)
+        for n, name in enumerate(("sin", "cos"))
+    ]
     b.do("br label %done")
     b.label("done")
     kind, result = _several(b, 2 * count), "undef"
-    values = [b.emit(f"phi {v} [ {x}, %0 ], [ {y}, %slow ]") for x, y in zip(near, far, strict=True)]
+    values = [
+        b.emit(f"phi {v} [ {x}, %0 ], [ {y}, %slow ]") for x, y in zip(near, far, strict=True)
+    ]
     for k, value in enumerate(values):
         result = b.emit(f"insertvalue {kind} {result}, {v} {value}, {k}")
     b.do(f"ret {kind} {result}")
     arguments = ", ".join(f"{v} {x}" for x in xs)
     body = "\n".join(b.lines)
-    return f"{b.constants()}define internal {kind} @lanes_{b.name}(ptr %libm, {arguments}) nounwind noinline {{\n{body}\n}}\n"
+    return (
+        f"{b.constants()}define internal {kind} @lanes_{b.name}(ptr %libm, {arguments}) nounwind"
+        f" noinline {{\n{body}\n}}\n"
+    )
 
 
 def _atan2(b: Lanes) -> str:
     result = _per_lane(b, "atan2", ["%y", "%x"])
     b.do(f"ret {b.vector} {result}")
     body = "\n".join(b.lines)
-    return f"define internal {b.vector} @lanes_atan2(ptr %libm, {b.vector} %y, {b.vector} %x) nounwind noinline {{\n{body}\n}}\n"
+    return (
+        f"define internal {b.vector} @lanes_atan2(ptr %libm, {b.vector} %y, {b.vector} %x) nounwind"
+        f" noinline {{\n{body}\n}}\n"
+    )
 
 
 def _per_lane(b: Lanes, name: str, operands: list[str]) -> str:
@@ -167,10 +195,14 @@ def _per_lane(b: Lanes, name: str, operands: list[str]) -> str:
     place = b.emit(f"getelementptr ptr, ptr %libm, i64 {C_FUNCTIONS.index(name)}")
     function = b.emit(f"load ptr, ptr {place}")
     if b.width == 1:
-        return b.emit(f"call {b.scalar} {function}({', '.join(f'{b.scalar} {x}' for x in operands)})")
+        return b.emit(
+            f"call {b.scalar} {function}({', '.join(f'{b.scalar} {x}' for x in operands)})"
+        )
     result = "undef"
     for lane in range(b.width):
         scalars = [b.emit(f"extractelement {b.vector} {x}, i32 {lane}") for x in operands]
-        value = b.emit(f"call {b.scalar} {function}({', '.join(f'{b.scalar} {x}' for x in scalars)})")
+        value = b.emit(
+            f"call {b.scalar} {function}({', '.join(f'{b.scalar} {x}' for x in scalars)})"
+        )
         result = b.emit(f"insertelement {b.vector} {result}, {b.scalar} {value}, i32 {lane}")
     return result

@@ -1,7 +1,8 @@
 """Small dense matrices as LLVM IR: fixed sizes, rows of whole vectors, columns in SIMD lanes.
 
-A product is written as sums of rows, out[i] += a(i, k) · b[k], with a(i, k) a number from anywhere in memory: transposing a costs nothing. A few rows at
-a time stay in registers. Small products are unrolled; large ones loop over their rows.
+A product is written as sums of rows, out[i] += a(i, k) · b[k], with a(i, k) a number from anywhere
+in memory: transposing a costs nothing. A few rows at a time stay in registers. Small products are
+unrolled; large ones loop over their rows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class MatrixCode(Lanes):
     registers: int = 16  # vector registers of the CPU
     _labels: int = 0
 
-    # --- types -------------------------------------------------------------------------------------------------------------------
+    # --- types ------------------------------------------------------------------------------------
 
     @property
     def scalar_suffix(self) -> str:
@@ -53,12 +54,14 @@ class MatrixCode(Lanes):
         self._labels += 1
         return f"{name}{self._labels}"
 
-    # --- memory ------------------------------------------------------------------------------------------------------------------
+    # --- memory -----------------------------------------------------------------------------------
 
     def at(self, m: Matrix, row: Row | int, column: int = 0) -> str:
         """The address of a number."""
         r = row if isinstance(row, Row) else Row(row)
-        place = self.emit(f"getelementptr {self.scalar}, ptr {m.pointer}, i64 {r.offset * m.stride + column}")
+        place = self.emit(
+            f"getelementptr {self.scalar}, ptr {m.pointer}, i64 {r.offset * m.stride + column}"
+        )
         if r.counted is None:
             return place
         moved = self.emit(f"mul i64 {r.counted}, {m.stride}")
@@ -71,29 +74,45 @@ class MatrixCode(Lanes):
         self.do(f"store {self.scalar} {value}, ptr {self.at(m, row, column)}, align {self.bytes}")
 
     def load(self, m: Matrix, row: Row | int, vector: int) -> str:
-        return self.emit(f"load {self.vector}, ptr {self.at(m, row, vector * self.width)}, align {self.bytes}")
+        return self.emit(
+            f"load {self.vector}, ptr {self.at(m, row, vector * self.width)}, align {self.bytes}"
+        )
 
     def store(self, value: str, m: Matrix, row: Row | int, vector: int) -> None:
-        self.do(f"store {self.vector} {value}, ptr {self.at(m, row, vector * self.width)}, align {self.bytes}")
+        self.do(
+            f"store {self.vector} {value}, ptr {self.at(m, row, vector * self.width)}, align"
+            f" {self.bytes}"
+        )
 
     def everywhere(self, m: Matrix, row: Row | int, column: int) -> str:
         """One number of memory in all lanes."""
         return self.splat(self.get(m, row, column))
 
-    # --- lanes -------------------------------------------------------------------------------------------------------------------
+    # --- lanes ------------------------------------------------------------------------------------
 
     def lane(self, vector: str, k: int) -> str:
-        return vector if self.width == 1 else self.emit(f"extractelement {self.vector} {vector}, i64 {k}")
+        return (
+            vector
+            if self.width == 1
+            else self.emit(f"extractelement {self.vector} {vector}, i64 {k}")
+        )
 
     def with_lane(self, vector: str, k: int, value: str) -> str:
-        return value if self.width == 1 else self.emit(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i64 {k}")
+        return (
+            value
+            if self.width == 1
+            else self.emit(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i64 {k}")
+        )
 
     def spread(self, vector: str, k: int) -> str:
         """Lane k in all lanes."""
         if self.width == 1:
             return vector
         mask = ", ".join([f"i32 {k}"] * self.width)
-        return self.emit(f"shufflevector {self.vector} {vector}, {self.vector} poison, <{self.width} x i32> <{mask}>")
+        return self.emit(
+            f"shufflevector {self.vector} {vector}, {self.vector} poison, <{self.width} x i32>"
+            f" <{mask}>"
+        )
 
     @property
     def zero(self) -> str:
@@ -115,7 +134,7 @@ class MatrixCode(Lanes):
     def logical(self, operation: str, a: str, b: str) -> str:
         return self.emit(f"{operation} i1 {a}, {b}")
 
-    # --- control flow ------------------------------------------------------------------------------------------------------------
+    # --- control flow -----------------------------------------------------------------------------
 
     @contextmanager
     def loop(self, count: int) -> Iterator[str]:
@@ -144,7 +163,7 @@ class MatrixCode(Lanes):
         self.do(f"br label %{name}.done")
         self.label(f"{name}.done")
 
-    # --- whole matrices ----------------------------------------------------------------------------------------------------------------
+    # --- whole matrices ---------------------------------------------------------------------------
 
     def into(self, m: Matrix) -> Callable[[Row, int, str], None]:
         return lambda i, j, x: self.store(x, m, i, j)
@@ -159,7 +178,11 @@ class MatrixCode(Lanes):
     def across(self, m: Matrix, k: int, column: int, i: Row) -> str:
         """The address of m[k, column + i]."""
         place = self.at(m, k, column + i.offset)
-        return place if i.counted is None else self.emit(f"getelementptr {self.scalar}, ptr {place}, i64 {i.counted}")
+        return (
+            place
+            if i.counted is None
+            else self.emit(f"getelementptr {self.scalar}, ptr {place}, i64 {i.counted}")
+        )
 
     def copy(self, source: Matrix, target: Matrix, rows: int, vectors: int) -> None:
         with self.loop(rows) as row:
@@ -177,7 +200,8 @@ class MatrixCode(Lanes):
         finish: Callable[[Row, int, str], None],
         unrolled: bool = False,
     ) -> None:
-        """finish(i, j, begin(i, j) + Σ_k a(i, k) · b[k, j]) for all rows i and vectors j; `a` gives a number's address.
+        """finish(i, j, begin(i, j) + Σ_k a(i, k) · b[k, j]) for all rows i and vectors j; `a` gives
+        a number's address.
 
         `unrolled` keeps row numbers known where the callbacks need them.
         """
@@ -191,7 +215,9 @@ class MatrixCode(Lanes):
             for k in range(inner):
                 terms = [self.load(b, k, j) for j in columns]
                 for r in range(count):
-                    factor = self.splat(self.emit(f"load {self.scalar}, ptr {a(start + r, k)}, align {self.bytes}"))
+                    factor = self.splat(
+                        self.emit(f"load {self.scalar}, ptr {a(start + r, k)}, align {self.bytes}")
+                    )
                     sums[r] = [self.fma(factor, t, s) for t, s in zip(terms, sums[r], strict=True)]
             for r in range(count):
                 for j, s in zip(columns, sums[r], strict=True):

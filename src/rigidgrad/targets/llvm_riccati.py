@@ -1,12 +1,17 @@
-"""The backward pass of differential dynamic programming as LLVM IR, for one system's sizes: SIMD inside one problem (Plancher 2022, 2.7-2.9, 4.4, 4.5).
+"""The backward pass of differential dynamic programming as LLVM IR, for one system's sizes: SIMD
+inside one problem (Plancher 2022, 2.7-2.9, 4.4, 4.5).
 
-The module's function `riccati(context, begin, end)` runs blocks of knots, each from its last knot to its first, from the cost-to-go at its end. With
-F = [A, B] it forms H = L + Fᵀ V F and g = l + Fᵀ v, eliminates the controls (Gauss-Jordan; H_uu is positive definite or the block fails), and passes on V and v.
+The module's function `riccati(context, begin, end)` runs blocks of knots, each from its last knot
+to its first, from the cost-to-go at its end. With F = [A, B] it forms H = L + Fᵀ V F and g = l + Fᵀ
+v, eliminates the controls (Gauss-Jordan; H_uu is positive definite or the block fails), and passes
+on V and v.
 
-Euler's methods on a robot whose coordinates are a vector space have F = P + E G with G = ∂v'/∂(q, v, u), E = [eI; I] and P = [[I, cI, 0], [0, 0, 0]]
-(explicit: e = 0, c = h; semi-implicit: e = h, c = 0): only G is read, and products are half as long.
+Euler's methods on a robot whose coordinates are a vector space have F = P + E G with G = ∂v'/∂(q,
+v, u), E = [eI; I] and P = [[I, cI, 0], [0, 0, 0]] (explicit: e = 0, c = h; semi-implicit: e = h, c
+= 0): only G is read, and products are half as long.
 
-Bounds on the controls are kept by an active set: a clamped control gets a huge diagonal and the right-hand side that puts it onto its bound.
+Bounds on the controls are kept by an active set: a clamped control gets a huge diagonal and the
+right-hand side that puts it onto its bound.
 """
 
 from __future__ import annotations
@@ -37,7 +42,8 @@ CONTEXT = (
     "scratch",
 )
 NUMBERS = ("rho", "h")  # of the array `numbers`, of each block
-RESULTS = ("slope", "curve", "fine")  # of the array `results`, of each block: Σ κᵀg_u, Σ κᵀH_uu κ, 1 or 0
+# of the array `results`, of each block: Σ κᵀg_u, Σ κᵀH_uu κ, 1 or 0
+RESULTS = ("slope", "curve", "fine")
 _SMALL = 32  # states up to which V is mirrored without loops
 
 
@@ -50,12 +56,20 @@ def render(layout: Layout, registers: int) -> str:
         f"declare {scalar} @llvm.fma.{code.scalar_suffix}({scalar}, {scalar}, {scalar})",
     }
     return "\n".join(
-        ["define void @riccati(ptr %context, i64 %from, i64 %to) nounwind {", "entry:", *code.lines, "}", "", *sorted(declarations), ""]
+        [
+            "define void @riccati(ptr %context, i64 %from, i64 %to) nounwind {",
+            "entry:",
+            *code.lines,
+            "}",
+            "",
+            *sorted(declarations),
+            "",
+        ]
     )
 
 
 class _Riccati(FreeBase):
-    # --- the frame: blocks and knots ---------------------------------------------------------------------------------------------
+    # --- the frame: blocks and knots --------------------------------------------------------------
 
     def write(self) -> None:
         o = self.layout
@@ -122,7 +136,7 @@ class _Riccati(FreeBase):
         moved = self.emit(f"mul i64 {index}, {size}")
         self.do(f"%{name} = getelementptr {kind or self.scalar}, ptr %{name}.all, i64 {moved}")
 
-    # --- one knot ----------------------------------------------------------------------------------------------------------------
+    # --- one knot ---------------------------------------------------------------------------------
 
     def knot(self) -> None:
         self.F = Matrix("%F", self.layout.columns)
@@ -156,7 +170,9 @@ class _Riccati(FreeBase):
         column = o.state(i) if i < o.n else o.control(i - o.n)
         if column // self.width != j:
             return self.zero
-        return self.with_lane(self.zero, column % self.width, self.get(Matrix("%L", o.columns), 0, column))
+        return self.with_lane(
+            self.zero, column % self.width, self.get(Matrix("%L", o.columns), 0, column)
+        )
 
     def dense_hamiltonian(self) -> None:
         o, F = self.layout, self.F
@@ -170,10 +186,15 @@ class _Riccati(FreeBase):
             self.into(self.VF),
         )
         self.hamiltonian(self.VF, o.n, lambda first, i, j: self.zero)
-        self.gradient([self.zero] * self.vectors, [self.everywhere(self.V, o.n, o.state(k)) for k in range(o.n)])
+        self.gradient(
+            [self.zero] * self.vectors,
+            [self.everywhere(self.V, o.n, o.state(k)) for k in range(o.n)],
+        )
 
     def euler_hamiltonian(self) -> None:
-        """See the module's text: W = EᵀV, Z = W E, T = Eᵀ V F = W P + Z G, N = the first half of V F."""
+        """See the module's text: W = EᵀV, Z = W E, T = Eᵀ V F = W P + Z G, N = the first half of V
+        F.
+        """
         o, G, nv = self.layout, self.F, self.layout.half
         part = o.whole(nv) // o.width  # vectors of q, and of v
         implicit = o.form == "implicit"
@@ -182,7 +203,10 @@ class _Riccati(FreeBase):
         Z, shift = (self.Z, 0) if implicit else (W, part * o.width)
         if implicit:
             for i in range(nv):
-                rows = [self.fma(h, self.load(self.V, i, j), self.load(self.V, nv + i, j)) for j in range(2 * part)]
+                rows = [
+                    self.fma(h, self.load(self.V, i, j), self.load(self.V, nv + i, j))
+                    for j in range(2 * part)
+                ]
                 for j, x in enumerate(rows):
                     self.store(x, W, i, j)
                 for j in range(part):
@@ -226,22 +250,43 @@ class _Riccati(FreeBase):
         weights = []
         for k in range(nv):
             w = self.get(v, 0, o.state(nv + k))
-            weights.append(self.splat(self.scalar_fma(self.h, self.get(v, 0, k), w) if implicit else w))
+            weights.append(
+                self.splat(self.scalar_fma(self.h, self.get(v, 0, k), w) if implicit else w)
+            )
         self.gradient(begin, weights)
 
     def hamiltonian(self, T: Matrix, inner: int, carried: Callable[[int, Row, int], str]) -> None:
-        """H's rows: L + carried + Σ_k F[k, i] T[k]; of the state only its own columns. `carried` gets the first row of its part."""
+        """H's rows: L + carried + Σ_k F[k, i] T[k]; of the state only its own columns. `carried`
+        gets the first row of its part.
+        """
         o = self.layout
         parts = [(0, o.half, self.state_vectors, self.H, 0)]
         if o.half < o.n:
-            parts.append((o.half, o.half, self.state_vectors, Matrix(self.at(self.H, o.half), o.columns), o.state(o.half)))
+            parts.append(
+                (
+                    o.half,
+                    o.half,
+                    self.state_vectors,
+                    Matrix(self.at(self.H, o.half), o.columns),
+                    o.state(o.half),
+                )
+            )
         parts.append((o.n, o.m, self.vectors, self.U, o.control(0)))
         for first, count, vectors, out, column in parts:
 
             def begin(i: Row, j: int, first: int = first) -> str:
-                found = [self.cost(i + first, j), carried(first, i, j) if first < o.n else self.zero]
+                found = [
+                    self.cost(i + first, j),
+                    carried(first, i, j) if first < o.n else self.zero,
+                ]
                 found = [x for x in found if x != self.zero]
-                return self.zero if not found else found[0] if len(found) == 1 else self.binary("fadd", *found)
+                return (
+                    self.zero
+                    if not found
+                    else found[0]
+                    if len(found) == 1
+                    else self.binary("fadd", *found)
+                )
 
             self.product(
                 count,
@@ -255,7 +300,9 @@ class _Riccati(FreeBase):
             )
 
     def gradient(self, begin: list[str], weights: list[str]) -> None:
-        """g = l + begin + Σ_k w_k F[k]; g_u also goes into the last column of the control's rows."""
+        """g = l + begin + Σ_k w_k F[k]; g_u also goes into the last column of the control's
+        rows.
+        """
         o = self.layout
         sums = []
         for j in range(self.vectors):
@@ -269,17 +316,22 @@ class _Riccati(FreeBase):
         for i, x in enumerate(self.g_u):
             self.put(x, self.U, i, o.gradient)
 
-    # --- the cost-to-go ----------------------------------------------------------------------------------------------------------
+    # --- the cost-to-go ---------------------------------------------------------------------------
 
     def cost_to_go(self) -> None:
-        """V = H_xx + H_xu K and v = g_x + H_xu κ, to which Kᵀ Y is added where Y = H_uu [K, κ] + [H_ux, g_u] is not zero."""
+        """V = H_xx + H_xu K and v = g_x + H_xu κ, to which Kᵀ Y is added where Y = H_uu [K, κ] +
+        [H_ux, g_u] is not zero.
+        """
         o = self.layout
         gains = Matrix("%gains", o.columns)
         for i in range(o.m):
             for j in range(self.vectors):
                 self.store_double(self.load(self.K, i, j), gains, i, j)
         for first, count, vectors in self.halves if o.form != "floating" else ():
-            base, H = Matrix(self.at(self.V, first), o.state_columns), Matrix(self.at(self.H, first), o.columns)
+            base, H = (
+                Matrix(self.at(self.V, first), o.state_columns),
+                Matrix(self.at(self.H, first), o.columns),
+            )
             column = o.state(first)
             self.product(
                 count,
@@ -338,10 +390,13 @@ class _Riccati(FreeBase):
             curve = self.scalar_fma(kappa[k], y, curve)
         for j, x in enumerate(sums):
             self.store(x, self.V, o.n, j)
-        self.accumulate(1, "fadd", self.double(curve))  # κᵀH_uu κ = κᵀ(y - g_u); the second part is there already
+        # κᵀH_uu κ = κᵀ(y - g_u); the second part is there already
+        self.accumulate(1, "fadd", self.double(curve))
 
     def mirror(self) -> None:
-        """Rounding leaves V slightly unsymmetric, which grows from knot to knot: the mean of both sides is taken."""
+        """Rounding leaves V slightly unsymmetric, which grows from knot to knot: the mean of both
+        sides is taken.
+        """
         o, half = self.layout, self.number(0.5)
         if o.form == "floating":
             self.mirror_lower(self.V, o.n)
@@ -362,12 +417,28 @@ class _Riccati(FreeBase):
         for first in starts:
             for second in starts:
                 with self.loop(o.half) as row, self.loop(o.half) as column:
-                    one = self.across(Matrix(self.at(self.V, Row(first, row)), 0), 0, o.state(second), Row(0, column))
-                    other = self.across(Matrix(self.at(self.V, Row(second, column)), 0), 0, o.state(first), Row(0, row))
+                    one = self.across(
+                        Matrix(self.at(self.V, Row(first, row)), 0),
+                        0,
+                        o.state(second),
+                        Row(0, column),
+                    )
+                    other = self.across(
+                        Matrix(self.at(self.V, Row(second, column)), 0),
+                        0,
+                        o.state(first),
+                        Row(0, row),
+                    )
                     mean(one, other)
 
     def store_double(self, value: str, m: Matrix, row: int, j: int) -> None:
-        place = self.emit(f"getelementptr double, ptr {m.pointer}, i64 {row * m.stride + j * self.width}")
+        place = self.emit(
+            f"getelementptr double, ptr {m.pointer}, i64 {row * m.stride + j * self.width}"
+        )
         kind = self.of("double")
-        wide = value if self.dtype == "float64" else self.emit(f"fpext {self.vector} {value} to {kind}")
+        wide = (
+            value
+            if self.dtype == "float64"
+            else self.emit(f"fpext {self.vector} {value} to {kind}")
+        )
         self.do(f"store {kind} {wide}, ptr {place}, align 8")

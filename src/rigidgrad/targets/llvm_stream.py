@@ -1,8 +1,11 @@
-"""Results larger than the caches, as LLVM IR: rows go to memory past the caches, while the rows after them are computed.
+"""Results larger than the caches, as LLVM IR: rows go to memory past the caches, while the rows
+after them are computed.
 
-The kernel leaves results in lanes, in one of two buffers. Meanwhile it transposes those of the W rows before, in the other buffer, into whole cache lines and writes them, from their first
-column to their last and spread evenly over its arithmetic. Which numbers share a line depends on where in one the output begins, which is therefore part of the code; a line of nothing but
-structural zeros costs no more than its stores.
+The kernel leaves results in lanes, in one of two buffers. Meanwhile it transposes those of the W
+rows before, in the other buffer, into whole cache lines and writes them, from their first column to
+their last and spread evenly over its arithmetic. Which numbers share a line depends on where in one
+the output begins, which is therefore part of the code; a line of nothing but structural zeros costs
+no more than its stores.
 """
 
 from __future__ import annotations
@@ -36,22 +39,34 @@ def skews(addresses: Sequence[int]) -> tuple[int, ...] | None:
     return None if any(skew % _WINDOW for skew in found) else found
 
 
-def steps(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int) -> list[Callable[[], None]]:
-    """What a kernel of some `work` does meanwhile: results in lanes from %s0, %s1, … on become rows from %p0, %p1, … on."""
+def steps(
+    lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int
+) -> list[Callable[[], None]]:
+    """What a kernel of some `work` does meanwhile: results in lanes from %s0, %s1, … on become rows
+    from %p0, %p1, … on.
+    """
     loops = _loops(lanes, outputs, skews, work)
     return [
         step
         for output, layout in enumerate(outputs)
-        for step in (loops[output].steps(lanes) if output in loops else _Rows(lanes, output, layout, skews[output]).steps())
+        for step in (
+            loops[output].steps(lanes)
+            if output in loops
+            else _Rows(lanes, output, layout, skews[output]).steps()
+        )
     ]
 
 
 def functions(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int) -> str:
     """What the steps call."""
-    return "\n".join(loops.functions(lanes) for loops in _loops(lanes, outputs, skews, work).values())
+    return "\n".join(
+        loops.functions(lanes) for loops in _loops(lanes, outputs, skews, work).values()
+    )
 
 
-def _loops(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int) -> dict[int, RowLoops]:
+def _loops(
+    lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work: int
+) -> dict[int, RowLoops]:
     """The outputs whose rows are written by loops."""
     sizes = [len(layout.columns) for layout in outputs]
     return {
@@ -62,25 +77,35 @@ def _loops(lanes: Lanes, outputs: list[OutputLayout], skews: Sequence[int], work
 
 
 class _Rows:
-    """The W rows of an output, as windows of columns that take 16 bytes of a row. Lines begin at different windows of different rows."""
+    """The W rows of an output, as windows of columns that take 16 bytes of a row. Lines begin at
+    different windows of different rows.
+    """
 
     def __init__(self, lanes: Lanes, output: int, layout: OutputLayout, skew: int):
         self.lanes, self.output, self.layout = lanes, output, layout
-        self.together = min(lanes.width, _STORE // lanes.bytes)  # lanes that are transposed at a time
+        # lanes that are transposed at a time
+        self.together = min(lanes.width, _STORE // lanes.bytes)
         self.columns = _WINDOW // lanes.bytes  # of a window
         self.size = len(layout.columns)
         self.windows = self.size // self.columns
-        self.found: dict[int, list[str]] = {}  # windows of the lanes at hand, transposed: the first ones and the last
+        self.found: dict[
+            int, list[str]
+        ] = {}  # windows of the lanes at hand, transposed: the first ones and the last
         self.before: dict[int, list[str]] = {}  # those of the lanes before
         phases = [(skew + lane * self.size * lanes.bytes) % _LINE for lane in range(lanes.width)]
-        self.begins = [(-phase % _LINE) // _WINDOW for phase in phases]  # the window with which the first whole line of each row begins
+        # the window with which the first whole line of each row begins
+        self.begins = [(-phase % _LINE) // _WINDOW for phase in phases]
 
     def steps(self) -> Iterator[Callable[[], None]]:
         for first in range(0, self.lanes.width, self.together):
             several = range(first, first + self.together)
             begin = 0
             for end in range(1, self.windows + 1):
-                complete = [lane for lane in several if end - _EACH >= self.begins[lane] and (end - self.begins[lane]) % _EACH == 0]
+                complete = [
+                    lane
+                    for lane in several
+                    if end - _EACH >= self.begins[lane] and (end - self.begins[lane]) % _EACH == 0
+                ]
                 if complete or end == self.windows:
                     yield partial(self.write, several, range(begin, end), complete)
                     begin = end
@@ -97,9 +122,13 @@ class _Rows:
         self.found = {w: x for w, x in self.found.items() if w < _EACH or w > windows.stop - _EACH}
 
     def write_seam(self, several: range, lane: int) -> None:
-        """The line that a row shares with the one before; the first and the last row's share one with rows of other blocks."""
+        """The line that a row shares with the one before; the first and the last row's share one
+        with rows of other blocks.
+        """
         if lane > 0:
-            self.store(lane - 1, self.ending(lane - 1), self.found if lane > several.start else self.before)
+            self.store(
+                lane - 1, self.ending(lane - 1), self.found if lane > several.start else self.before
+            )
         self.store(lane, range(self.begins[lane]), self.found)
         if lane == self.lanes.width - 1:
             self.store(lane, self.ending(lane), self.found)
@@ -109,7 +138,9 @@ class _Rows:
         return range(self.windows - (self.windows - self.begins[lane]) % _EACH, self.windows)
 
     def transposed(self, first: int, window: int) -> list[str]:
-        """A window's columns of several lanes from `first` on: 16 bytes of a few rows in each vector; nothing if all are zeros."""
+        """A window's columns of several lanes from `first` on: 16 bytes of a few rows in each
+        vector; nothing if all are zeros.
+        """
         lanes, kind = self.lanes, f"<{self.together} x {self.lanes.scalar}>"
         columns = range(window * self.columns, (window + 1) * self.columns)
         if all(self.layout.columns[c] is None for c in columns):
@@ -121,7 +152,9 @@ class _Rows:
                 continue
             number = self.layout.slots[c] * lanes.width + first
             place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %s{self.output}, i64 {number}")
-            vectors.append(lanes.emit(f"load {kind}, ptr {place}, align {lanes.bytes * self.together}"))
+            vectors.append(
+                lanes.emit(f"load {kind}, ptr {place}, align {lanes.bytes * self.together}")
+            )
         return transpose(lanes.emit, lanes.scalar, vectors, self.together)
 
     def store(self, lane: int, windows: range, found: dict[int, list[str]]) -> None:
@@ -142,19 +175,28 @@ class _Rows:
             pair = [found[w][which] if found[w] else "zeroinitializer" for w in windows]
             mask = [k * self.together + part * n + c for k in range(len(windows)) for c in range(n)]
             text = ", ".join(f"i32 {k}" for k in mask)
-            value = lanes.emit(f"shufflevector {whole} {pair[0]}, {whole} {pair[-1]}, <{len(mask)} x i32> <{text}>")
+            value = lanes.emit(
+                f"shufflevector {whole} {pair[0]}, {whole} {pair[-1]}, <{len(mask)} x i32> <{text}>"
+            )
         number = lane * self.size + windows[0] * n
         place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %p{self.output}, i64 {number}")
-        lanes.do(f"store {kind} {value}, ptr {place}, align {_WINDOW * len(windows)}, {_PAST_CACHES}")
+        lanes.do(
+            f"store {kind} {value}, ptr {place}, align {_WINDOW * len(windows)}, {_PAST_CACHES}"
+        )
 
 
 class StreamWalk(Walk):
-    """W rows at a time into outputs whose rows follow each other; a block's results are written while the next one's are computed."""
+    """W rows at a time into outputs whose rows follow each other; a block's results are written
+    while the next one's are computed.
+    """
 
     halves = 2
 
     def spare_sizes(self) -> dict[str, int]:
-        return {f"room{k}": len(o.columns) * self.width * self.bytes + _LINE for k, o in enumerate(self.outputs)}
+        return {
+            f"room{k}": len(o.columns) * self.width * self.bytes + _LINE
+            for k, o in enumerate(self.outputs)
+        }
 
     def spare(self, k: int) -> None:
         """As aligned as the output."""
@@ -163,12 +205,16 @@ class StreamWalk(Walk):
 
     def results(self, k: int, half: str) -> str:
         """The half of a buffer of results, 0 or 1."""
-        return self.emit(f"getelementptr [{self.slots(k)} x {self.vector}], ptr %obuf{k}, i64 {half}")
+        return self.emit(
+            f"getelementptr [{self.slots(k)} x {self.vector}], ptr %obuf{k}, i64 {half}"
+        )
 
     def run_kernel(self, half: str, targets: list[str]) -> None:
         each, other = range(len(self.outputs)), self.emit(f"sub i64 1, {half}")
         pointers = [f"%ibuf{k}" for k in range(len(self.inputs))]
-        pointers += [self.results(k, half) for k in each] + [self.results(k, other) for k in each] + targets
+        pointers += (
+            [self.results(k, half) for k in each] + [self.results(k, other) for k in each] + targets
+        )
         self.call(pointers)
 
     def half(self, row: str) -> str:

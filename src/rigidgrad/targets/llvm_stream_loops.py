@@ -1,8 +1,11 @@
-"""Streamed results of long code, as LLVM IR: loops that write whole cache lines, called now and then while the next rows are computed.
+"""Streamed results of long code, as LLVM IR: loops that write whole cache lines, called now and
+then while the next rows are computed.
 
-The same work as in `llvm_stream`, but not written out: code that is longer than the cache of instructions is bound by how fast these come, and a loop's come from the cache. Every row gives one line in
-each round, in one piece or in a few that follow each other. Rows may begin at different places in their lines: then a line has the last numbers of the round before and the first ones of this one. What is
-before a row's first whole line and after its last is written through the caches.
+The same work as in `llvm_stream`, but not written out: code that is longer than the cache of
+instructions is bound by how fast these come, and a loop's come from the cache. Every row gives one
+line in each round, in one piece or in a few that follow each other. Rows may begin at different
+places in their lines: then a line has the last numbers of the round before and the first ones of
+this one. What is before a row's first whole line and after its last is written through the caches.
 """
 
 from __future__ import annotations
@@ -16,19 +19,24 @@ if TYPE_CHECKING:
     from rigidgrad.targets.llvm import Lanes, OutputLayout
 
 _LINE = 64  # bytes of a cache line
-_ROUNDS = 8  # of a call: many enough that its registers are saved seldom, few enough that their lines do not wait for memory
+# of a call: many enough that its registers are saved seldom, few enough that their lines do not
+# wait for memory
+_ROUNDS = 8
 _PAST_CACHES = "!nontemporal !0"
 
 
 class RowLoops:
-    """The W rows of an output, by a function `name(source, target, first, last)` of rounds, and one of their ends."""
+    """The W rows of an output, by a function `name(source, target, first, last)` of rounds, and one
+    of their ends.
+    """
 
     def __init__(self, output: int, layout: OutputLayout, skew: int, bytes: int, width: int):
         self.output, self.layout, self.bytes, self.width = output, layout, bytes, width
         self.size = len(layout.columns)
         self.line = _LINE // bytes  # numbers of a line
         self.piece = min(width, self.line)  # numbers written at once
-        self.first = -skew % _LINE // bytes  # the column with which the first row's first whole line begins
+        # the column with which the first row's first whole line begins
+        self.first = -skew % _LINE // bytes
         self.rounds = (self.size - self.first) // self.line - 1
         # numbers of a row's line that come before the column at which the first row's begins
         self.before = [lane * self.size % self.line for lane in range(width)]
@@ -40,22 +48,34 @@ class RowLoops:
 
     def steps(self, lanes: Lanes) -> list[Callable[[], None]]:
         def call(name: str, bounds: str) -> Callable[[], None]:
-            return lambda: lanes.do(f"call void @{name}{self.output}(ptr %s{self.output}, ptr %p{self.output}{bounds})")
+            return lambda: lanes.do(
+                f"call void @{name}{self.output}(ptr %s{self.output}, ptr %p{self.output}{bounds})"
+            )
 
         rounds = range(1, self.rounds + 1, _ROUNDS)
-        calls = [call("stream", f", i64 {i}, i64 {min(i + _ROUNDS, self.rounds + 1)}") for i in rounds]
+        calls = [
+            call("stream", f", i64 {i}, i64 {min(i + _ROUNDS, self.rounds + 1)}") for i in rounds
+        ]
         return [*calls, call("stream_ends", "")]
 
-    # --- functions ---------------------------------------------------------------------------------------------------------------
+    # --- functions --------------------------------------------------------------------------------
 
     def functions(self, lanes: Lanes) -> str:
         return "\n".join(
-            [self._table(), self._lines(lanes.another(f"stream{self.output}")), self._ends(lanes.another(f"stream_ends{self.output}"))]
+            [
+                self._table(),
+                self._lines(lanes.another(f"stream{self.output}")),
+                self._ends(lanes.another(f"stream_ends{self.output}")),
+            ]
         )
 
     def _table(self) -> str:
         slots = ", ".join(f"i32 {slot * self.width}" for slot in self.layout.slots)
-        return f"@stream_slots{self.output} = internal constant [{self.size} x i32] [{slots}]" if self.layout.gathered else ""
+        return (
+            f"@stream_slots{self.output} = internal constant [{self.size} x i32] [{slots}]"
+            if self.layout.gathered
+            else ""
+        )
 
     def _lines(self, b: Lanes) -> str:
         b.label("entry")
@@ -75,13 +95,23 @@ class RowLoops:
         now = self._transposed(b, column, range(self.width))
         for lane in range(self.width):
             back = self.before[lane]
-            sources = [last[lane, m] for m in range(len(now[lane]))] + now[lane] if back else now[lane]
-            start = (self.line if back else 0) - back  # where the line begins in the numbers of `sources`
+            sources = (
+                [last[lane, m] for m in range(len(now[lane]))] + now[lane] if back else now[lane]
+            )
+            start = (
+                self.line if back else 0
+            ) - back  # where the line begins in the numbers of `sources`
             place = b.emit(f"add i64 {column}, {lane * self.size - back}")
             for m in range(self.line // self.piece):
                 value = self._window(b, sources, start + m * self.piece)
-                there = b.emit(f"getelementptr {b.scalar}, ptr %target, i64 {b.emit(f'add i64 {place}, {m * self.piece}')}")
-                b.do(f"store {kind} {value}, ptr {there}, align {self.piece * self.bytes}, {_PAST_CACHES}")
+                there = b.emit(
+                    f"getelementptr {b.scalar}, ptr %target, i64"
+                    f" {b.emit(f'add i64 {place}, {m * self.piece}')}"
+                )
+                b.do(
+                    f"store {kind} {value}, ptr {there}, align {self.piece * self.bytes},"
+                    f" {_PAST_CACHES}"
+                )
         for lane in seamed:
             for m, x in enumerate(now[lane]):
                 b.do(f"%kept{lane}x{m} = bitcast {kind} {x} to {kind}")
@@ -97,13 +127,19 @@ class RowLoops:
             found = self._transposed(b, str(column), range(self.width))
             for lane in range(self.width):
                 for m, x in enumerate(found[lane]):
-                    place = b.emit(f"getelementptr {b.scalar}, ptr %target, i64 {lane * self.size + column + m * self.piece}")
+                    place = b.emit(
+                        f"getelementptr {b.scalar}, ptr %target, i64"
+                        f" {lane * self.size + column + m * self.piece}"
+                    )
                     b.do(f"store {kind} {x}, ptr {place}, align {self.bytes}")
         return self._function(b, "")
 
     def _function(self, b: Lanes, bounds: str) -> str:
         body = "\n".join(b.lines)
-        return f"define internal void @{b.name}(ptr noalias %source, ptr noalias %target{bounds}) nounwind noinline {{\n{body}\n  ret void\n}}\n"
+        return (
+            f"define internal void @{b.name}(ptr noalias %source, ptr noalias %target{bounds})"
+            f" nounwind noinline {{\n{body}\n  ret void\n}}\n"
+        )
 
     def _column(self, b: Lanes, i: str) -> str:
         """The column of a round's first number."""
@@ -121,9 +157,16 @@ class RowLoops:
                 loaded = []
                 for c in range(m, m + self.piece):
                     number = self._number(b, b.emit(f"add i64 {column}, {c}"))
-                    place = b.emit(f"getelementptr {b.scalar}, ptr %source, i64 {b.emit(f'add i64 {number}, {group}')}")
-                    loaded.append(b.emit(f"load {kind}, ptr {place}, align {self.piece * self.bytes}"))
-                for lane, x in zip(several, transpose(b.emit, b.scalar, loaded, self.piece), strict=True):
+                    place = b.emit(
+                        f"getelementptr {b.scalar}, ptr %source, i64"
+                        f" {b.emit(f'add i64 {number}, {group}')}"
+                    )
+                    loaded.append(
+                        b.emit(f"load {kind}, ptr {place}, align {self.piece * self.bytes}")
+                    )
+                for lane, x in zip(
+                    several, transpose(b.emit, b.scalar, loaded, self.piece), strict=True
+                ):
                     if lane in found:
                         found[lane].append(x)
         return found
@@ -142,4 +185,7 @@ class RowLoops:
             return sources[first]
         kind = f"<{self.piece} x {b.scalar}>"
         mask = ", ".join(f"i32 {shift + c}" for c in range(self.piece))
-        return b.emit(f"shufflevector {kind} {sources[first]}, {kind} {sources[first + 1]}, <{self.piece} x i32> <{mask}>")
+        return b.emit(
+            f"shufflevector {kind} {sources[first]}, {kind} {sources[first + 1]}, <{self.piece} x"
+            f" i32> <{mask}>"
+        )

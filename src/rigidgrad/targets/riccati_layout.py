@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes, and the columns of a row [state | control, gradient]; each group is whole vectors. With `form` "dense" or "floating" the state is one group, else two (q, v); "floating" has a free `base` of some freedoms, the first ones."""
+    """Sizes, and the columns of a row [state | control, gradient]; each group is whole vectors.
+    With `form` "dense" or "floating" the state is one group, else two (q, v); "floating" has a free
+    `base` of some freedoms, the first ones.
+    """
 
     n: int
     m: int
@@ -47,7 +50,9 @@ class Layout:
 
     @property
     def move_size(self) -> int:
-        """Numbers by which positions move: of the base, rows of ∂q'/∂q and of ∂q'/∂v'; and the time step, in a vector of its own."""
+        """Numbers by which positions move: of the base, rows of ∂q'/∂q and of ∂q'/∂v'; and the time
+        step, in a vector of its own.
+        """
         return 2 * self.base * self.base_columns + self.width
 
     @property
@@ -83,5 +88,11 @@ class Layout:
     @property
     def scratch_size(self) -> int:
         c, s = self.columns, self.state_columns
-        middle = self.n * c if self.form == "dense" else 2 * self.half * c + 2 * self.half * s + self.width
-        return 2 * self.value_size + (self.n + 1) * c + 4 * (self.m + 1) * c + middle + 8 * self.width
+        middle = (
+            self.n * c
+            if self.form == "dense"
+            else 2 * self.half * c + 2 * self.half * s + self.width
+        )
+        return (
+            2 * self.value_size + (self.n + 1) * c + 4 * (self.m + 1) * c + middle + 8 * self.width
+        )

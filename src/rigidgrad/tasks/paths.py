@@ -19,7 +19,11 @@ def path_of(said: Mapping[str, Any]) -> Callable[[Any], np.ndarray]:
     if said["type"] == "point":
         point = np.array(said["at"])
         return lambda t: np.broadcast_to(point, (*np.shape(t), 3))
-    center, (first, second), period = np.array(said["center"], dtype=float), _AXES[said["plane"]], said["period"]
+    center, (first, second), period = (
+        np.array(said["center"], dtype=float),
+        _AXES[said["plane"]],
+        said["period"],
+    )
     if said["type"] == "figure_eight":
         # after Plancher 2022, section 4.4.1: once along the first axis while twice along the second
         (wide, high), phases = said["size"], ((1.0, 0.0), (2.0, 0.0))
@@ -39,7 +43,10 @@ def path_of(said: Mapping[str, Any]) -> Callable[[Any], np.ndarray]:
 def _waypoints(points: np.ndarray, times: np.ndarray) -> Callable[[Any], np.ndarray]:
     """Straight lines from point to point; before the first time and after the last it rests."""
     if len(points) != len(times):
-        raise InputError(f"'points' and 'times' are one each: these are {len(points)} points and {len(times)} times")
+        raise InputError(
+            f"'points' and 'times' are one each: these are {len(points)} points and {len(times)}"
+            " times"
+        )
     if np.any(np.diff(times) <= 0):
         raise InputError("'times' must increase")
 

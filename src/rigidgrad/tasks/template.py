@@ -1,4 +1,6 @@
-"""A first task for a robot: its tip goes to a point that it can reach, and under control follows a figure eight, or where it cannot, goes to the same point."""
+"""A first task for a robot: its tip goes to a point that it can reach, and under control follows a
+figure eight, or where it cannot, goes to the same point.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,17 @@ from rigidgrad.viewer.poses import posture
 
 
 def template(robot: Robot, source: str, frame: str | None = None) -> str:
-    """The text of a task file, with comments; `source` is what the file calls the robot, `frame` what shall go to the target (default: its tool)."""
+    """The text of a task file, with comments; `source` is what the file calls the robot, `frame`
+    what shall go to the target (default: its tool).
+    """
     if not robot.model.joints:
         raise InputError(f"{robot.name!r} has no moving joints, so there is nothing to plan")
     # of a robot whose base nothing drives, the tool of a limb
-    chosen = tool_frame(robot.model, base=not falling(RobotSystem(robot))) if frame is None else robot.model.frame(frame).name
+    chosen = (
+        tool_frame(robot.model, base=not falling(RobotSystem(robot)))
+        if frame is None
+        else robot.model.frame(frame).name
+    )
     lock = _locked(robot.model, chosen, beyond=frame is None)
     robot = robot.reduced(lock=lock) if lock else robot
     model, system = robot.model, RobotSystem(robot)
@@ -39,8 +47,13 @@ period = 6.0  # seconds of one round"""
 at = {_numbers(motion.target)}"""
     bounds = Limits(torque=True).control_bounds(system, 1)
     assert bounds is not None
-    limited = {"effort": bool(np.isfinite(bounds).all()), "velocity": bool(np.isfinite(robot.limits.velocity).all())}
-    limited["position"] = bool(np.isfinite(robot.limits.lower).any() or np.isfinite(robot.limits.upper).any())
+    limited = {
+        "effort": bool(np.isfinite(bounds).all()),
+        "velocity": bool(np.isfinite(robot.limits.velocity).all()),
+    }
+    limited["position"] = bool(
+        np.isfinite(robot.limits.lower).any() or np.isfinite(robot.limits.upper).any()
+    )
     away = float(np.linalg.norm(motion.target - motion.tip))
     return f"""\
 # A task for rigidgrad, written by `rigidgrad init`. Change it, then:
@@ -107,28 +120,43 @@ def _driven(system: RobotSystem) -> str:
     lines = [f'actuation = "joints"  # {printable(system.driven)}']
     if falling(system):
         lines += [
-            "# Nothing holds the base, since this task has no contacts ([[phases]] have): under gravity the robot would fall. It is planned as it moves while",
-            '# falling, without gravity. actuation = "all" would hold it by a force on the base that no motor of the robot exerts.',
+            (
+                "# Nothing holds the base, since this task has no contacts ([[phases]] have): under"
+                " gravity the robot would fall. It is planned as it moves while"
+            ),
+            (
+                '# falling, without gravity. actuation = "all" would hold it by a force on the base'
+                " that no motor of the robot exerts."
+            ),
             "gravity = [0.0, 0.0, 0.0]",
         ]
     return "\n".join(lines)
 
 
 def _locked(model: Model, frame: str, beyond: bool) -> dict[str, float]:
-    """The joints of fingers, which a motion of the hand has no use for, where they are in the neutral position; but not what moves the frame.
+    """The joints of fingers, which a motion of the hand has no use for, where they are in the
+    neutral position; but not what moves the frame.
 
     Fingers are also what a tool carries: `beyond` says that the frame is one.
     """
     body = model.frames[frame].body
     used = {model.joints[i].q for i in (model.ancestors[body] if body != WORLD else ())}
-    carried = {i for i in model.bodies if beyond and body in model.ancestors[i] and not model.joints[body].kind.flies}
+    carried = {
+        i
+        for i in model.bodies
+        if beyond and body in model.ancestors[i] and not model.joints[body].kind.flies
+    }
     joints = [model.joints[i] for i in sorted(fingers(model) | carried)]
     q = posture(model)
-    return {j.name: float(q[j.q]) for j in joints if j.nq == 1 and not j.is_mimic and j.q not in used}
+    return {
+        j.name: float(q[j.q]) for j in joints if j.nq == 1 and not j.is_mimic and j.q not in used
+    }
 
 
 def _kept(system: RobotSystem) -> str:
-    """The weight of the start's position at the end: of what is not driven by itself, so that a pole hangs still and what flies is level."""
+    """The weight of the start's position at the end: of what is not driven by itself, so that a
+    pole hangs still and what flies is level.
+    """
     weights = np.zeros(system.nv)
     if not falling(system):
         for joint in undriven(system.model, system.actuators):
@@ -140,24 +168,43 @@ def _kept(system: RobotSystem) -> str:
 
 
 def _numbers(values: np.ndarray) -> str:
-    return "[" + ", ".join(f"{float(x) + 0.0:.4g}" if x == round(float(x), 3) else f"{float(x):.4f}" for x in values) + "]"
+    return (
+        "["
+        + ", ".join(
+            f"{float(x) + 0.0:.4g}" if x == round(float(x), 3) else f"{float(x):.4f}"
+            for x in values
+        )
+        + "]"
+    )
 
 
 def _unusual(model: Model, lock: dict[str, float]) -> str:
     """What is not as usual: bodies that are not checked, joints that do not move."""
-    lines = [] if model.strict else ["strict = false  # warns of impossible bodies"]
+    lines = ["strict = true  # refuses impossible bodies"] if model.strict else []
     if lock:
-        lines.append(f"lock = {{ {', '.join(f'{_quoted(name)} = {value:.4g}' for name, value in lock.items())} }}  # fingers do not move")
+        lines.append(
+            "lock = {"
+            f" {', '.join(f'{_quoted(name)} = {value:.4g}' for name, value in lock.items())} }}  #"
+            " fingers do not move"
+        )
     return "".join(line + "\n" for line in lines)
 
 
 def _offset(offset: np.ndarray) -> str:
-    return f"offset = {_numbers(offset)}  # in the frame, whose origin is on its hinge\n" if offset.any() else ""
+    return (
+        f"offset = {_numbers(offset)}  # in the frame, whose origin is on its hinge\n"
+        if offset.any()
+        else ""
+    )
 
 
 def _limit(key: str, stated: bool) -> str:
     about = _about(LIMITS[key])
-    return f"{key} = true  # {about}" if stated else f"# {key} ({about}): the robot states none for every joint"
+    return (
+        f"{key} = true  # {about}"
+        if stated
+        else f"# {key} ({about}): the robot states none for every joint"
+    )
 
 
 def _about(key: Key) -> str:
@@ -170,4 +217,8 @@ def _flag(value: bool) -> str:
 
 def _quoted(value: str) -> str:
     """A text of TOML: names come from files of others, and must not end it."""
-    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value) + '"'
+    return (
+        '"'
+        + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value)
+        + '"'
+    )

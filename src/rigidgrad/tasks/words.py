@@ -1,4 +1,6 @@
-"""Advice that is meant for Python, in the words of a task file: `recover=True` is `recover = true` there."""
+"""Advice that is meant for Python, in the words of a task file: `recover=True` is `recover = true`
+there.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _WORDS = {
     "pass its q through robot.normalize": "make its length 1",
     "pass q through robot.normalize": "make its length 1",
     "lock it with robot.reduced": "lock it: lock = { joint = position }",
-    "obstacles=[Obstacle(…)] and spheres=[LinkSphere(…)]": "obstacles = [{ … }] and spheres = [{ … }]",
+    "obstacles=[Obstacle(…)] and spheres=[LinkSphere(…)]": (
+        "obstacles = [{ … }] and spheres = [{ … }]"
+    ),
     "torque=(lower, upper)": "torque = { lower = …, upper = … }",
     "Effort(reference='gravity')": 'effort with reference = "gravity"',
     "rg.plants.Simulator": 'a plant of type "simulator"',

@@ -1,16 +1,21 @@
-"""Dynamics of trees with thousands to millions of bodies, over arrays: by levels, along heavy paths, by scans.
+"""Dynamics of trees with thousands to millions of bodies, over arrays: by levels, along heavy
+paths, by scans.
 
 Robots become straight-line code (`rigidgrad.Robot`); such trees are too large for that.
 """
 
-import importlib
 from typing import Any
 
 from rigidgrad.trees.auto_tree import auto_tree
 from rigidgrad.trees.crba import crba
 from rigidgrad.trees.forward_dynamics import AccuracyWarning, ForwardDynamics, forward_dynamics
 from rigidgrad.trees.inverse_dynamics import bias, rnea
-from rigidgrad.trees.kinematics import center_of_mass, centroidal_momentum, energy, forward_kinematics
+from rigidgrad.trees.kinematics import (
+    center_of_mass,
+    centroidal_momentum,
+    energy,
+    forward_kinematics,
+)
 from rigidgrad.trees.memory import TooLargeError
 from rigidgrad.trees.packed import PackedMatrix
 from rigidgrad.trees.scans import scan
@@ -40,5 +45,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "jax":  # on first use, as it needs an extra
-        return importlib.import_module("rigidgrad.trees.jax")
+        import rigidgrad.trees.jax as found
+
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,10 @@
-"""Forward dynamics along heavy paths: segments as two-handled bodies, joined by the Redheffer star product (after Featherstone 1999).
+"""Forward dynamics along heavy paths: segments as two-handled bodies, joined by the Redheffer star
+product (after Featherstone 1999).
 
-A segment whose tail is free answers the acceleration a of what it hangs on with the force J a + e, its tail accelerating with A a + b; a force φ from
-the tail on changes the tail's acceleration by -C φ, and the force at the head by Aᵀ φ. Prepending a body is a step of the articulated-body
-algorithm, and changes A, b and C by rank one; joining two segments solves a 6x6 system.
+A segment whose tail is free answers the acceleration a of what it hangs on with the force J a + e,
+its tail accelerating with A a + b; a force φ from the tail on changes the tail's acceleration by -C
+φ, and the force at the head by Aᵀ φ. Prepending a body is a step of the articulated-body algorithm,
+and changes A, b and C by rank one; joining two segments solves a 6x6 system.
 """
 
 from __future__ import annotations
@@ -10,179 +12,127 @@ from __future__ import annotations
 import numpy as np
 
 from rigidgrad.runtime.loops import kernel
-from rigidgrad.trees.algebra import compose, joint_motion, motion_to_child
-from rigidgrad.trees.articulated import acceleration, eliminate, of_body, prepended, rank_one, tail_step, to_parent, two_sums
-from rigidgrad.trees.heavy_paths import inwards, nothing, outwards
-from rigidgrad.trees.lanes import W, filled_pack, joint_transform, width, with_lane
-from rigidgrad.trees.packs import give, lanes, put_lanes, put_rows, take, take_rows
+from rigidgrad.trees.algebra import Flat, add, motion_to_child, plus
+from rigidgrad.trees.articulated import Rows, prepended, rank_one, tail_step
+from rigidgrad.trees.heavy_paths import inwards, nothing, outwards, shares
+from rigidgrad.trees.lanes import W, filled_pack
+from rigidgrad.trees.operators import (
+    FORWARD,
+    Place,
+    State,
+    accelerate,
+    articulate,
+    eliminated,
+    extend_velocity,
+    of_inertias,
+    ready,
+    still,
+    turn,
+    weigh,
+)
+from rigidgrad.trees.packs import lanes, numbers, put_numbers, put_rows, take_rows
 from rigidgrad.trees.parallel import spread
-from rigidgrad.trees.rnea_heavy_path import shares
+from rigidgrad.trees.plan import packed_weights, world
+from rigidgrad.trees.states import Settle
 from rigidgrad.trees.tree import Tree
 
-# components of a workspace pack: v 0-5, a 6-11, inertia and bias force of the body and what hangs on it 12-38, E 39-47, r 48-50, c 51-56, U 57-62, 1/D 63, u 64
-_C = 65
-# components of a segment: v from rest with E, r 0-17; v that it starts from 18-23; J, e on what it hangs on 24-50; A 51-86, b 87-92, C 93-113;
-# J, e from the next segment 114-140; a that it starts from 141-146; closed-loop A, b 147-188
+# of a segment whose tail is free: J and e, the rows of A, b, C
+Handles = tuple[Flat, Rows, Flat, Flat]
+
+# components of a segment: E, r with v from rest 0-17; v that it starts from 18-23; J, e on what it
+# hangs on 24-50; A 51-86, b 87-92, C 93-113; J, e from the next segment 114-140; a that it starts
+# from 141-146; closed-loop A, b 147-188
 _S = 189
 
 
-def aba(tree: Tree, q, v, tau, armature, base, external, settle, out, threads: int) -> None:
+def aba(
+    tree: Tree,
+    q: np.ndarray,
+    v: np.ndarray,
+    tau: np.ndarray,
+    armature: np.ndarray,
+    base: np.ndarray,
+    external: np.ndarray,
+    settle: Settle,
+    out: np.ndarray,
+    threads: int,
+) -> None:
     """As `aba_sequential.aba`."""
     t, dtype = tree.plan.heavy_paths, q.dtype
-    data = tree.plan.packed("heavy_paths", dtype)
-    hangs = (t.hang_start, t.hang_segment, t.hang_slot)
-    root = t.base_segment
+    data, weights = tree.plan.packed("heavy_paths", dtype), packed_weights(armature, t.body)
+    packs, root = int(t.group_start[-1]), t.base_segment
     with (
-        tree.plan.workspace((1 + int(t.group_start[-1]), _C, W), dtype) as work,
+        tree.plan.workspace((1 + packs, FORWARD, W), dtype) as work,
+        tree.plan.workspace((1 + packs, 6, W), dtype) as motion,
         tree.plan.workspace((len(t.source), _S), dtype) as segments,
     ):
         for b in range(len(q)):
-            state = (t.body, data, work, segments, (b, q, v, tau, armature, external))
-            rest, velocity = (outwards.over(operator, t.group_start, state) for operator in (FROM_REST, VELOCITY))
-            handles, articulate = (inwards.over(operator, t.group_start, state) for operator in (TWO_HANDLED, ARTICULATED))
-            accelerate = outwards.over(ACCELERATION, t.group_start, (*state[:4], (b, out)))
-            _world(work, base[b, :6], 0)
+            rest = ((b, q, v), (tau, weights, external, out), segments)
+            state = (t.group_start, (t.body, data, work, motion, *rest))
+            ends = (t.source, t.goes_on, motion, segments)
+            hangs = (t.hang_start, t.hang_segment, t.hang_slot, work, segments)
+            from_rest, velocity, handles, articulated, acceleration = (
+                f.over(*state)
+                for f in (_from_rest, _velocity, _handles, _articulated, _acceleration)
+            )
+            velocities, accelerations = (
+                _start_velocities.over(*ends),
+                _start_accelerations.over(*ends),
+            )
+            collect, join = _collect.over(*hangs), _join.over(t.goes_on, segments)
+            world(motion, base[b, :6])
+            spread(threads, _turned, shares(t, 0, len(t.group_start) - 1, threads), *state)
             for start, cut, stop in t.depths:
-                spread(threads, rest, shares(t, start, cut, threads))
-                _start_velocities(start, stop, t.source, t.goes_on, work, segments)
+                spread(threads, from_rest, shares(t, start, cut, threads))
+                velocities(0, start, stop)
                 spread(threads, velocity, shares(t, start, stop, threads))
             for start, cut, stop in reversed(t.depths):
-                spread(threads, _collect, shares(t, start, stop, threads), *hangs, work, segments)
+                spread(threads, collect, shares(t, start, stop, threads))
                 spread(threads, handles, shares(t, start, cut, threads))
-                _join(start, cut, stop, t.goes_on, segments)
-                spread(threads, articulate, shares(t, start, stop, threads))
-            _world(work, settle(b, segments[root, 24:45].copy(), segments[root, 45:51].copy()), 6)
+                join(cut, start, stop)
+                spread(threads, articulated, shares(t, start, stop, threads))
+            world(motion, settle(b, segments[root, 24:45].copy(), segments[root, 45:51].copy()))
             for start, _, stop in t.depths:
-                _start_accelerations(start, stop, t.source, t.goes_on, work, segments)
-                spread(threads, accelerate, shares(t, start, stop, threads))
+                accelerations(0, start, stop)
+                spread(threads, acceleration, shares(t, start, stop, threads))
 
 
 @kernel
-def _world(work, base, first):
-    for k in range(6):
-        for j in range(W):
-            work[0, first + k, j] = base[k]
+def _turned(part: int, start: int, stop: int, group_start: np.ndarray, state: State) -> None:
+    for s in range(group_start[start] * W, group_start[stop] * W, W):
+        turn((s, s + W, W, s + W), state)
+
+
+# --- operators: a pack at a time, as each step needs the one before; the state goes on with
+# segments
 
 
 @kernel
-def _pack(state):
+def _pack(state: State) -> int:
     return W
 
 
 @kernel
-def _at_rest(e, state):
-    _body, _data, _work, _segments, (_b, q, _v, _tau, _armature, _external) = state
-    o = filled_pack(q, 0.0)
-    return (o + 1.0, o, o, o, o + 1.0, o, o, o, o + 1.0), (o, o, o), (o, o, o, o, o, o)
+def _at_rest(e: int, state: State) -> Flat:
+    o = filled_pack(state[2], 0.0)
+    return (o + 1.0, o, o, o, o + 1.0, o, o, o, o + 1.0) + (o,) * 9
 
 
 @kernel
-def _move(carried, s, state):
-    body, data, _work, _segments, (b, q, v, _tau, _armature, _external) = state
-    E, r, vel = carried
-    o = filled_pack(q, 0.0)
-    c = lanes(data, s, 24, 0, 12, W)
-    w = lanes(data, s, 24, 22, 2, W)
-    n = b * q.shape[1]
-    F, d = joint_transform(c[0:9], c[9:12], w[0], w[1], take(q, n, body, s, W))
-    G, x = compose(E, r, F, d)
-    after, _ = joint_motion(F, d, w[0], w[1], take(v, n, body, s, W), o, vel, (o, o, o, o, o, o))
-    return G, x, after
+def _put_motion(carried: Flat, e: int, state: State) -> None:
+    put_rows(state[6], e, _S, 0, carried)
 
 
 @kernel
-def _put_motion(carried, e, state):
-    put_rows(state[3], e, _S, 0, carried[2] + carried[0] + carried[1])
-
-
-FROM_REST = (_pack, _at_rest, _move, _put_motion)  # transform and velocity of a segment that starts from rest
+def _start_velocity(e: int, state: State) -> Flat:
+    return take_rows(state[6], e, _S, 18, 6, W)
 
 
 @kernel
-def _start_velocities(start, stop, source, goes_on, work, segments):
-    goes = False
-    for s in range(start * W, stop * W):
-        if goes:
-            x = segments[s - 1]
-            E = (x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13], x[14])
-            y = motion_to_child(E, (x[15], x[16], x[17]), (x[18], x[19], x[20], x[21], x[22], x[23]))
-            for k in range(6):
-                segments[s, 18 + k] = y[k] + x[k]
-        else:
-            p = source[s]
-            for k in range(6):
-                segments[s, 18 + k] = work[p // W, k, p % W]
-        goes = goes_on[s]
-
-
-@kernel
-def _start_velocity(e, state):
-    return take_rows(state[3], e, _S, 18, 6, W)
-
-
-@kernel
-def _bodies(vel, s, state):
-    body, data, work, _segments, (b, q, v, _tau, _armature, external) = state
-    o = filled_pack(q, 0.0)
-    n = b * q.shape[1]
-    c = lanes(data, s, 24, 0, 24, W)
-    E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], take(q, n, body, s, W))
-    own, bias = joint_motion(E, r, c[22], c[23], take(v, n, body, s, W), o, vel, (o, o, o, o, o, o))
-    J, f = of_body(c[12:22], own)
-    if external.shape[0] > 0:
-        x = external[b]
-        for k in range(6):
-            f = (f[1], f[2], f[3], f[4], f[5], f[0] - take(x[k], 0, body, s, W))
-    put_lanes(work, s + W, _C, 0, own)
-    put_lanes(work, s + W, _C, 12, J + f + E + r + bias)
-    return own
-
-
-VELOCITY = (_pack, _start_velocity, _bodies, nothing)  # with transforms, inertias and bias forces of the bodies alone
-
-
-@kernel
-def _collect(part, start, stop, hang_start, hang_segment, hang_slot, work, segments):
-    """Adds what hangs on these paths."""
-    for g in range(start, stop):
-        for h in range(hang_start[g], hang_start[g + 1]):
-            e, s = hang_segment[h], hang_slot[h]
-            for k in range(27):
-                work[s // W, 12 + k, s % W] += segments[e, 24 + k]
-
-
-@kernel
-def _torque(tau, b, body, s):
-    return take(tau, b * tau.shape[1], body, s, W)
-
-
-@kernel
-def _weight(armature, body, s):
-    """Armature; 1 for padding, whose joint must not move anything."""
-    x = take(armature, 0, body, s, W)
-    for j in range(width(x)):
-        if body[s + j] < 0:
-            x = with_lane(x, j, armature.dtype.type(1))
-    return x
-
-
-@kernel
-def _eliminated(J, e, s, state):
-    """A body with what comes from the next one, before and after its joint is eliminated."""
-    body, data, work, _segments, (b, _q, _v, tau, armature, _external) = state
-    w = lanes(data, s, 24, 22, 2, W)
-    x = lanes(work, s + W, _C, 12, 45, W)
-    E, r, c = x[27:36], x[36:39], x[39:45]
-    J, e = two_sums(J, e, x[0:21], x[21:27])
-    U, d, u = eliminate(J, e, w[0], w[1], _torque(tau, b, body, s), _weight(armature, body, s))
-    return E, r, w, c, (U, d, u), to_parent(E, r, J, e, c, U, d, u)
-
-
-@kernel
-def _free_tail(e, state):
+def _free_tail(e: int, state: State) -> Handles:
     o = filled_pack(state[2], 0.0)
     one = o + 1.0
-    J = (o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o, o)
+    J = (o,) * 21
     zero = (o, o, o, o, o, o)
     A = (
         (one, o, o, o, o, o),
@@ -192,30 +142,128 @@ def _free_tail(e, state):
         (o, o, o, o, one, o),
         (o, o, o, o, o, one),
     )
-    return J, zero, A, zero, J
+    return J + zero, A, zero, J
 
 
 @kernel
-def _prepend(carried, s, state):
-    J, e, A, tail, C = carried
-    E, r, w, c, joint, up = _eliminated(J, e, s, state)
-    U, d, u = joint
+def _apart(state: State) -> tuple[()]:
+    return ()
+
+
+@kernel
+def _prepend(carried: Handles, place: Place, state: State) -> Handles:
+    load, A, tail, C = carried
+    own = lanes(state[2], place[1], FORWARD, 12, 27, W)
+    w, (E, r), c, (U, d, u), up = eliminated(plus(load, own), place, state)
     after = tail_step(A, tail, w[0], w[1], c, U, d, u)
     rows, along = prepended(A, E, r, w[0], w[1], U, d)
-    return up[0], up[1], rows, after, rank_one(C, d, along)
+    return up, rows, after, rank_one(C, d, along)
 
 
 @kernel
-def _put_handles(carried, e, state):
-    J, f, A, tail, C = carried
-    put_rows(state[3], e, _S, 24, J + f + A[0] + A[1] + A[2] + A[3] + A[4] + A[5] + tail + C)
-
-
-TWO_HANDLED = (_pack, _free_tail, _prepend, _put_handles)  # J, e, A, b, C of a segment of a cut path
+def _put_handles(carried: Handles, e: int, state: State) -> None:
+    load, A, tail, C = carried
+    put_rows(state[6], e, _S, 24, load + A[0] + A[1] + A[2] + A[3] + A[4] + A[5] + tail + C)
 
 
 @kernel
-def _dense(x, first, M):
+def _load(e: int, state: State) -> Flat:
+    return take_rows(state[6], e, _S, 114, 27, W)
+
+
+@kernel
+def _put_load(carried: Flat, e: int, state: State) -> None:
+    put_rows(state[6], e, _S, 24, carried)
+
+
+@kernel
+def _start_acceleration(e: int, state: State) -> Flat:
+    return take_rows(state[6], e, _S, 141, 6, W)
+
+
+# transform and velocity of a segment that starts from rest
+FROM_REST = (_pack, _at_rest, ready, still, extend_velocity, _put_motion)
+# with transforms, inertias and bias forces of the bodies alone
+VELOCITY = (_pack, _start_velocity, ready, still, weigh, nothing)
+# J, e, A, b, C of a segment of a cut path
+TWO_HANDLED = (_pack, _free_tail, _apart, still, _prepend, _put_handles)
+# from what a segment gets from the next one
+ARTICULATED = (_pack, _load, of_inertias, still, articulate, _put_load)
+ACCELERATION = (_pack, _start_acceleration, ready, still, accelerate, nothing)
+
+
+@kernel
+def _from_rest(part: int, start: int, stop: int, group_start: np.ndarray, state: State) -> None:
+    outwards(part, start, stop, FROM_REST, group_start, W, (), state)
+
+
+@kernel
+def _velocity(part: int, start: int, stop: int, group_start: np.ndarray, state: State) -> None:
+    outwards(part, start, stop, VELOCITY, group_start, W, (state[3],), state)
+
+
+@kernel
+def _handles(part: int, start: int, stop: int, group_start: np.ndarray, state: State) -> None:
+    inwards(part, start, stop, TWO_HANDLED, group_start, W, state)
+
+
+@kernel
+def _articulated(part: int, start: int, stop: int, group_start: np.ndarray, state: State) -> None:
+    inwards(part, start, stop, ARTICULATED, group_start, W, state)
+
+
+@kernel
+def _acceleration(part: int, start: int, stop: int, group_start: np.ndarray, state: State) -> None:
+    outwards(part, start, stop, ACCELERATION, group_start, W, (state[3],), state)
+
+
+# --- segments, one after the other
+
+
+@kernel
+def _start_velocities(
+    part: int,
+    start: int,
+    stop: int,
+    source: np.ndarray,
+    goes_on: np.ndarray,
+    motion: np.ndarray,
+    segments: np.ndarray,
+) -> None:
+    goes = False
+    for s in range(start * W, stop * W):
+        if goes:
+            x = numbers(segments, (s - 1) * _S, 24)
+            y = add(motion_to_child(x[0:9], x[9:12], x[18:24]), x[12:18])
+            put_numbers(segments, s * _S + 18, y)
+        else:
+            p = source[s]
+            for k in range(6):
+                segments[s, 18 + k] = motion[p // W, k, p % W]
+        goes = goes_on[s]
+
+
+@kernel
+def _collect(
+    part: int,
+    start: int,
+    stop: int,
+    hang_start: np.ndarray,
+    hang_segment: np.ndarray,
+    hang_slot: np.ndarray,
+    work: np.ndarray,
+    segments: np.ndarray,
+) -> None:
+    """Adds what hangs on these paths."""
+    for g in range(start, stop):
+        for h in range(hang_start[g], hang_start[g + 1]):
+            e, s = hang_segment[h], hang_slot[h]
+            for k in range(27):
+                work[s // W, 12 + k, s % W] += segments[e, 24 + k]
+
+
+@kernel
+def _dense(x: np.ndarray, first: int, M: np.ndarray) -> None:
     """The 6x6 matrix of 21 numbers of x from `first` on."""
     place = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
     for k in range(6):
@@ -228,7 +276,7 @@ def _dense(x, first, M):
 
 
 @kernel
-def _solve(M, B):
+def _solve(M: np.ndarray, B: np.ndarray) -> None:
     """M⁻¹ B in place of B, by elimination with pivots."""
     n = len(M)
     for k in range(n):
@@ -256,11 +304,21 @@ def _solve(M, B):
 
 
 @kernel
-def _join(start, cut, stop, goes_on, segments):
-    """From the last segment of each path on: what it gets from the next one, its closed-loop A and b, and what it then does to the one before."""
+def _join(cut: int, start: int, stop: int, goes_on: np.ndarray, segments: np.ndarray) -> None:
+    """From the last segment of each path on: what it gets from the next one, its closed-loop A and
+    b, and what it then does to the one before.
+    """
     place = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
-    J, C, M = np.empty((6, 6), segments.dtype), np.empty((6, 6), segments.dtype), np.empty((6, 6), segments.dtype)
-    right, load, more = np.empty((6, 7), segments.dtype), np.empty((6, 7), segments.dtype), np.empty((6, 7), segments.dtype)
+    J, C, M = (
+        np.empty((6, 6), segments.dtype),
+        np.empty((6, 6), segments.dtype),
+        np.empty((6, 6), segments.dtype),
+    )
+    right, load, more = (
+        np.empty((6, 7), segments.dtype),
+        np.empty((6, 7), segments.dtype),
+        np.empty((6, 7), segments.dtype),
+    )
     for s in range(stop * W - 1, start * W - 1, -1):
         x = segments[s]
         joined = goes_on[s] and s < cut * W
@@ -305,29 +363,15 @@ def _join(start, cut, stop, goes_on, segments):
 
 
 @kernel
-def _load(e, state):
-    y = take_rows(state[3], e, _S, 114, 27, W)
-    return y[0:21], y[21:27]
-
-
-@kernel
-def _articulate(carried, s, state):
-    _E, _r, _w, _c, joint, up = _eliminated(carried[0], carried[1], s, state)
-    U, d, u = joint
-    put_lanes(state[2], s + W, _C, 57, U + (d, u))
-    return up
-
-
-@kernel
-def _put_load(carried, e, state):
-    put_rows(state[3], e, _S, 24, carried[0] + carried[1])
-
-
-ARTICULATED = (_pack, _load, _articulate, _put_load)  # from what a segment gets from the next one
-
-
-@kernel
-def _start_accelerations(start, stop, source, goes_on, work, segments):
+def _start_accelerations(
+    part: int,
+    start: int,
+    stop: int,
+    source: np.ndarray,
+    goes_on: np.ndarray,
+    motion: np.ndarray,
+    segments: np.ndarray,
+) -> None:
     goes = False
     for s in range(start * W, stop * W):
         if goes:
@@ -340,24 +384,5 @@ def _start_accelerations(start, stop, source, goes_on, work, segments):
         else:
             p = source[s]
             for k in range(6):
-                segments[s, 141 + k] = work[p // W, 6 + k, p % W]
+                segments[s, 141 + k] = motion[p // W, k, p % W]
         goes = goes_on[s]
-
-
-@kernel
-def _start_acceleration(e, state):
-    return take_rows(state[3], e, _S, 141, 6, W)
-
-
-@kernel
-def _accelerate(parent, s, state):
-    body, data, work, _segments, (b, out) = state
-    w = lanes(data, s, 24, 22, 2, W)
-    x = lanes(work, s + W, _C, 39, 26, W)
-    acc, a = acceleration(x[0:9], x[9:12], w[0], w[1], x[12:18], x[18:24], x[24], x[25], parent)
-    put_lanes(work, s + W, _C, 6, acc)
-    give(out, b * out.shape[1], body, s, a)
-    return acc
-
-
-ACCELERATION = (_pack, _start_acceleration, _accelerate, nothing)

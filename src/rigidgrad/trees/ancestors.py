@@ -1,7 +1,8 @@
 """Ways from bodies to the root, eight at a time.
 
-Bodies that follow each other in depth-first order share all of their ancestors but the nearest few. A pack of eight climbs in step, deepest first, a lane
-each, until they meet; from there on their way is one. The steps before they meet are a table, of at most two steps a body.
+Bodies that follow each other in depth-first order share all of their ancestors but the nearest few.
+A pack of eight climbs in step, deepest first, a lane each, until they meet; from there on their way
+is one. The steps before they meet are a table, of at most two steps a body.
 """
 
 from __future__ import annotations
@@ -37,7 +38,15 @@ def climb(topology: Topology, bodies: np.ndarray) -> Climb:
 
 
 @kernel
-def _climb(parents, depth, body, meet, start, now, at):
+def _climb(
+    parents: np.ndarray,
+    depth: np.ndarray,
+    body: np.ndarray,
+    meet: np.ndarray,
+    start: np.ndarray,
+    now: np.ndarray,
+    at: np.ndarray,
+) -> None:
     """Counts steps; writes them too if there is room."""
     for pack in range(len(meet)):
         d, k = 0, start[pack]
@@ -58,7 +67,7 @@ def _climb(parents, depth, body, meet, start, now, at):
 
 
 @kernel
-def _apart(now):
+def _apart(now: np.ndarray) -> bool:
     count = 0
     for j in range(1, W):
         count += now[j] != now[0]

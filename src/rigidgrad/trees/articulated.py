@@ -1,21 +1,58 @@
 """Articulated-body algebra over any scalars (Featherstone 2008, chapter 7).
 
-An articulated inertia [[A, B], [Bᵀ, M]] is a tuple of 21: A and M as xx yy zz xy xz yz (0-5, 15-20), B row by row (6-14).
+An articulated inertia [[A, B], [Bᵀ, M]] is a tuple of 21: A and M as xx yy zz xy xz yz (0-5,
+15-20), B row by row (6-14).
 """
 
 from __future__ import annotations
 
-from rigidgrad.trees.algebra import add, cross, cross_force, force_to_parent, inertia_times, motion_to_child, unrotate
+from rigidgrad.scalars import Scalar
+from rigidgrad.trees.algebra import (
+    Flat,
+    add,
+    cross,
+    cross_force,
+    force_to_parent,
+    inertia_times,
+    motion_to_child,
+    unrotate,
+)
+
+Rows = tuple[Flat, ...]
 
 
-def of_body(I, v):
+def of_body(I: Flat, v: Flat) -> tuple[Flat, Flat]:
     """The inertia of a body alone, and its bias force v ×* I v."""
     m, o = I[0], 0.0
-    J = (I[4], I[5], I[6], I[7], I[8], I[9], o, -I[3], I[2], I[3], o, -I[1], -I[2], I[1], o, m, m, m, o, o, o)
+    J = (
+        I[4],
+        I[5],
+        I[6],
+        I[7],
+        I[8],
+        I[9],
+        o,
+        -I[3],
+        I[2],
+        I[3],
+        o,
+        -I[1],
+        -I[2],
+        I[1],
+        o,
+        m,
+        m,
+        m,
+        o,
+        o,
+        o,
+    )
     return J, cross_force(v, inertia_times(I, v))
 
 
-def eliminate(J, p, ang, lin, tau, armature):
+def eliminate(
+    J: Flat, p: Flat, ang: Scalar, lin: Scalar, tau: Scalar, armature: Scalar
+) -> tuple[Flat, Scalar, Scalar]:
     """U = J S, 1 / (Sᵀ U + armature), and tau - Sᵀ p."""
     U = (
         J[4] * ang + J[8] * lin,
@@ -28,7 +65,7 @@ def eliminate(J, p, ang, lin, tau, armature):
     return U, 1.0 / (ang * U[2] + lin * U[5] + armature), tau - (ang * p[2] + lin * p[5])
 
 
-def times(J, x):
+def times(J: Flat, x: Flat) -> Flat:
     """J x."""
     return (
         J[0] * x[0] + J[3] * x[1] + J[4] * x[2] + (J[6] * x[3] + J[7] * x[4] + J[8] * x[5]),
@@ -40,11 +77,11 @@ def times(J, x):
     )
 
 
-def scaled(s, x):
+def scaled(s: Scalar, x: Flat) -> Flat:
     return (s * x[0], s * x[1], s * x[2], s * x[3], s * x[4], s * x[5])
 
 
-def _without_joint(J, U, d):
+def _without_joint(J: Flat, U: Flat, d: Scalar) -> Flat:
     """J - U Uᵀ d."""
     a, b, c, x, y, z = U
     s = scaled(d, U)
@@ -73,7 +110,7 @@ def _without_joint(J, U, d):
     )
 
 
-def _turned(E, B):
+def _turned(E: Flat, B: Flat) -> Flat:
     """Eᵀ B E of a 3x3 matrix, row by row."""
     # rows of B E are Eᵀ of rows of B
     x = unrotate(E, (B[0], B[1], B[2]))
@@ -85,7 +122,7 @@ def _turned(E, B):
     return (a[0], b[0], c[0], a[1], b[1], c[1], a[2], b[2], c[2])
 
 
-def inertia_to_parent(E, r, J):
+def inertia_to_parent(E: Flat, r: Flat, J: Flat) -> Flat:
     """Xᵀ J X."""
     A = _turned(E, (J[0], J[3], J[4], J[3], J[1], J[5], J[4], J[5], J[2]))
     B = _turned(E, J[6:15])
@@ -94,7 +131,17 @@ def inertia_to_parent(E, r, J):
     x = cross(r, (M[0], M[3], M[6]))
     y = cross(r, (M[1], M[4], M[7]))
     z = cross(r, (M[2], M[5], M[8]))
-    G = (B[0] + x[0], B[1] + y[0], B[2] + z[0], B[3] + x[1], B[4] + y[1], B[5] + z[1], B[6] + x[2], B[7] + y[2], B[8] + z[2])
+    G = (
+        B[0] + x[0],
+        B[1] + y[0],
+        B[2] + z[0],
+        B[3] + x[1],
+        B[4] + y[1],
+        B[5] + z[1],
+        B[6] + x[2],
+        B[7] + y[2],
+        B[8] + z[2],
+    )
     # A + r× Bᵀ - G r×: columns of r× Bᵀ are r × rows of B; rows of G r× are rows of G × r
     u = cross(r, (B[0], B[1], B[2]))
     v = cross(r, (B[3], B[4], B[5]))
@@ -127,30 +174,57 @@ def inertia_to_parent(E, r, J):
     )
 
 
-def to_parent(E, r, J, p, c, U, d, u):
-    """What an articulated body adds to its parent's inertia and bias force, across a joint with force; c is the body's v × S q̇."""
+def to_parent(
+    E: Flat,
+    r: Flat,
+    J: Flat,
+    p: Flat,
+    c: Flat,
+    U: Flat,
+    d: Scalar,
+    u: Scalar,
+) -> tuple[Flat, Flat]:
+    """What an articulated body adds to its parent's inertia and bias force, across a joint with
+    force; c is the body's v × S q̇.
+    """
     K = _without_joint(J, U, d)
-    return inertia_to_parent(E, r, K), force_to_parent(E, r, add(add(p, times(K, c)), scaled(d * u, U)))
+    return inertia_to_parent(E, r, K), force_to_parent(
+        E, r, add(add(p, times(K, c)), scaled(d * u, U))
+    )
 
 
-def acceleration(E, r, ang, lin, c, U, d, u, parent):
+def acceleration(
+    E: Flat,
+    r: Flat,
+    ang: Scalar,
+    lin: Scalar,
+    c: Flat,
+    U: Flat,
+    d: Scalar,
+    u: Scalar,
+    parent: Flat,
+) -> tuple[Flat, Scalar]:
     """A body's acceleration from its parent's, and its joint's."""
     b = add(motion_to_child(E, r, parent), c)
-    a = d * (u - (U[0] * b[0] + U[1] * b[1] + U[2] * b[2] + (U[3] * b[3] + U[4] * b[4] + U[5] * b[5])))
+    a = d * (
+        u - (U[0] * b[0] + U[1] * b[1] + U[2] * b[2] + (U[3] * b[3] + U[4] * b[4] + U[5] * b[5]))
+    )
     return (b[0], b[1], b[2] + ang * a, b[3], b[4], b[5] + lin * a), a
 
 
-def two_sums(J, e, K, g):
+def two_sums(J: Flat, e: Flat, K: Flat, g: Flat) -> tuple[Flat, Flat]:
     """J + K and e + g."""
     return tuple(x + y for x, y in zip(J, K, strict=True)), add(e, g)
 
 
-def rank_one(C, d, s):
+def rank_one(C: Flat, d: Scalar, s: Flat) -> Flat:
     """C + d s sᵀ."""
     return _without_joint(C, s, -d)
 
 
-def prepended(A, E, r, ang, lin, U, d):
+def prepended(
+    A: Rows, E: Flat, r: Flat, ang: Scalar, lin: Scalar, U: Flat, d: Scalar
+) -> tuple[Rows, Flat]:
     """The rows of A after prepending a body, A (1 - S Uᵀ/D) X, and A S."""
     rows, along = [], []
     for x in A:
@@ -160,8 +234,13 @@ def prepended(A, E, r, ang, lin, U, d):
     return tuple(rows), tuple(along)
 
 
-def tail_step(A, b, ang, lin, c, U, d, u):
+def tail_step(
+    A: Rows, b: Flat, ang: Scalar, lin: Scalar, c: Flat, U: Flat, d: Scalar, u: Scalar
+) -> Flat:
     """b after prepending a body: b + A (c + S (u - U·c)/D)."""
     h = d * (u - sum((x * y for x, y in zip(U, c, strict=True)), 0.0))
     step = (c[0], c[1], c[2] + ang * h, c[3], c[4], c[5] + lin * h)
-    return tuple(y + sum((x * z for x, z in zip(row, step, strict=True)), 0.0) for row, y in zip(A, b, strict=True))
+    return tuple(
+        y + sum((x * z for x, z in zip(row, step, strict=True)), 0.0)
+        for row, y in zip(A, b, strict=True)
+    )

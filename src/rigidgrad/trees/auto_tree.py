@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rigidgrad.errors import InputError
 from rigidgrad.trees.tree import GRAVITY, JOINTS, Tree
+
+if TYPE_CHECKING:
+    from rigidgrad.runtime.arrays import Numbers
 
 
 def auto_tree(
@@ -17,15 +22,18 @@ def auto_tree(
     skew: float = 0.0,
     taper: float = 1.0,
     *,
-    joints="revolute",
+    joints: str | Sequence[str] = "revolute",
     pitch: float = 0.1,
-    gravity=GRAVITY,
+    gravity: Numbers = GRAVITY,
     floating_base: bool = False,
 ) -> Tree:
-    """Featherstone's autoTree: thin-walled cylinders of 1 m and 1 kg, body i's parent being floor((i - 2 + ceil(bf)) / bf), counted from 1.
+    """Featherstone's autoTree: thin-walled cylinders of 1 m and 1 kg, body i's parent being
+    floor((i - 2 + ceil(bf)) / bf), counted from 1.
 
-    branching: children a body has on average, 1 for a chain. skew: rad between successive joint axes, about the body's length. taper: size of a body relative
-    to the one numbered before. joints: one word, or several that bodies take in turns: revolute, prismatic, helical (with `pitch` in m per rad).
+    branching: children a body has on average, 1 for a chain. skew: rad between successive joint
+    axes, about the body's length. taper: size of a body relative to the one numbered before.
+    joints: one word, or several that bodies take in turns: revolute, prismatic, helical (with
+    `pitch` in m per rad). `gravity` and `floating_base` as of a Tree.
     """
     try:
         n = operator.index(bodies)
@@ -33,7 +41,12 @@ def auto_tree(
         raise InputError(f"bodies is a whole number, not {bodies!r}") from None
     if n < 1:
         raise InputError(f"a tree has at least one body, not {n}")
-    for name, value in (("branching", branching), ("skew", skew), ("taper", taper), ("pitch", pitch)):
+    for name, value in (
+        ("branching", branching),
+        ("skew", skew),
+        ("taper", taper),
+        ("pitch", pitch),
+    ):
         if not isinstance(value, int | float | np.number) or not math.isfinite(value):
             raise InputError(f"{name} is a finite number, not {value!r}")
     if branching < 1:
@@ -49,9 +62,13 @@ def auto_tree(
     parents[0] = -1
     size = np.exp2(math.log2(taper) * np.arange(n)) if taper != 1 else np.ones(n)
     if not 1e-90 < size[-1] < 1e90:  # masses are cubes of it
-        raise InputError(f"with taper {taper}, {n} bodies would shrink or grow beyond what a number can hold")
+        raise InputError(
+            f"with taper {taper}, {n} bodies would shrink or grow beyond what a number can hold"
+        )
     c, s = math.cos(skew), math.sin(skew)
-    rotation = np.broadcast_to(np.array([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]]), (n, 3, 3)).copy()
+    rotation = np.broadcast_to(
+        np.array([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]]), (n, 3, 3)
+    ).copy()
     rotation[parents < 0] = np.eye(3)
     translation = np.zeros((n, 3))
     translation[:, 0] = np.where(parents >= 0, size[parents], 0.0)

@@ -1,6 +1,8 @@
-"""Inverse dynamics and mass matrix with 6x6 matrices for transforms and inertias: what compact data save, measured. For comparison only.
+"""Inverse dynamics and mass matrix with 6x6 matrices for transforms and inertias: what compact data
+save, measured. For comparison only.
 
-A product of two transforms takes 216 multiplications and 180 additions here, 33 and 24 as (E, r) (Lynghus 2026, section 5.2.4).
+A product of two transforms takes 216 multiplications and 180 additions here, 33 and 24 as (E, r)
+(Lynghus 2026, section 5.2.4).
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ def inertias(tree: Tree) -> np.ndarray:
     xx, yy, zz, xy, xz, yz = tree.data[:, 16:22].T
     I[:, :3, :3] = np.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=1).reshape(-1, 3, 3)
     o = np.zeros_like(m)
-    skew = np.stack([o, -h[:, 2], h[:, 1], h[:, 2], o, -h[:, 0], -h[:, 1], h[:, 0], o], axis=1).reshape(-1, 3, 3)
+    skew = np.stack(
+        [o, -h[:, 2], h[:, 1], h[:, 2], o, -h[:, 0], -h[:, 1], h[:, 0], o], axis=1
+    ).reshape(-1, 3, 3)
     I[:, :3, 3:], I[:, 3:, :3] = skew, np.swapaxes(skew, 1, 2)
     I[:, [3, 4, 5], [3, 4, 5]] = m[:, None]
     return I
 
 
-def rnea(tree: Tree, I: np.ndarray, q, v, a) -> np.ndarray:
+def rnea(tree: Tree, I: np.ndarray, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
     """tau (N,), sequentially; fixed base, no armature."""
     base = np.zeros(6)
     base[3:] = np.negative(tree.gravity)
@@ -42,8 +46,19 @@ def rnea(tree: Tree, I: np.ndarray, q, v, a) -> np.ndarray:
     return tau
 
 
-def rnea_euler_tour(tree: Tree, I: np.ndarray, q, v, a, *, block: int = BLOCK, threads: int | None = None) -> np.ndarray:
-    """tau (N,), by scans over the Euler tour with inverses, motions summed in the root's frame; fixed base, no armature."""
+def rnea_euler_tour(
+    tree: Tree,
+    I: np.ndarray,
+    q: np.ndarray,
+    v: np.ndarray,
+    a: np.ndarray,
+    *,
+    block: int = BLOCK,
+    threads: int | None = None,
+) -> np.ndarray:
+    """tau (N,), by scans over the Euler tour with inverses, motions summed in the root's frame;
+    fixed base, no armature.
+    """
     n = tree.bodies
     up = np.empty((n, 36))
     _ups(tree.data, q, up)
@@ -52,7 +67,12 @@ def rnea_euler_tour(tree: Tree, I: np.ndarray, q, v, a, *, block: int = BLOCK, t
     back = np.empty_like(X)
     _inverses(X, back)
     parts, vel, acc, zero = np.empty((n, 6)), np.empty((n, 6)), np.empty((n, 6)), np.zeros(6)
-    sums: dict[str, Any] = {"inverse": negate_row, "method": "euler_tour", "variant": "mapped", "threads": threads}
+    sums: dict[str, Any] = {
+        "inverse": negate_row,
+        "method": "euler_tour",
+        "variant": "mapped",
+        "threads": threads,
+    }
     _joint_motions(tree.data, v, a, vel, back, False, parts)
     _shift(X, rootfix(tree, parts, add_rows, 0.0, **sums), zero, vel)
     base = np.zeros(6)
@@ -66,18 +86,26 @@ def rnea_euler_tour(tree: Tree, I: np.ndarray, q, v, a, *, block: int = BLOCK, t
     return tau
 
 
-def crba(tree: Tree, I: np.ndarray, q) -> PackedMatrix:
+def crba(tree: Tree, I: np.ndarray, q: np.ndarray) -> PackedMatrix:
     """The mass matrix, every row walked by itself; fixed base, no armature."""
     pattern = pattern_of(tree)
     values = np.empty(pattern.entries)
     X = np.empty((tree.bodies, 36))
     _ups(tree.data, q, X)
-    _crba(tree.parents, tree.topology.order, pattern.start, tree.data, X.reshape(-1, 6, 6), I.copy(), values)
+    _crba(
+        tree.parents,
+        tree.topology.order,
+        pattern.start,
+        tree.data,
+        X.reshape(-1, 6, 6),
+        I.copy(),
+        values,
+    )
     return PackedMatrix(pattern, values)
 
 
 @kernel
-def _up(data, i, q, X):
+def _up(data: np.ndarray, i: int, q: float, X: np.ndarray) -> None:
     """The 6x6 transform across joint i."""
     c = numbers(data, i * 24, 24)
     E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], q)
@@ -86,17 +114,21 @@ def _up(data, i, q, X):
         X[j, 0], X[j, 1], X[j, 2] = a, b, d
         X[j, 3] = X[j, 4] = X[j, 5] = 0.0
         X[3 + j, 3], X[3 + j, 4], X[3 + j, 5] = a, b, d
-        X[3 + j, 0], X[3 + j, 1], X[3 + j, 2] = d * r[1] - b * r[2], a * r[2] - d * r[0], b * r[0] - a * r[1]
+        X[3 + j, 0], X[3 + j, 1], X[3 + j, 2] = (
+            d * r[1] - b * r[2],
+            a * r[2] - d * r[0],
+            b * r[0] - a * r[1],
+        )
 
 
 @kernel
-def _ups(data, q, out):
+def _ups(data: np.ndarray, q: np.ndarray, out: np.ndarray) -> None:
     for i in range(len(q)):
         _up(data, i, q[i], out[i].reshape(6, 6))
 
 
 @kernel
-def _times(M, x, out):
+def _times(M: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     for i in range(6):
         total = 0.0
         for j in range(6):
@@ -105,7 +137,7 @@ def _times(M, x, out):
 
 
 @kernel
-def _transpose_times(M, x, out):
+def _transpose_times(M: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     for i in range(6):
         total = 0.0
         for j in range(6):
@@ -114,7 +146,7 @@ def _transpose_times(M, x, out):
 
 
 @kernel
-def _cross_force(v, h, out):
+def _cross_force(v: np.ndarray, h: np.ndarray, out: np.ndarray) -> None:
     out[0] += v[1] * h[2] - v[2] * h[1] + v[4] * h[5] - v[5] * h[4]
     out[1] += v[2] * h[0] - v[0] * h[2] + v[5] * h[3] - v[3] * h[5]
     out[2] += v[0] * h[1] - v[1] * h[0] + v[3] * h[4] - v[4] * h[3]
@@ -124,7 +156,7 @@ def _cross_force(v, h, out):
 
 
 @kernel
-def _bias(vel, x, y, acc):
+def _bias(vel: np.ndarray, x: float, y: float, acc: np.ndarray) -> None:
     """acc += vel × (0, 0, x, 0, 0, y)."""
     acc[0] += vel[1] * x
     acc[1] -= vel[0] * x
@@ -133,7 +165,19 @@ def _bias(vel, x, y, acc):
 
 
 @kernel
-def _rnea(parents, order, data, I, base, q, v, a, X, work, tau):
+def _rnea(
+    parents: np.ndarray,
+    order: np.ndarray,
+    data: np.ndarray,
+    I: np.ndarray,
+    base: np.ndarray,
+    q: np.ndarray,
+    v: np.ndarray,
+    a: np.ndarray,
+    X: np.ndarray,
+    work: np.ndarray,
+    tau: np.ndarray,
+) -> None:
     still, h = np.zeros(6), np.empty(6)
     for k in range(len(order)):
         i = order[k]
@@ -162,7 +206,7 @@ def _rnea(parents, order, data, I, base, q, v, a, X, work, tau):
 
 
 @kernel
-def multiply_rows(x, y, out):
+def multiply_rows(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     """Transforms as rows of 36: x, then y."""
     held = np.empty(36)
     for i in range(6):
@@ -175,7 +219,7 @@ def multiply_rows(x, y, out):
 
 
 @kernel
-def invert_row(x, out):
+def invert_row(x: np.ndarray, out: np.ndarray) -> None:
     """[[E, 0], [B, E]]⁻¹ = [[Eᵀ, 0], [Bᵀ, Eᵀ]]."""
     held = np.zeros(36)
     for i in range(3):
@@ -186,13 +230,21 @@ def invert_row(x, out):
 
 
 @kernel
-def _inverses(X, out):
+def _inverses(X: np.ndarray, out: np.ndarray) -> None:
     for i in range(len(X)):
         invert_row(X[i], out[i])
 
 
 @kernel
-def _joint_motions(data, v, a, vel, back, accelerations, out):
+def _joint_motions(
+    data: np.ndarray,
+    v: np.ndarray,
+    a: np.ndarray,
+    vel: np.ndarray,
+    back: np.ndarray,
+    accelerations: bool,
+    out: np.ndarray,
+) -> None:
     m = np.zeros(6)
     for i in range(len(v)):
         ang, lin = data[i, 22], data[i, 23]
@@ -205,7 +257,7 @@ def _joint_motions(data, v, a, vel, back, accelerations, out):
 
 
 @kernel
-def _shift(X, total, base, out):
+def _shift(X: np.ndarray, total: np.ndarray, base: np.ndarray, out: np.ndarray) -> None:
     moved = np.empty(6)
     for i in range(len(X)):
         for k in range(6):
@@ -214,7 +266,9 @@ def _shift(X, total, base, out):
 
 
 @kernel
-def _forces(I, X, vel, acc, out):
+def _forces(
+    I: np.ndarray, X: np.ndarray, vel: np.ndarray, acc: np.ndarray, out: np.ndarray
+) -> None:
     h, f = np.empty(6), np.empty(6)
     for i in range(len(X)):
         _times(I[i], acc[i], f)
@@ -224,7 +278,7 @@ def _forces(I, X, vel, acc, out):
 
 
 @kernel
-def _torques(data, back, total, tau):
+def _torques(data: np.ndarray, back: np.ndarray, total: np.ndarray, tau: np.ndarray) -> None:
     f = np.empty(6)
     for i in range(len(tau)):
         _transpose_times(back[i].reshape(6, 6), total[i], f)
@@ -232,7 +286,15 @@ def _torques(data, back, total, tau):
 
 
 @kernel
-def _crba(parents, order, start, data, X, I, values):
+def _crba(
+    parents: np.ndarray,
+    order: np.ndarray,
+    start: np.ndarray,
+    data: np.ndarray,
+    X: np.ndarray,
+    I: np.ndarray,
+    values: np.ndarray,
+) -> None:
     half, f, h = np.empty((6, 6)), np.empty(6), np.empty(6)
     for k in range(len(order) - 1, -1, -1):
         i = order[k]

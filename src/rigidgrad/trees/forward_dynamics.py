@@ -1,9 +1,11 @@
-"""Forward dynamics of a tree: accelerations from joint forces, refined until inverse dynamics gives the forces back, and returned with what is left over."""
+"""Forward dynamics of a tree: accelerations from joint forces, refined until inverse dynamics gives
+the forces back, and returned with what is left over.
+"""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,10 @@ from rigidgrad.trees.parallel import thread_count
 from rigidgrad.trees.states import Joints, base_rotation, external_forces, frozen, joints, result
 from rigidgrad.trees.tree import Tree
 
+if TYPE_CHECKING:
+    from rigidgrad.runtime.arrays import Numbers
+    from rigidgrad.trees.states import External
+
 METHODS = ("crba", "sequential", "levels", "heavy_path")
 SHALLOW = 8  # levels up to which forming the mass matrix and factorising it is quicker
 _POOR = {"float64": 1e-8, "float32": 1e-3}
@@ -25,30 +31,35 @@ class AccuracyWarning(UserWarning):
 
 
 class ForwardDynamics(NamedTuple):
-    """a (…, nv), and for each state the residual max |rnea(q, v, a) - tau| relative to max(|tau|, |bias|)."""
+    """Accelerations, and how well they fulfil the equations of motion."""
 
-    a: Any
-    residual: Any
+    a: np.ndarray
+    """(…, nv)."""
+    residual: np.ndarray
+    """max |rnea(q, v, a) - tau| of each state, relative to max(|tau|, |bias|)."""
 
 
 def forward_dynamics(
     tree: Tree,
-    q,
-    v,
-    tau,
+    q: Numbers,
+    v: Numbers,
+    tau: Numbers,
     *,
     method: str | None = None,
-    external: Any = None,
+    external: External | None = None,
     external_in: str = "body",
     refinements: int = 2,
     threads: int | None = None,
     check: bool = False,
 ) -> ForwardDynamics:
-    """The accelerations that joint forces tau cause, `.a`, and how well they fulfil the equations of motion, `.residual`.
+    """The accelerations that joint forces tau cause, `.a`, and how well they fulfil the equations
+    of motion, `.residual`.
 
-    method: "crba" (mass matrix and LᵀDL, for shallow trees), the articulated-body algorithm "sequential" or by "levels", or "heavy_path" (star products of
-    segments); the plan's choice if left out. The result is refined up to `refinements` times, as long as that helps. Long chains are beyond
-    what their numbers can resolve, whatever the method: an AccuracyWarning then names the residual.
+    method: "crba" (mass matrix and LᵀDL, for shallow trees), the articulated-body algorithm
+    "sequential" or by "levels", or "heavy_path" (star products of segments); the plan's choice if
+    left out. The result is refined up to `refinements` times, as long as that helps. Long chains
+    are beyond what their numbers can resolve, whatever the method: an AccuracyWarning then names
+    the residual. `tree`, `q`, `v`, `external`, `external_in`, `threads` and `check` as for `rnea`.
     """
     state = joints(tree, check=check, q=q, v=v, tau=tau)
     if method is not None and method not in METHODS:
@@ -60,13 +71,26 @@ def forward_dynamics(
     forces = external_forces(tree, external, external_in, state)
     rows = state.batch.rows
     shape = (len(rows["q"]), tree.bodies, 6)
-    wrench = np.concatenate([np.moveaxis(forces, 1, 2)[..., 3:], np.moveaxis(forces, 1, 2)[..., :3]], axis=2) if len(forces) else None
+    wrench = (
+        np.concatenate(
+            [np.moveaxis(forces, 1, 2)[..., 3:], np.moveaxis(forces, 1, 2)[..., :3]], axis=2
+        )
+        if len(forces)
+        else None
+    )
     if wrench is not None and tree.turn is not None:
-        wrench = np.concatenate([np.einsum("nji,bnj->bni", tree.turn, x) for x in (wrench[..., :3], wrench[..., 3:])], axis=2)
-    options: dict[str, Any] = {"external": None if wrench is None else wrench.reshape(shape), "threads": threads}
+        wrench = np.concatenate(
+            [np.einsum("nji,bnj->bni", tree.turn, x) for x in (wrench[..., :3], wrench[..., 3:])],
+            axis=2,
+        )
+    options: dict[str, Any] = {
+        "external": None if wrench is None else wrench.reshape(shape),
+        "threads": threads,
+    }
 
     def missing(a: np.ndarray) -> np.ndarray:
-        return rows["tau"] - rnea(tree, rows["q"], rows["v"], a, **options)
+        rest: np.ndarray = rows["tau"] - rnea(tree, rows["q"], rows["v"], a, **options)
+        return rest
 
     solve = _solver(tree, state, how, count)
     bias = -missing(np.zeros_like(rows["v"])) + rows["tau"]
@@ -95,7 +119,8 @@ def warn_if_poor(tree: Tree, residual: np.ndarray) -> None:
     worst = float(residual.max()) if not np.any(np.isnan(residual)) else float("nan")
     if not worst <= _POOR[residual.dtype.name]:
         warnings.warn(
-            f"forward dynamics leaves a relative residual of {worst:.1e}: this tree of {tree.topology.levels:,} levels is beyond what {residual.dtype.name} can resolve",
+            f"forward dynamics leaves a relative residual of {worst:.1e}: this tree of"
+            f" {tree.topology.levels:,} levels is beyond what {residual.dtype.name} can resolve",
             AccuracyWarning,
             stacklevel=3,
         )
@@ -108,7 +133,9 @@ def _choice(tree: Tree) -> str:
 
 
 def _solver(tree: Tree, state: Joints, method: str, threads: int) -> Any:
-    """A function (tau, bias, forces, first) → accelerations (B, nv); after the first, of the equations at rest without gravity."""
+    """A function (tau, bias, forces, first) → accelerations (B, nv); after the first, of the
+    equations at rest without gravity.
+    """
     q, v, _ = state.inputs
     if method == "crba":
         H = crba(tree, state.batch.rows["q"], threads=threads)
@@ -118,7 +145,9 @@ def _solver(tree: Tree, state: Joints, method: str, threads: int) -> Any:
         armature[0] = 1  # its joint does not exist, and must not move anything
     still = np.zeros_like(q)
     R = base_rotation(tree, state.batch.rows["q"]) if tree.floating_base else None
-    run = {"sequential": aba_sequential, "levels": aba_levels, "heavy_path": aba_heavy_path}[method].aba
+    run = {"sequential": aba_sequential, "levels": aba_levels, "heavy_path": aba_heavy_path}[
+        method
+    ].aba
 
     def solve(tau: np.ndarray, bias: np.ndarray, forces: np.ndarray, first: bool) -> np.ndarray:
         own = np.ascontiguousarray(tau[:, 5:] if tree.floating_base else tau)
@@ -131,10 +160,22 @@ def _solver(tree: Tree, state: Joints, method: str, threads: int) -> Any:
                 base_acceleration[b] = np.linalg.solve(dense_inertia(J), wrench)
             else:
                 base_acceleration[b] = base[b, 6:]
-            return base_acceleration[b].copy()
+            acceleration: np.ndarray = base_acceleration[b].copy()
+            return acceleration
 
         out = np.empty_like(q)
-        run(tree, q, v if first else frozen(still), frozen(own), armature, base, forces, settle, out, threads)
+        run(
+            tree,
+            q,
+            v if first else frozen(still),
+            frozen(own),
+            armature,
+            base,
+            forces,
+            settle,
+            out,
+            threads,
+        )
         if R is None:
             return out
         linear = base_acceleration[:, 3:]
@@ -147,5 +188,9 @@ def _solver(tree: Tree, state: Joints, method: str, threads: int) -> Any:
 
 def dense_inertia(J: np.ndarray) -> np.ndarray:
     """The 6x6 matrix of an articulated inertia's 21 numbers."""
-    A, B, M = J[[0, 3, 4, 3, 1, 5, 4, 5, 2]].reshape(3, 3), J[6:15].reshape(3, 3), J[[15, 18, 19, 18, 16, 20, 19, 20, 17]].reshape(3, 3)
+    A, B, M = (
+        J[[0, 3, 4, 3, 1, 5, 4, 5, 2]].reshape(3, 3),
+        J[6:15].reshape(3, 3),
+        J[[15, 18, 19, 18, 16, 20, 19, 20, 17]].reshape(3, 3),
+    )
     return np.block([[A, B], [B.T, M]])

@@ -1,4 +1,6 @@
-"""As many numbers as a register holds as one value of compiled code: one SIMD lane per body. `packs` reads and writes them."""
+"""As many numbers as a register holds as one value of compiled code: one SIMD lane per body.
+`packs` reads and writes them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from rigidgrad.runtime.loops import kernel
+from rigidgrad import scalars
+from rigidgrad.runtime.loops import Kernel, kernel
+from rigidgrad.scalars import Scalar
 from rigidgrad.targets.loops.arrays import Array, memory_type
 from rigidgrad.targets.loops.source import emits
 from rigidgrad.targets.loops.values import F64, Code, Number, intrinsic_of, select
-from rigidgrad.trees.algebra import across_joint
+from rigidgrad.trees.algebra import Flat, Transform, across_joint
 
 W = 8  # slots of a pack
 REGISTER = 32  # bytes; twice as much leaves too few registers for a body's numbers
@@ -30,7 +34,7 @@ def width(code: Code, x: Any) -> int:
 
 
 @emits
-def lane(code: Code, x: Number, j: Any) -> Number:
+def lane(code: Code, x: Number, j: Any) -> Scalar:
     """Lane j of x."""
     if x.count == 1:
         return x
@@ -38,26 +42,31 @@ def lane(code: Code, x: Number, j: Any) -> Number:
 
 
 @emits
-def with_lane(code: Code, x: Number, j: Any, number: Any) -> Number:
+def with_lane(code: Code, x: Number, j: Any, number: Any) -> Scalar:
     """x with lane j replaced."""
     if x.count == 1:
         return Number(code, code.cast(number, x.ir.type))
-    return Number(code, code.builder.insert_element(x.ir, code.cast(number, x.ir.type.element), code.index(j)))
+    return Number(
+        code, code.builder.insert_element(x.ir, code.cast(number, x.ir.type.element), code.index(j))
+    )
 
 
 @emits
-def filled(code: Code, like: Any, number: float) -> Number:
+def filled(code: Code, like: Any, number: float) -> Scalar:
     """The same number in all lanes, in the dtype of an array or of other lanes."""
-    return Number(code, code.cast(number, vector_type(like.dtype) if isinstance(like, Array) else like.ir.type))
+    return Number(
+        code,
+        code.cast(number, vector_type(like.dtype) if isinstance(like, Array) else like.ir.type),
+    )
 
 
 @emits
-def filled_pack(code: Code, like: Array, number: float) -> Number:
+def filled_pack(code: Code, like: Array, number: float) -> Scalar:
     """The same number in W lanes, whatever the dtype."""
     return Number(code, code.cast(number, vector_type(like.dtype, W)))
 
 
-# --- sine and cosine -----------------------------------------------------------------------------------------------------------------
+# --- sine and cosine ------------------------------------------------------------------------------
 
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
 _HALF_PI_32 = (1.57079637050628662109375, -4.37113882867379e-08, -1.71512451e-15)
@@ -80,7 +89,7 @@ _COS = (
 
 
 @emits
-def _all_within(code: Code, x: Number, limit: float) -> Number:
+def _all_within(code: Code, x: Number, limit: float) -> Scalar:
     """Whether every |lane| ≤ limit; NaN counts as within."""
     b = code.builder
     bits = b.bitcast((abs(x) > limit).ir, ir.IntType(x.count))
@@ -88,7 +97,7 @@ def _all_within(code: Code, x: Number, limit: float) -> Number:
 
 
 @kernel
-def _far(x, limit, sine, cosine):
+def _far(x: Scalar, limit: float, sine: Scalar, cosine: Scalar) -> tuple[Scalar, Scalar]:
     """Sine and cosine with the lanes beyond the limit from the C library."""
     for j in range(width(x)):
         if not abs(lane(x, j)) <= limit:
@@ -97,7 +106,7 @@ def _far(x, limit, sine, cosine):
     return sine, cosine
 
 
-def _near(x, half_pi):
+def _near(x: Scalar, half_pi: Flat) -> tuple[Scalar, Scalar]:
     """Polynomials after a reduction by multiples of π/2 held in three pieces."""
     n = intrinsic_of("floor", x * 0.6366197723675814 + 0.5)
     r = x
@@ -118,8 +127,7 @@ def _near(x, half_pi):
     return select(quadrant > 1.5, -sine, sine), select(middle < 1.0, -cosine, cosine)
 
 
-@kernel
-def sincos(x):
+def _sincos(x: Scalar) -> tuple[Scalar, Scalar]:
     """fdlibm's polynomials; beyond a limit, the C library."""
     half_pi, limit = _reduction(x)
     sine, cosine = _near(x, half_pi)
@@ -128,14 +136,19 @@ def sincos(x):
     return sine, cosine
 
 
-def _reduction(x):
+sincos = Kernel(_sincos, recorded=scalars.sincos)
+
+
+def _reduction(x: Scalar) -> tuple[Flat, float]:
     """π/2 in pieces, and the angle up to which they do."""
     scalar = getattr(x.ir.type, "element", x.ir.type)
     return (_HALF_PI, 1073741824.0) if scalar == F64 else (_HALF_PI_32, 131072.0)
 
 
 @kernel
-def joint_transform(E, r, ang, lin, q):
-    """From parent to child across a joint that turns by ang·q about z and moves by lin·q along it."""
+def joint_transform(E: Flat, r: Flat, ang: Scalar, lin: Scalar, q: Scalar) -> Transform:
+    """From parent to child across a joint that turns by ang·q about z and moves by lin·q along
+    it.
+    """
     s, c = sincos(ang * q)
     return across_joint(E, r, s, c, lin * q)

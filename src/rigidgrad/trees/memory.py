@@ -15,7 +15,7 @@ class TooLargeError(RigidgradError, MemoryError):
 def available() -> int:
     """Bytes that this process can still get, as far as the system tells."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text("utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
@@ -30,4 +30,7 @@ def require(what: str, size: int, advice: str) -> None:
     """Raises TooLargeError if `size` bytes are more than nine tenths of the memory that is left."""
     left = available()
     if size > 0.9 * left:
-        raise TooLargeError(f"{what} would take {size / 2**30:.1f} GiB, and {left / 2**30:.1f} GiB are left; {advice}")
+        raise TooLargeError(
+            f"{what} would take {size / 2**30:.1f} GiB, and {left / 2**30:.1f} GiB are left;"
+            f" {advice}"
+        )

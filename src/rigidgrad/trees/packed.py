@@ -1,10 +1,12 @@
-"""A symmetric matrix with the sparsity of a tree: row i holds itself and its ancestors, nothing else of the lower triangle can be non-zero."""
+"""A symmetric matrix with the sparsity of a tree: row i holds itself and its ancestors, nothing
+else of the lower triangle can be non-zero.
+"""
 
 from __future__ import annotations
 
 import importlib
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +15,14 @@ from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.memory import require
 from rigidgrad.trees.tree import Tree
 
+if TYPE_CHECKING:
+    from rigidgrad.runtime.arrays import Numbers
+
 
 class Pattern:
-    """Where a tree's packed matrices keep their numbers: row i is values[start[i] : start[i + 1]], from i to its parent and on to the root."""
+    """Where a tree's packed matrices keep their numbers: row i is values[start[i] : start[i + 1]],
+    from i to its parent and on to the root.
+    """
 
     def __init__(self, tree: Tree) -> None:
         topology = tree.topology
@@ -61,19 +68,29 @@ class PackedMatrix:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """(…, nv, nv)."""
         n = self.pattern.size
         return (*self.values.shape[:-1], n, n)
 
     def __repr__(self) -> str:
-        return f"<PackedMatrix {self.shape}: {self.pattern.entries:,} entries of the lower triangle, {self.values.dtype}>"
+        return (
+            f"<PackedMatrix {self.shape}: {self.pattern.entries:,} entries of the lower triangle,"
+            f" {self.values.dtype}>"
+        )
 
-    def diagonal(self) -> Any:
-        return self.values[..., self.pattern.start[:-1]]
+    def diagonal(self) -> np.ndarray:
+        """(…, nv)."""
+        found: np.ndarray = self.values[..., self.pattern.start[:-1]]
+        return found
 
     def to_dense(self) -> np.ndarray:
         """Both triangles, (…, nv, nv)."""
         size = int(np.prod(self.shape)) * self.values.itemsize
-        require(f"a dense matrix of shape {self.shape}", size, "use .to_scipy(), .solve(b) or the packed values")
+        require(
+            f"a dense matrix of shape {self.shape}",
+            size,
+            "use .to_scipy(), .solve(b) or the packed values",
+        )
         dense = np.zeros(self.shape, self.values.dtype)
         rows = np.repeat(np.arange(self.pattern.size), np.diff(self.pattern.start))
         dense[..., rows, self.pattern.columns] = self.values
@@ -81,15 +98,22 @@ class PackedMatrix:
         return dense
 
     def to_scipy(self) -> Any:
-        """Both triangles as a `scipy.sparse.csr_array`; for a single matrix, and where SciPy is installed."""
+        """Both triangles as a `scipy.sparse.csr_array`; for a single matrix, and where SciPy is
+        installed.
+        """
         try:
             sparse = importlib.import_module("scipy.sparse")
         except ImportError:
             raise RigidgradError("this needs SciPy: pip install scipy") from None
         if self.values.ndim != 1:
-            raise InputError(f"SciPy has no batches of sparse matrices; this one has batch axes {self.values.shape[:-1]}")
+            raise InputError(
+                "SciPy has no batches of sparse matrices; this one has batch axes"
+                f" {self.values.shape[:-1]}"
+            )
         rows = np.repeat(np.arange(self.pattern.size, dtype=np.int32), np.diff(self.pattern.start))
-        lower = sparse.coo_array((np.asarray(self.values), (rows, self.pattern.columns)), shape=self.shape).tocsr()
+        lower = sparse.coo_array(
+            (np.asarray(self.values), (rows, self.pattern.columns)), shape=self.shape
+        ).tocsr()
         strict = sparse.tril(lower, -1)
         return sparse.csr_array(lower + strict.T)
 
@@ -100,8 +124,9 @@ class PackedMatrix:
         _multiply(self.pattern.parents, self.pattern.start, rows, many, out)
         return out.reshape(shape)
 
-    def solve(self, b: Any) -> np.ndarray:
-        """x with H x = b, for b (…, nv), by the factorisation H = LᵀDL, which fills in nothing (Featherstone 2008, table 6.3).
+    def solve(self, b: Numbers) -> np.ndarray:
+        """x with H x = b, for b (…, nv), by the factorisation H = LᵀDL, which fills in nothing
+        (Featherstone 2008, table 6.3).
 
         It takes about Σ depth² operations: quick for shallow trees, not for long chains.
         """
@@ -109,7 +134,10 @@ class PackedMatrix:
             factor = np.array(self.values).reshape(-1, self.pattern.entries)
             bad = _factorise(self.pattern.parents, self.pattern.order, self.pattern.start, factor)
             if bad >= 0:
-                raise ModelError(f"the matrix is not positive definite: it has no inverse at row {bad}; massless bodies may be the reason")
+                raise ModelError(
+                    f"the matrix is not positive definite: it has no inverse at row {bad}; massless"
+                    " bodies may be the reason"
+                )
             self._factor = factor
         _, many, shape = self._operands(b)
         out = many.copy()
@@ -124,15 +152,20 @@ class PackedMatrix:
                 raise ValueError
             shape = (*np.broadcast_shapes(batch, array.shape[:-1]), n)
         except ValueError:
-            raise InputError(f"the vector has shape {array.shape}; needed is (…, {n}), its batch axes fitting {batch}") from None
+            raise InputError(
+                f"the vector has shape {array.shape}; needed is (…, {n}), its batch axes fitting"
+                f" {batch}"
+            ) from None
         if batch and shape[:-1] != batch:
-            raise InputError(f"the vector's batch axes {array.shape[:-1]} do not fit the matrix's {batch}")
+            raise InputError(
+                f"the vector's batch axes {array.shape[:-1]} do not fit the matrix's {batch}"
+            )
         values = np.asarray(self.values).reshape(-1, self.pattern.entries)
         return values, np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1, n), shape
 
 
 @kernel
-def _columns(parents, start, columns):
+def _columns(parents: np.ndarray, start: np.ndarray, columns: np.ndarray) -> None:
     for i in range(len(parents)):
         j = i
         for k in range(start[i], start[i + 1]):
@@ -141,7 +174,9 @@ def _columns(parents, start, columns):
 
 
 @kernel
-def _multiply(parents, start, values, x, out):
+def _multiply(
+    parents: np.ndarray, start: np.ndarray, values: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:
     for b in range(len(x)):
         row = values[b % len(values)]
         for i in range(len(parents)):
@@ -155,12 +190,14 @@ def _multiply(parents, start, values, x, out):
 
 
 @kernel
-def _factorise(parents, order, start, values):
+def _factorise(
+    parents: np.ndarray, order: np.ndarray, start: np.ndarray, values: np.ndarray
+) -> int:
     """In place: row i becomes D_i and the row of L. Returns the row where it fails, or -1."""
     for b in range(len(values)):
         row = values[b]
         for o in range(len(order) - 1, -1, -1):
-            k = order[o]
+            k: int = order[o]
             first, last = start[k], start[k + 1]
             pivot = row[first]
             if not pivot > 0:
@@ -178,7 +215,9 @@ def _factorise(parents, order, start, values):
 
 
 @kernel
-def _substitute(parents, order, start, values, x):
+def _substitute(
+    parents: np.ndarray, order: np.ndarray, start: np.ndarray, values: np.ndarray, x: np.ndarray
+) -> None:
     for b in range(len(x)):
         row = values[b % len(values)]
         for o in range(len(order) - 1, -1, -1):

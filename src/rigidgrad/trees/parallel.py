@@ -1,4 +1,6 @@
-"""Compiled loops over all cores: a function of a range, called for its parts by the process's crew of threads."""
+"""Compiled loops over all cores: a function of a range, called for its parts by the process's crew
+of threads.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ def parts(count: int, pieces: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in itertools.pairwise(cuts) if b > a]
 
 
-def spread(threads: int, function: Callable[..., Any], ranges: list[tuple[int, int]], *args: Any) -> None:
-    """function(k, start, stop) for the k-th range, all k, followed by `args` if it is a kernel; they may run at the same time."""
+def spread(
+    threads: int, function: Callable[..., Any], ranges: list[tuple[int, int]], *args: Any
+) -> None:
+    """function(k, start, stop) for the k-th range, all k, followed by `args` if it is a kernel;
+    they may run at the same time.
+    """
     if not ranges:
         return
     call = function.over(*args) if isinstance(function, Kernel) else function

@@ -1,44 +1,64 @@
-"""Inverse dynamics as the textbook has it: one loop down, one loop up (Featherstone 2008, table 5.1). The baseline of all others."""
+"""Inverse dynamics as the textbook has it: one loop down, one loop up (Featherstone 2008, table
+5.1). The baseline of all others.
+"""
 
 from __future__ import annotations
 
-from rigidgrad.runtime.loops import kernel
-from rigidgrad.trees.algebra import add, body_force, force_to_parent, joint_motion
-from rigidgrad.trees.lanes import joint_transform
-from rigidgrad.trees.packs import numbers, put_numbers
+import numpy as np
 
-# a body's workspace: E 0-8, r 9-11, v 12-17, a 18-23, f 24-29
-_C = 30
+from rigidgrad.runtime.loops import kernel
+from rigidgrad.trees.operators import INVERSE, bear, drive, of_forces, of_motions, turn
+from rigidgrad.trees.packs import numbers, put_numbers
+from rigidgrad.trees.parallel import parts, spread
+from rigidgrad.trees.plan import Plan
+from rigidgrad.trees.sequential import inwards, outwards
+
+
+def rnea(
+    plan: Plan,
+    q: np.ndarray,
+    v: np.ndarray,
+    a: np.ndarray,
+    base: np.ndarray,
+    external: np.ndarray,
+    tau: np.ndarray,
+    base_force: np.ndarray,
+    threads: int,
+) -> None:
+    """As `rnea_levels.rnea`."""
+    ranges = parts(len(q), threads if q.size > 20_000 else 1)
+    topology, rows, count = plan.topology, plan.topology.bodies + 1, max(1, len(ranges))
+    with (
+        plan.workspace((count, rows, INVERSE), q.dtype) as work,
+        plan.workspace((count, rows, 12), q.dtype) as motion,
+    ):
+        tables = topology.parents, topology.order, plan.rows(q.dtype), work, motion
+        spread(threads, _states, ranges, *tables, q, v, a, base, external, tau, base_force)
 
 
 @kernel
-def rnea(first, last, parents, order, data, q, v, a, base, external, work, tau, base_force):
-    n = len(parents)
+def _states(
+    part: int,
+    first: int,
+    last: int,
+    parents: np.ndarray,
+    order: np.ndarray,
+    data: np.ndarray,
+    works: np.ndarray,
+    motions: np.ndarray,
+    q: np.ndarray,
+    v: np.ndarray,
+    a: np.ndarray,
+    base: np.ndarray,
+    external: np.ndarray,
+    tau: np.ndarray,
+    force: np.ndarray,
+) -> None:
+    work, motion = works[part], motions[part]
     for b in range(first, last):
-        vb, ab = numbers(base, b * 12, 6), numbers(base, b * 12 + 6, 6)
-        for k in range(n):
-            i = order[k]
-            p = parents[i]
-            c = numbers(data, i * 24, 24)
-            E, r = joint_transform(c[0:9], c[9:12], c[22], c[23], q[b, i])
-            if p >= 0:
-                vp, ap = numbers(work, p * _C + 12, 6), numbers(work, p * _C + 18, 6)
-            else:
-                vp, ap = vb, ab
-            vel, acc = joint_motion(E, r, c[22], c[23], v[b, i], a[b, i], vp, ap)
-            f = body_force(c[12:22], vel, acc)
-            if external.shape[0] > 0:
-                x = external[b]
-                f = (f[0] - x[0, i], f[1] - x[1, i], f[2] - x[2, i], f[3] - x[3, i], f[4] - x[4, i], f[5] - x[5, i])
-            put_numbers(work, i * _C, E + r + vel + acc + f)
-        for k in range(n - 1, -1, -1):
-            i = order[k]
-            p = parents[i]
-            x = numbers(work, i * _C, 12)
-            f = numbers(work, i * _C + 24, 6)
-            tau[b, i] = data[i, 22] * f[2] + data[i, 23] * f[5]
-            g = force_to_parent(x[0:9], x[9:12], f)
-            if p >= 0:
-                put_numbers(work, p * _C + 24, add(numbers(work, p * _C + 24, 6), g))
-            elif k == 0:
-                put_numbers(base_force, b * 6, g)
+        state = ((), data, work, motion, (b, q, v), (a, external, tau))
+        put_numbers(motion, 0, numbers(base, b * 12, 12))
+        put_numbers(work, 12, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+        outwards(parents, order, (of_motions, turn, bear), state)
+        inwards(parents, order, (of_forces, drive), state)
+        put_numbers(force, b * 6, numbers(work, 12, 6))

@@ -1,9 +1,11 @@
-"""The border between users' arrays and kernels: joints apart from a floating base, external forces, methods."""
+"""The border between users' arrays and kernels: joints apart from a floating base, external forces,
+methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,18 +13,32 @@ from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.runtime import arrays
 from rigidgrad.trees.tree import Tree
 
+if TYPE_CHECKING:
+    from rigidgrad.runtime.arrays import Numbers
+
+    External = Numbers | Mapping[int, Numbers]  # wrenches (…, 6) of all bodies, or by body
+
+# of a state's number, and inertia and bias force of what hangs on its base: the base's acceleration
+Settle = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
+
 
 class Joints(NamedTuple):
-    """A batch of states as kernels read it: inputs (B, N) in the bodies' order, and what the roots stand on."""
+    """A batch of states as kernels read it: inputs (B, N) in the bodies' order, and what the roots
+    stand on.
+    """
 
     inputs: tuple[np.ndarray, ...]  # q, v, … without the floating base's numbers
-    base: np.ndarray  # (B, 12) velocity and acceleration [angular, linear] of the base, gravity included
+    # (B, 12) velocity and acceleration [angular, linear] of the base, gravity included
+    base: np.ndarray
     batch: arrays.Batch
 
 
 def check_tree(tree: Any) -> None:
     if not isinstance(tree, Tree):
-        raise InputError(f"a Tree is needed, not {type(tree).__name__}; trees.Tree.from_model(robot) makes one of a robot")
+        raise InputError(
+            f"a Tree is needed, not {type(tree).__name__}; trees.Tree.from_model(robot) makes one"
+            " of a robot"
+        )
 
 
 def joints(tree: Tree, *, check: bool = False, gravity: bool = True, **inputs: Any) -> Joints:
@@ -58,7 +74,9 @@ def joints(tree: Tree, *, check: bool = False, gravity: bool = True, **inputs: A
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """A contiguous read-only view or copy: one type for all inputs, so that kernels are compiled once."""
+    """A contiguous read-only view or copy: one type for all inputs, so that kernels are compiled
+    once.
+    """
     view = np.ascontiguousarray(array).view()
     view.setflags(write=False)
     return view
@@ -94,7 +112,7 @@ def target(tree: Tree, state: Joints, out: Any) -> np.ndarray | None:
     return array.reshape(-1, tree.nv) if array.flags.c_contiguous else None
 
 
-def result(batch: arrays.Batch, rows: np.ndarray, out: Any = None) -> Any:
+def result(batch: arrays.Batch, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Rows (B, …) in the user's batch axes and kind of array, or in the user's own array."""
     shape = rows.shape[1:]
     if out is not None:
@@ -117,7 +135,9 @@ def external_forces(tree: Tree, external: Any, external_in: str, joints: Joints)
         array = np.zeros((*joints.batch.shape, tree.bodies, 6))
         for body, wrench in external.items():
             if not isinstance(body, int | np.integer) or not 0 <= body < tree.bodies:
-                raise InputError(f"external: there is no body {body!r}; there are 0 to {tree.bodies - 1}")
+                raise InputError(
+                    f"external: there is no body {body!r}; there are 0 to {tree.bodies - 1}"
+                )
             array[..., body, :] = _wrench(wrench, (*joints.batch.shape, 6))
     else:
         array = _wrench(external, (*joints.batch.shape, tree.bodies, 6))
@@ -139,4 +159,7 @@ def _wrench(value: Any, shape: tuple[int, ...]) -> np.ndarray:
     try:
         return np.broadcast_to(array, shape).astype(float)
     except ValueError:
-        raise InputError(f"external has shape {array.shape}; expected {shape}, force first, or {{body: wrench (…, 6)}}") from None
+        raise InputError(
+            f"external has shape {array.shape}; expected {shape}, force first, or {{body: wrench"
+            " (…, 6)}"
+        ) from None

@@ -1,8 +1,11 @@
-"""The shape of a tree: order, depth, subtree sizes, the Euler tour, heavy paths. No recursion, so a chain of millions is fine."""
+"""The shape of a tree: order, depth, subtree sizes, the Euler tour, heavy paths. No recursion, so a
+chain of millions is fine.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,30 +13,35 @@ from rigidgrad.errors import InputError, ModelError
 from rigidgrad.runtime.loops import kernel
 from rigidgrad.trees.parallel import parts, spread, thread_count
 
+if TYPE_CHECKING:
+    from rigidgrad.runtime.arrays import Numbers
+
 _SPLIT = 50_000  # bodies in a level from which on threads are worth their call
 
 
 class Topology:
-    """A forest from its parent array: parents[i] is the parent of body i, -1 the world. Bodies may be numbered in any order."""
+    """A forest from its parent array: parents[i] is the parent of body i, -1 the world. Bodies may
+    be numbered in any order.
+    """
 
-    def __init__(self, parents) -> None:
+    def __init__(self, parents: Numbers) -> None:
         self.parents = _checked(parents)
         self.parents.setflags(write=False)
         n = len(self.parents)
-        self.child_start = np.zeros(
-            n + 2, np.int64
-        )  # children of body i: child[child_start[i + 1] : child_start[i + 2]]; of the world: from 0
+        # children of body i: child[child_start[i + 1] : child_start[i + 2]]; of the world: from 0
+        self.child_start = np.zeros(n + 2, np.int64)
         self.child = np.empty(n, np.int32)
         _children(self.parents, self.child_start, np.empty(n + 1, np.int64), self.child)
-        self.order = np.empty(n, np.int32)  # breadth first: parents before children, siblings side by side
+        # breadth first: parents before children, siblings side by side
+        self.order = np.empty(n, np.int32)
         starts = np.empty(n + 1, np.int64)
         found, count = _breadth_first(self.child_start, self.child, self.order, starts)
         if found < n:
             outside = np.ones(n, bool)
             outside[self.order[:found]] = False
             raise ModelError(
-                f"the parents form no tree: body {int(np.flatnonzero(outside)[0])} is its own ancestor, or hangs below one that is; "
-                f"every body must lead to a root (parent -1)"
+                f"the parents form no tree: body {int(np.flatnonzero(outside)[0])} is its own"
+                " ancestor, or hangs below one that is; every body must lead to a root (parent -1)"
             )
         self.level_start = starts[: count + 1].copy()  # of level l in `order`
 
@@ -58,7 +66,9 @@ class Topology:
     def depth(self) -> np.ndarray:
         """Bodies between a body and the world: 0 for a root."""
         result = np.empty(self.bodies, np.int32)
-        result[self.order] = np.repeat(np.arange(self.levels, dtype=np.int32), np.diff(self.level_start))
+        result[self.order] = np.repeat(
+            np.arange(self.levels, dtype=np.int32), np.diff(self.level_start)
+        )
         return result
 
     @cached_property
@@ -70,7 +80,9 @@ class Topology:
 
     @cached_property
     def tour(self) -> tuple[np.ndarray, np.ndarray]:
-        """The Euler tour (lp, rp): when each body is entered first and left last, of 2·bodies steps (Blelloch 1990)."""
+        """The Euler tour (lp, rp): when each body is entered first and left last, of 2·bodies steps
+        (Blelloch 1990).
+        """
         return self.euler_tour()
 
     def euler_tour(self, threads: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +100,9 @@ class Topology:
                 ranges = [(first + a, first + b) for a, b in parts(int(start[last]) - first, count)]
                 spread(count, _enter, ranges, *tables)
             else:  # narrow levels, which may be many, in one call
-                while last < self.levels - 1 and (count == 1 or start[last + 1] - start[last] < _SPLIT):
+                while last < self.levels - 1 and (
+                    count == 1 or start[last + 1] - start[last] < _SPLIT
+                ):
                     last += 1
                 _enter(0, start[level], start[last], *tables)
             level = last
@@ -111,13 +125,15 @@ class Topology:
         return result
 
 
-def _checked(parents) -> np.ndarray:
+def _checked(parents: Numbers) -> np.ndarray:
     try:
         given = np.asarray(parents)
     except (TypeError, ValueError) as error:
         raise InputError(f"parents is a list of whole numbers: {error}") from None
     if given.ndim != 1 or given.size == 0:
-        raise InputError(f"parents has shape {given.shape}; needed is one number for each of at least one body")
+        raise InputError(
+            f"parents has shape {given.shape}; needed is one number for each of at least one body"
+        )
     if given.dtype.kind not in "iu":
         raise InputError(f"parents holds {given.dtype}, not whole numbers")
     if given.size >= 2**31 - 1:
@@ -125,12 +141,14 @@ def _checked(parents) -> np.ndarray:
     bad = np.flatnonzero((given < -1) | (given >= given.size))
     if bad.size:
         i = int(bad[0])
-        raise ModelError(f"body {i} has parent {int(given[i])}; parents are -1 (the world) to {given.size - 1}")
+        raise ModelError(
+            f"body {i} has parent {int(given[i])}; parents are -1 (the world) to {given.size - 1}"
+        )
     return np.ascontiguousarray(given, np.int32).copy()
 
 
 @kernel
-def _children(parents, start, fill, child):
+def _children(parents: np.ndarray, start: np.ndarray, fill: np.ndarray, child: np.ndarray) -> None:
     n = len(parents)
     for i in range(n):
         start[parents[i] + 2] += 1
@@ -145,7 +163,9 @@ def _children(parents, start, fill, child):
 
 
 @kernel
-def _breadth_first(start, child, order, level_start):
+def _breadth_first(
+    start: np.ndarray, child: np.ndarray, order: np.ndarray, level_start: np.ndarray
+) -> tuple[int, int]:
     found = 0
     for k in range(start[0], start[1]):
         order[found] = child[k]
@@ -167,7 +187,7 @@ def _breadth_first(start, child, order, level_start):
 
 
 @kernel
-def _sizes(parents, order, size):
+def _sizes(parents: np.ndarray, order: np.ndarray, size: np.ndarray) -> None:
     for k in range(len(order) - 1, -1, -1):
         i = order[k]
         if parents[i] >= 0:
@@ -175,7 +195,9 @@ def _sizes(parents, order, size):
 
 
 @kernel
-def _enter_roots(start, child, size, lp, rp):
+def _enter_roots(
+    start: np.ndarray, child: np.ndarray, size: np.ndarray, lp: np.ndarray, rp: np.ndarray
+) -> None:
     time = 0
     for k in range(start[0], start[1]):
         i = child[k]
@@ -185,7 +207,17 @@ def _enter_roots(start, child, size, lp, rp):
 
 
 @kernel
-def _enter(part, begin, end, order, start, child, size, lp, rp):
+def _enter(
+    part: int,
+    begin: int,
+    end: int,
+    order: np.ndarray,
+    start: np.ndarray,
+    child: np.ndarray,
+    size: np.ndarray,
+    lp: np.ndarray,
+    rp: np.ndarray,
+) -> None:
     for k in range(begin, end):
         i = order[k]
         time = lp[i] + 1
@@ -197,7 +229,7 @@ def _enter(part, begin, end, order, start, child, size, lp, rp):
 
 
 @kernel
-def _heavy(parents, order, size, heavy):
+def _heavy(parents: np.ndarray, order: np.ndarray, size: np.ndarray, heavy: np.ndarray) -> None:
     for k in range(len(order)):
         i = order[k]
         p = parents[i]

@@ -1,4 +1,6 @@
-"""What is drawn around a robot: a scene, obstacles, the spheres on links that keep out of them, and targets, still or moving."""
+"""What is drawn around a robot: a scene, obstacles, the spheres on links that keep out of them, and
+targets, still or moving; and forces of the ground, as arrows.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,8 @@ OBSTACLE: Color = (0.86, 0.16, 0.14, 0.5)
 SPHERE: Color = (0.16, 0.45, 0.95, 0.22)
 PATCH: Color = (0.86, 0.16, 0.14, 0.18)  # of a plane
 TARGET: Color = (0.12, 0.63, 0.37, 1.0)
+FORCE: Color = (0.86, 0.24, 0.2, 1.0)
+_PER_WEIGHT = 0.35  # of the robot's size: how long the arrow of its whole weight is
 _AXES: tuple[Color, ...] = ((0.85, 0.15, 0.15, 1.0), (0.15, 0.65, 0.2, 1.0), (0.15, 0.3, 0.9, 1.0))
 _SMALLEST = 0.003  # of the robot's size, of a point of a cloud
 _LEGEND = (
@@ -27,12 +31,15 @@ _LEGEND = (
     ("obstacles", "Red: obstacles."),
     ("spheres", "Blue: the spheres on links that keep out of them."),
     ("targets", "Green: targets."),
+    ("forces", "Red arrows: forces of the ground."),
 )
 
 
 @dataclass(frozen=True)
 class Ball:
-    """A ball on a body, or in the world (WORLD is -1), with one row or one per time t: centres `at` (n, 3), radii (n,)."""
+    """A ball on a body, or in the world (WORLD is -1), with one row or one per time t: centres `at`
+    (n, 3), radii (n,).
+    """
 
     body: int
     t: np.ndarray
@@ -47,16 +54,50 @@ class Ball:
 
 
 @dataclass(frozen=True)
+class Arrow:
+    """In the world, one row per time t (n,), from which on it holds: start (n, 3) and tip (n, 3),
+    which are the same where nothing is drawn.
+    """
+
+    t: np.ndarray
+    start: np.ndarray
+    tip: np.ndarray
+    color: Color
+
+    def when(self, t: float) -> np.ndarray:
+        """Segments (n, 2, 3) at a time."""
+        k = max(int(np.searchsorted(self.t, t, side="right")) - 1, 0)
+        return arrow(self.start[k], self.tip[k])
+
+
+def arrow(start: np.ndarray, tip: np.ndarray) -> np.ndarray:
+    """Segments (5, 2, 3): a shaft, and four strokes of its head; none (0, 2, 3) without length."""
+    way = np.asarray(tip, dtype=float) - start
+    length = float(np.linalg.norm(way))
+    if not length > 0.0:
+        return np.zeros((0, 2, 3))
+    across = np.cross(way, np.eye(3)[np.argmin(np.abs(way))])
+    across *= length / np.linalg.norm(across)
+    other = np.cross(way, across) / length
+    back = tip - 0.2 * way
+    ends = [back + 0.08 * side * arm for arm in (across, other) for side in (-1.0, 1.0)]
+    return np.array([(start, tip), *((tip, end) for end in ends)])
+
+
+@dataclass(frozen=True)
 class Around:
-    """Balls; lines (n, 3) with their colours; a legend; and solids in the world."""
+    """Balls; lines (n, 3) with their colours; a legend; solids in the world; and arrows."""
 
     balls: tuple[Ball, ...] = ()
     lines: tuple[tuple[np.ndarray, Color], ...] = ()
     notes: tuple[str, ...] = ()
     solids: tuple[Shape, ...] = ()
+    arrows: tuple[Arrow, ...] = ()
 
     def points(self, most: float) -> np.ndarray:
-        """What a camera should see (n, 3): corners around balls and solids in the world, but for those with radii above `most` (a sphere can stand for the ground), and lines."""
+        """What a camera should see (n, 3): corners around balls and solids in the world, but for
+        those with radii above `most` (a sphere can stand for the ground), and lines.
+        """
         found = [line for line, _ in self.lines]
         for ball in self.balls:
             if ball.body == WORLD and ball.radius.max() <= most:
@@ -68,17 +109,30 @@ class Around:
 
 
 def surroundings_of(solution: Any, problem: Any, scene: Any = None) -> Surroundings:
-    """Those of a Problem or a controller, as at its first knot; else of a solution or a path that knows its own. A scene takes the place of theirs."""
+    """Those of a Problem or a controller, as at its first knot; else of a solution or a path that
+    knows its own. A scene takes the place of theirs.
+    """
     if problem is not None:
         found = Surroundings.of(getattr(problem, "problem", problem)).first_rows
     else:
-        found = getattr(solution, "surroundings", None) or Surroundings()
+        known = getattr(solution, "drawn", None) or getattr(solution, "surroundings", None)
+        found = known or Surroundings()
     return found if scene is None else replace(found, solids=as_scene(scene).outlines)
 
 
-def around(model: Model, what: Surroundings, times: Callable[[int], np.ndarray], size: float, middle: Any = (0.0, 0.0, 0.0)) -> Around:
-    """What is drawn of surroundings; `times` of so many rows say when they hold; `size` is that of the robot, in metres, and `middle` where it is."""
-    balls = [Ball(WORLD, times(len(o.radius)), o.center, o.radius, OBSTACLE) for o in what.obstacles]
+def around(
+    model: Model,
+    what: Surroundings,
+    times: Callable[[int], np.ndarray],
+    size: float,
+    middle: Any = (0.0, 0.0, 0.0),
+) -> Around:
+    """What is drawn of surroundings; `times` of so many rows say when they hold; `size` is that of
+    the robot, in metres, and `middle` where it is.
+    """
+    balls = [
+        Ball(WORLD, times(len(o.radius)), o.center, o.radius, OBSTACLE) for o in what.obstacles
+    ]
     for s in what.spheres:
         found = model.frame(s.frame)
         at = (found.placement.matrix() @ np.append(s.offset, 1.0))[None, :3]
@@ -91,19 +145,49 @@ def around(model: Model, what: Surroundings, times: Callable[[int], np.ndarray],
             lines.append((target.point, TARGET))
         if target.rotation is not None:
             tip = target.point[-1]
-            lines += [(np.stack([tip, tip + 0.08 * size * target.rotation[-1][:, k]]), _AXES[k]) for k in range(3)]
-    notes = [text for name, text in _LEGEND if getattr(what, name)] + [solid.note for solid in what.solids if solid.note]
+            lines += [
+                (np.stack([tip, tip + 0.08 * size * target.rotation[-1][:, k]]), _AXES[k])
+                for k in range(3)
+            ]
+    notes = [text for name, text in _LEGEND if getattr(what, name)] + [
+        solid.note for solid in what.solids if solid.note
+    ]
     wide, smallest = 3 * size, _SMALLEST * size
     if any(solid.kind == "points" and solid.rows[:, 3].min() < smallest for solid in what.solids):
-        notes.append(f"Points of clouds with radii below {1e3 * smallest:.2g} mm are drawn that large.")
+        notes.append(
+            f"Points of clouds with radii below {1e3 * smallest:.2g} mm are drawn that large."
+        )
     if any(solid.kind == "plane" for solid in what.solids):
         notes.append(f"Planes have no end; patches of {wide:.2g} m are drawn.")
-    solids = tuple(_solid(outline, wide, smallest, np.asarray(middle, dtype=float)) for outline in what.solids)
-    return Around(tuple(balls), tuple(lines), tuple(notes), solids)
+    solids = tuple(
+        _solid(outline, wide, smallest, np.asarray(middle, dtype=float)) for outline in what.solids
+    )
+    return Around(
+        tuple(balls), tuple(lines), tuple(notes), solids, _arrows(model, what, times, size)
+    )
+
+
+def _arrows(
+    model: Model, what: Surroundings, times: Callable[[int], np.ndarray], size: float
+) -> tuple[Arrow, ...]:
+    """Of forces, as long as they are parts of the robot's weight."""
+    weight = float(np.linalg.norm(model.gravity)) * sum(m for m, *_ in model.inertias)
+    most = max((float(np.linalg.norm(f.newtons, axis=1).max()) for f in what.forces), default=0.0)
+    metres = _PER_WEIGHT * size / (weight or most or 1.0)
+    return tuple(
+        Arrow(times(len(f.point) + 1)[:-1], f.point, f.point + metres * f.newtons, FORCE)
+        for f in what.forces
+    )
 
 
 def _solid(outline: Outline, wide: float, smallest: float, middle: np.ndarray) -> Shape:
-    def shape(kind: str, size: Any, placement: Pose = IDENTITY_POSE, color: Color = OBSTACLE, corners: np.ndarray | None = None) -> Shape:
+    def shape(
+        kind: str,
+        size: Any,
+        placement: Pose = IDENTITY_POSE,
+        color: Color = OBSTACLE,
+        corners: np.ndarray | None = None,
+    ) -> Shape:
         return Shape(kind, tuple(float(x) for x in size), placement, color, WORLD, "", corners)
 
     row = outline.rows[0]
@@ -118,17 +202,22 @@ def _solid(outline: Outline, wide: float, smallest: float, middle: np.ndarray) -
             return shape("capsule", (row[6], length), _pose(turned, (start + end) / 2))
         case "plane":
             normal, thick = row[:3], 1e-3 * wide
-            at = middle + (row[3] - normal @ middle - thick / 2) * normal  # its upper face is the plane
+            # its upper face is the plane
+            at = middle + (row[3] - normal @ middle - thick / 2) * normal
             return shape("box", (wide, wide, thick), _pose(along(normal).R, at), PATCH)
         case "mesh":
             return shape("mesh", (), corners=outline.rows.reshape(-1, 3, 3))
         case _:
             radius = np.maximum(outline.rows[:, 3], smallest)
-            return shape("mesh", (), corners=np.concatenate(list(_octahedra(outline.rows[:, :3], radius))))
+            return shape(
+                "mesh", (), corners=np.concatenate(list(_octahedra(outline.rows[:, :3], radius)))
+            )
 
 
 def _octahedra(centers: np.ndarray, radii: np.ndarray) -> Iterator[np.ndarray]:
-    """Triangles (n, 3, 3), counter-clockwise seen from outside, that stand for small balls: one of each ball at a time."""
+    """Triangles (n, 3, 3), counter-clockwise seen from outside, that stand for small balls: one of
+    each ball at a time.
+    """
     for signs in np.array(np.meshgrid([-1, 1], [-1, 1], [-1, 1])).reshape(3, -1).T:
         corners = np.diag(signs) if np.prod(signs) > 0 else np.diag(signs)[::-1]
         yield centers[:, None] + radii[:, None, None] * corners

@@ -1,4 +1,6 @@
-"""Sliders for a robot's position: one a degree of freedom, whatever the joint; a free-flyer's are x, y, z, roll, pitch, yaw."""
+"""Sliders for a robot's position: one a degree of freedom, whatever the joint; a free-flyer's are
+x, y, z, roll, pitch, yaw.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Dial:
 
 
 def dials(model: Model, q: np.ndarray) -> list[Dial]:
-    """All of a robot, with their values at q. Joints without limits get a turn either way, or a metre."""
+    """All of a robot, with their values at q. Joints without limits get a turn either way, or a
+    metre.
+    """
     found = []
     for i, joint in enumerate(model.joints):
         if joint.is_mimic:

@@ -1,4 +1,6 @@
-"""What goes into a live page and comes out of it: text that stays text, and values that are checked before anything is done with them."""
+"""What goes into a live page and comes out of it: text that stays text, and values that are checked
+before anything is done with them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,12 @@ _STRUCTURE = {ord(c): f"&#{ord(c)};" for c in string.punctuation if c not in ".,
 
 
 def as_text(text: object) -> str:
-    """Markdown that reads as this text, whatever it holds: viser renders raw HTML, and reads files that images name."""
-    plain = "".join(" " if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c for c in str(text))
+    """Markdown that reads as this text, whatever it holds: viser renders raw HTML, and reads files
+    that images name.
+    """
+    plain = "".join(
+        " " if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c for c in str(text)
+    )
     return plain.translate(_STRUCTURE).strip()
 
 
@@ -42,15 +48,21 @@ def point_within(low: np.ndarray, high: np.ndarray) -> Callable[[Any], np.ndarra
             point = np.array(value, dtype=float)
         except (TypeError, ValueError):
             return None
-        return np.clip(point, low, high) if point.shape == (3,) and np.all(np.isfinite(point)) else None
+        return (
+            np.clip(point, low, high)
+            if point.shape == (3,) and np.all(np.isfinite(point))
+            else None
+        )
 
     return check
 
 
 def listen(handle: Any, check: Callable[[Any], Any], changed: Callable[[Any], None]) -> Any:
-    """Calls `changed` with the value of a viser input when a browser changes it, after `check`. Gives the input back.
+    """Calls `changed` with the value of a viser input when a browser changes it, after `check`.
+    Gives the input back.
 
-    A browser can send anything, whatever the page offers. What `check` alters is sent back altered; what it refuses (None) is undone.
+    A browser can send anything, whatever the page offers. What `check` alters is sent back altered;
+    what it refuses (None) is undone.
     """
     good = handle.value
 

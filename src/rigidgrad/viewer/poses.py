@@ -13,7 +13,9 @@ from rigidgrad.spatial import IDENTITY, Transform
 
 
 def body_poses(model: Model, q: np.ndarray) -> np.ndarray:
-    """Placements in the world (…, bodies + 1, 4, 4) at q (…, nq); the last is the world itself, so that body WORLD = -1 finds it."""
+    """Placements in the world (…, bodies + 1, 4, 4) at q (…, nq); the last is the world itself, so
+    that body WORLD = -1 finds it.
+    """
     X: list[Transform] = []
     for i, step in enumerate(body_transforms(model, tuple(np.moveaxis(q, -1, 0)))):
         X.append(step @ (X[model.parents[i]] if model.parents[i] != WORLD else IDENTITY))
@@ -27,11 +29,14 @@ def body_poses(model: Model, q: np.ndarray) -> np.ndarray:
     return poses
 
 
-def frame_path(model: Model, poses: np.ndarray, frame: str, offset: Any = (0.0, 0.0, 0.0)) -> np.ndarray:
+def frame_path(
+    model: Model, poses: np.ndarray, frame: str, offset: Any = (0.0, 0.0, 0.0)
+) -> np.ndarray:
     """A point of a frame in the world (…, 3), from the placements of the bodies."""
     found = model.frame(frame)
     point = found.placement.matrix() @ np.append(np.asarray(offset, dtype=float), 1.0)
-    return (poses[..., found.body, :, :] @ point)[..., :3]
+    points: np.ndarray = (poses[..., found.body, :, :] @ point)[..., :3]
+    return points
 
 
 def posture(model: Model, q: Any = None) -> np.ndarray:
@@ -39,22 +44,32 @@ def posture(model: Model, q: Any = None) -> np.ndarray:
     from rigidgrad.algorithms.manifold import neutral
 
     if q is None:
-        return np.clip(np.array(neutral(model), dtype=float), model.limits.lower, model.limits.upper)
+        found: np.ndarray = np.clip(
+            np.array(neutral(model), dtype=float), model.limits.lower, model.limits.upper
+        )
+        return found
     try:
         array = np.array(q, dtype=float)
     except (TypeError, ValueError):
         raise InputError("a position is an array of numbers") from None
     if array.shape != (model.nq,) or not np.all(np.isfinite(array)):
-        raise InputError(f"a position of {model.name!r} is {model.nq} finite numbers; this has shape {array.shape}")
+        raise InputError(
+            f"a position of {model.name!r} is {model.nq} finite numbers; this has shape"
+            f" {array.shape}"
+        )
     return array
 
 
 def quaternions(rotations: np.ndarray) -> np.ndarray:
-    """Unit quaternions wxyz (…, 4) of rotation matrices (…, 3, 3), by the largest of the four numbers, which loses no digits."""
+    """Unit quaternions wxyz (…, 4) of rotation matrices (…, 3, 3), by the largest of the four
+    numbers, which loses no digits.
+    """
     R = np.asarray(rotations, dtype=float)
     trace = R[..., 0, 0] + R[..., 1, 1] + R[..., 2, 2]
-    squares = np.stack([trace, *(2 * R[..., k, k] - trace for k in range(3))], axis=-1) + 1  # 4w², 4x², 4y², 4z²
-    turn = [R[..., (k + 2) % 3, (k + 1) % 3] - R[..., (k + 1) % 3, (k + 2) % 3] for k in range(3)]  # 4wx, 4wy, 4wz
+    # 4w², 4x², 4y², 4z²
+    squares = np.stack([trace, *(2 * R[..., k, k] - trace for k in range(3))], axis=-1) + 1
+    # 4wx, 4wy, 4wz
+    turn = [R[..., (k + 2) % 3, (k + 1) % 3] - R[..., (k + 1) % 3, (k + 2) % 3] for k in range(3)]
     pair = [R[..., k, (k + 1) % 3] + R[..., (k + 1) % 3, k] for k in range(3)]  # 4xy, 4yz, 4zx
     products = np.stack(
         [
@@ -66,5 +81,8 @@ def quaternions(rotations: np.ndarray) -> np.ndarray:
         axis=-2,
     )  # row k: 4 k·(w, x, y, z)
     best = np.argmax(squares, axis=-1)[..., None, None]
-    row = np.take_along_axis(products, np.broadcast_to(best, (*best.shape[:-1], 4)), axis=-2)[..., 0, :]
-    return row / np.linalg.norm(row, axis=-1, keepdims=True)
+    row = np.take_along_axis(products, np.broadcast_to(best, (*best.shape[:-1], 4)), axis=-2)[
+        ..., 0, :
+    ]
+    unit: np.ndarray = row / np.linalg.norm(row, axis=-1, keepdims=True)
+    return unit

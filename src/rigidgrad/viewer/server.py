@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.geometry.files import Roots
 from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.robot import Robot
 from rigidgrad.viewer.around import around, surroundings_of
@@ -35,6 +36,7 @@ def serve(
     points: Mapping[str, Any] | None,
     problem: Any,
     scene: Any,
+    roots: Roots,
     title: str,
     port: int,
     host: str,
@@ -48,7 +50,7 @@ def serve(
     what = surroundings_of(solution, problem, scene)
     aimed = what.targets[0] if what.targets and frame is None else None
     tip = aimed.frame if aimed else model.frame(tool_frame(model) if frame is None else frame).name
-    stage = Stage(robot, start, host=host, port=port, title=title)
+    stage = Stage(robot, start, host=host, port=port, title=title, roots=roots)
     try:
         poses = body_poses(model, start[None] if motion is None else motion.thinned().q)
         low, high = stage.drawing.bounds(poses)
@@ -63,7 +65,11 @@ def serve(
         if motion is None:
             _Sliders(stage, start)
         else:
-            stage.line("trace", frame_path(model, poses, tip, aimed.offset if aimed else (0.0, 0.0, 0.0)), _PATH)
+            stage.line(
+                "trace",
+                frame_path(model, poses, tip, aimed.offset if aimed else (0.0, 0.0, 0.0)),
+                _PATH,
+            )
             _Playback(stage, motion, tip)
         listen(stage.server.gui.add_checkbox("Joint axes", False), bool, stage.show_axes)
         if announce:
@@ -79,14 +85,22 @@ def serve(
 
 
 def _add_extras(stage: Stage, paths: Mapping[str, Any], points: Mapping[str, Any]) -> None:
-    from rigidgrad.viewer.page import _paths, _points  # the same checks and colours as on a saved page
+    # the same checks and colours as on a saved page
+    from rigidgrad.viewer.page import _paths, _points
 
     for k, (path, drawn) in enumerate(zip(paths.values(), _paths(paths), strict=True)):
         r, g, b, _ = drawn["color"]
-        stage.line(f"path_{k}", np.asarray(path, dtype=float), (round(255 * r), round(255 * g), round(255 * b)), 3.0)
+        stage.line(
+            f"path_{k}",
+            np.asarray(path, dtype=float),
+            (round(255 * r), round(255 * g), round(255 * b)),
+            3.0,
+        )
     for k, spot in enumerate(_points(points)):
         color = tuple(round(255 * c) for c in spot["color"][:3])
-        stage.server.scene.add_icosphere(f"/points/{k}", radius=0.015, color=color, position=tuple(spot["at"]))
+        stage.server.scene.add_icosphere(
+            f"/points/{k}", radius=0.015, color=color, position=tuple(spot["at"])
+        )
 
 
 class _Sliders:
@@ -112,7 +126,8 @@ class _Sliders:
         return listen(slider, within(dial.low, dial.high), lambda value: self._moved(k, value))
 
     def _moved(self, k: int, value: float) -> None:
-        with self.lock:  # viser calls from many threads: the last to come must be the last to be drawn
+        # viser calls from many threads: the last to come must be the last to be drawn
+        with self.lock:
             self.values[k] = value
             self.stage.pose(position(self.stage.robot.model, self.values))
 
@@ -135,7 +150,9 @@ class _Playback:
         gui, duration = stage.server.gui, max(motion.duration, 1e-3)
         with gui.add_folder("Playback"):
             self.button = gui.add_button("Pause")
-            self.slider = gui.add_slider("Time [s]", 0.0, duration, 10.0 ** math.floor(math.log10(duration)) / 1000, 0.0)
+            self.slider = gui.add_slider(
+                "Time [s]", 0.0, duration, 10.0 ** math.floor(math.log10(duration)) / 1000, 0.0
+            )
             self.speeds = gui.add_dropdown("Speed", _SPEEDS, initial_value="1×")
             self.path = gui.add_checkbox(f"Path of {tip}", True)
         self.button.on_click(lambda _: self._toggle())
@@ -171,7 +188,8 @@ class _Playback:
             with self.lock:
                 if self.playing and self.stage.watched:
                     self.time += self.speed * (now - last)
-                    if self.time > self.motion.duration + 0.6 * self.speed:  # rests a moment at the end
+                    # rests a moment at the end
+                    if self.time > self.motion.duration + 0.6 * self.speed:
                         self.time = 0.0
                     shown = min(self.time, self.motion.duration)
                     self._show(shown)

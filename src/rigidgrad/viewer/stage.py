@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError, RigidgradError, printable
+from rigidgrad.geometry.files import Roots
 from rigidgrad.robot import Robot
-from rigidgrad.viewer.around import Around, Ball
+from rigidgrad.viewer.around import Around, Arrow, Ball, arrow
 from rigidgrad.viewer.guard import guarded, own_names
 from rigidgrad.viewer.inputs import as_text
+from rigidgrad.viewer.meshes import LIVE_TRIANGLES
 from rigidgrad.viewer.poses import body_poses, quaternions
 from rigidgrad.viewer.shapes import Drawing, Shape, draw
 
@@ -28,18 +30,32 @@ _BRAND = (26, 102, 217)
 
 
 class Stage:
-    """A page at `url` that shows a robot; `pose(q)` moves it. `server` is viser's own, for whatever else shall be on the page."""
+    """A page at `url` that shows a robot; `pose(q)` moves it. `server` is viser's own, for whatever
+    else shall be on the page.
+    """
 
-    def __init__(self, robot: Robot, q: np.ndarray, *, host: str = "127.0.0.1", port: int = 8080, title: str = ""):
-        self.robot, self.drawing = robot, draw(robot.model)
+    def __init__(
+        self,
+        robot: Robot,
+        q: np.ndarray,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        title: str = "",
+        roots: Roots = (),
+    ):
+        self.robot, self.drawing = robot, draw(robot.model, roots, LIVE_TRIANGLES)
         self.server = _open(host, port, title or robot.name)
         self.host, self.port = host, int(self.server.get_port())
-        self.server.gui.configure_theme(show_logo=False, show_share_button=False, brand_color=_BRAND)
+        self.server.gui.configure_theme(
+            show_logo=False, show_share_button=False, brand_color=_BRAND
+        )
         self.server.gui.main_panel.dock_right()
         self._bodies = self._add_shapes(self.drawing)
         self._axes = self._add_axes()
         self._lines: dict[str, Any] = {}
         self._moving: list[tuple[Any, Ball]] = []
+        self._arrows: tuple[Arrow, ...] = ()
         self.alive = True
         self._threads: list[threading.Thread] = []
         self.pose(q)
@@ -54,12 +70,13 @@ class Stage:
         print(f"{printable(self.robot.name)} is at {self.url} (Ctrl-C ends)")
         if self.host in ("127.0.0.1", "::1"):
             print(
-                f"from another machine: ssh -L {self.port}:localhost:{self.port} {socket.gethostname()}, then open the same address there"
+                f"from another machine: ssh -L {self.port}:localhost:{self.port}"
+                f" {socket.gethostname()}, then open the same address there"
             )
         else:
             print(f"anyone who can reach {self.host}:{self.port} can open it", file=sys.stderr)
 
-    # --- the robot -----------------------------------------------------------------------------------------------------------------
+    # --- the robot --------------------------------------------------------------------------------
 
     def _add_shapes(self, drawing: Drawing) -> dict[int, Any]:
         scene, bodies = self.server.scene, {}
@@ -78,7 +95,11 @@ class Stage:
                 along = reach * np.array(joint.axis)
                 ends = np.array([[-along, along]])
                 line = {"thickness": 3.0, "thickness_units": "screen", "visible": False}
-                made.append(self.server.scene.add_line_segments(f"{_node(i)}/axis", ends, _AXIS_COLOR, **line))
+                made.append(
+                    self.server.scene.add_line_segments(
+                        f"{_node(i)}/axis", ends, _AXIS_COLOR, **line
+                    )
+                )
         return made
 
     def show_axes(self, shown: bool) -> None:
@@ -86,9 +107,13 @@ class Stage:
             line.visible = shown
 
     def pose(self, q: np.ndarray) -> None:
-        """Moves the robot to a position (nq,). Where that is not finite, it stays where it is: a browser is never sent NaN."""
+        """Moves the robot to a position (nq,). Where that is not finite, it stays where it is: a
+        browser is never sent NaN.
+        """
         q = np.asarray(q, dtype=float)
-        if not np.all(np.isfinite(q)) or not np.all(np.abs(poses := body_poses(self.robot.model, q)) < _FURTHEST):
+        if not np.all(np.isfinite(q)) or not np.all(
+            np.abs(poses := body_poses(self.robot.model, q)) < _FURTHEST
+        ):
             return
         turns = quaternions(poses[:, :3, :3])
         with self.server.atomic():
@@ -97,7 +122,7 @@ class Stage:
                     node.position = poses[body, :3, 3]
                     node.wxyz = turns[body]
 
-    # --- around it ------------------------------------------------------------------------------------------------------------------
+    # --- around it --------------------------------------------------------------------------------
 
     def look(self, low: np.ndarray, high: np.ndarray) -> None:
         """Puts the camera where it sees a box, and the ground under it."""
@@ -120,8 +145,12 @@ class Stage:
             position=(0.0, 0.0, min(0.0, float(low[2])) - 1e-3 * size),
         )
 
-    def line(self, name: str, points: np.ndarray, color: tuple[int, int, int], width: float = 4.0) -> None:
-        """Draws a path through points (n, 3), or moves the one of that name. A single point is no path, and one that is not finite is left out."""
+    def line(
+        self, name: str, points: np.ndarray, color: tuple[int, int, int], width: float = 4.0
+    ) -> None:
+        """Draws a path through points (n, 3), or moves the one of that name. A single point is no
+        path, and one that is not finite is left out.
+        """
         points = np.asarray(points, dtype=float)
         points = points[np.all(np.abs(points) < _FURTHEST, axis=1)].astype(np.float32)
         if len(points) < 2:
@@ -130,12 +159,32 @@ class Stage:
         known = self._lines.get(name)
         if known is None:
             line = {"thickness": width, "thickness_units": "screen"}
-            self._lines[name] = self.server.scene.add_line_segments(f"/lines/{name}", segments, color, **line)
+            self._lines[name] = self.server.scene.add_line_segments(
+                f"/lines/{name}", segments, color, **line
+            )
         else:
             known.points = segments
 
+    def arrow(self, name: str, start: np.ndarray, tip: np.ndarray, color: tuple[int, ...]) -> None:
+        """Draws an arrow, or moves the one of that name; one without length is hidden."""
+        self._segments(name, arrow(start, tip), color)
+
+    def _segments(self, name: str, segments: np.ndarray, color: tuple[int, ...]) -> None:
+        shown = len(segments) > 0 and bool(np.all(np.abs(segments) < _FURTHEST))
+        known = self._lines.get(name)
+        if shown and known is None:
+            line = {"thickness": 5.0, "thickness_units": "screen"}
+            known = self._lines[name] = self.server.scene.add_line_segments(
+                f"/lines/{name}", segments.astype(np.float32), color, **line
+            )
+        elif known is not None:
+            known.visible = shown
+            if shown:
+                known.points = segments.astype(np.float32)
+
     def surround(self, drawn: Around) -> None:
-        """Draws a scene, obstacles, link spheres and targets."""
+        """Draws a scene, obstacles, link spheres, targets and forces."""
+        self._arrows = drawn.arrows
         for k, (line, color) in enumerate(drawn.lines):
             self.line(f"around_{k}", line, _bytes(color), 3.0)
         for k, solid in enumerate(drawn.solids):
@@ -145,15 +194,23 @@ class Stage:
             above = _node(ball.body) if ball.body >= 0 else "/around"
             opacity = None if ball.color[3] >= 1 else ball.color[3]
             made = self.server.scene.add_icosphere(
-                f"{above}/ball_{k}", radius=1.0, scale=radius, color=_bytes(ball.color), opacity=opacity, position=at
+                f"{above}/ball_{k}",
+                radius=1.0,
+                scale=radius,
+                color=_bytes(ball.color),
+                opacity=opacity,
+                position=at,
             )
             if len(ball.t) > 1:
                 self._moving.append((made, ball))
+        self.surround_at(0.0)
 
     def surround_at(self, seconds: float) -> None:
         """Moves what moves around the robot to where it is at a time."""
         for made, ball in self._moving:
             made.position, made.scale = ball.when(seconds)
+        for k, one in enumerate(self._arrows):
+            self._segments(f"arrow_{k}", one.when(seconds), _bytes(one.color))
 
     def note(self, text: str) -> None:
         """A line of text on the panel, shown as it is."""
@@ -168,7 +225,7 @@ class Stage:
         """Whether anybody has the page open."""
         return bool(self.server.get_clients())
 
-    # --- its end ----------------------------------------------------------------------------------------------------------------------
+    # --- its end ----------------------------------------------------------------------------------
 
     def wait(self) -> None:
         """Until Ctrl-C."""
@@ -219,9 +276,15 @@ def _add_shape(scene: Any, name: str, shape: Shape) -> None:
         scene.add_icosphere(name, radius=shape.size[0], **look)
     elif shape.kind == "cylinder":
         scene.add_cylinder(name, radius=shape.size[0], height=shape.size[1], **look)
+    elif shape.surface is not None:
+        # normals are made there from vertices, which are apart at edges
+        vertices = shape.surface.vertices.astype(np.float32)
+        scene.add_mesh_simple(name, vertices, shape.surface.faces, side="double", **look)
     elif shape.corners is not None:
         vertices = shape.corners.reshape(-1, 3)
-        scene.add_mesh_simple(name, vertices, np.arange(len(vertices)).reshape(-1, 3), flat_shading=True, **look)
+        scene.add_mesh_simple(
+            name, vertices, np.arange(len(vertices)).reshape(-1, 3), flat_shading=True, **look
+        )
     else:
         import trimesh  # comes with viser
 
@@ -241,15 +304,21 @@ def _open(host: str, port: int, label: str) -> Any:
     try:
         import viser
     except ImportError:
-        raise RigidgradError("a live page needs viser: pip install 'rigidgrad[view]'; html= saves one without it") from None
+        raise RigidgradError(
+            "a live page needs viser: pip install 'rigidgrad[view]'; html= saves one without it"
+        ) from None
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
         raise InputError(f"port is a whole number up to 65535, not {port!r}")
-    # viser tries port after port, whatever the reason: an address that is not this machine's would hang
+    # viser tries port after port, whatever the reason: an address that is not this machine's would
+    # hang
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((host, 0))
     except (OSError, TypeError, OverflowError, UnicodeError):
-        raise InputError(f"{host!r} is no address of this machine; 127.0.0.1 serves this machine alone, 0.0.0.0 everyone") from None
+        raise InputError(
+            f"{host!r} is no address of this machine; 127.0.0.1 serves this machine alone, 0.0.0.0"
+            " everyone"
+        ) from None
     with _quiet(), guarded(own_names(host)):
         return viser.ViserServer(host=host, port=port, label=label, verbose=False)

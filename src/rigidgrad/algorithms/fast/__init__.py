@@ -1,1 +1,3 @@
-"""Formulations with fewer operations: candidates of `runtime.formulation`, and what the dynamics of solvers and simulators are made of."""
+"""Formulations with fewer operations: candidates of `runtime.formulation`, and what the dynamics of
+solvers and simulators are made of.
+"""

@@ -1,14 +1,23 @@
-"""The least of ½ zᵀHz + gᵀz + ½ω |Az - b|² where blocks of z lie in cones: an interior-point method, one round at a time.
+"""The least of ½ zᵀHz + gᵀz + ½ω |Az - b|² where blocks of z lie in cones: an interior-point
+method, one round at a time.
 
-A block of three, (z₀, z₁, z₂), has |(z₁, z₂)| ≤ z₀; a block of one is not negative; numbers outside of blocks are free. With the multipliers y = ω (b - Az) and s of the blocks, which lie in the same cones,
+A block of three, (z₀, z₁, z₂), has |(z₁, z₂)| ≤ z₀; a block of one is not negative; numbers outside
+of blocks are free. With the multipliers y = ω (b - Az) and s of the blocks, which lie in the same
+cones,
 
     Hz + g - Aᵀy = s,        Az + y/ω = b,        z ∘ s = 0.
 
-No number of the size of ω appears. A round replaces the last by σμ, μ the mean of z·s, and linearises it at the scaling W of Nesterov and Todd, which turns z and s into one point. With K = H + W⁻² = LᵀDL and z⁻¹ the inverse of the cone's algebra,
+No number of the size of ω appears. A round replaces the last by σμ, μ the mean of z·s, and
+linearises it at the scaling W of Nesterov and Todd, which turns z and s into one point. With K = H
++ W⁻² = LᵀDL and z⁻¹ the inverse of the cone's algebra,
 
-    K δ - Aᵀ δy = -(Hz + g - Aᵀy) + p,        A δ + δy/ω = b - Az - y/ω,        δs = -s + p - W⁻² δ,        p = σμ z⁻¹ - W⁻¹ u.
+    K δ - Aᵀ δy = -(Hz + g - Aᵀy) + p,        A δ + δy/ω = b - Az - y/ω,        δs = -s + p - W⁻² δ,
+    p = σμ z⁻¹ - W⁻¹ u.
 
-A first solve with p = 0 says how far one could go, α; then σ = (1 - α)³, and λ ∘ u = (W⁻¹ δ) ∘ (W δs) with λ = W⁻¹ z = W s is what that solve left out: Mehrotra's choice. Where linear conditions nearly hold, a round that follows one without progress leaves u out and returns to the middle of the cones, σ ≥ 0.3, or it might go round in circles. Andersen, Roos and Terlaky 2003.
+A first solve with p = 0 says how far one could go, α; then σ = (1 - α)³, and λ ∘ u = (W⁻¹ δ) ∘ (W
+δs) with λ = W⁻¹ z = W s is what that solve left out: Mehrotra's choice. Where linear conditions
+nearly hold, a round that follows one without progress leaves u out and returns to the middle of the
+cones, σ ≥ 0.3, or it might go round in circles. Andersen, Roos and Terlaky 2003.
 """
 
 from __future__ import annotations
@@ -44,7 +53,9 @@ class Program(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """z, the multipliers y, and s, as long as z and zero for what is free; by how much the conditions of optimality fail."""
+    """z, the multipliers y, and s, as long as z and zero for what is free; by how much the
+    conditions of optimality fail.
+    """
 
     z: Vector
     y: Vector
@@ -72,7 +83,9 @@ def is_solved(p: Program, error: Scalar) -> Scalar:
 
 
 def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
-    """The next iterate, and whether it is to be taken (1): not (0) where rounding has the better of it, which the round before then is the last for."""
+    """The next iterate, and whether it is to be taken (1): not (0) where rounding has the better of
+    it, which the round before then is the last for.
+    """
     z, y, s, _, _ = x
     n = len(z)
     slope, missing, gap = _conditions(p, x, blocks)
@@ -85,14 +98,24 @@ def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
     factor = ltl.factorize(K, dense(n))
     Y = [ltl.half_solve(factor, line) for line in p.A]
     scaled = [[mul(k, d) for k, d in zip(line, factor.inverse_d, strict=True)] for line in Y]
-    S = [[add(_dot(scaled[i], Y[j]), p.weak if i == j else 0.0) for j in range(i + 1)] for i in range(len(Y))]
+    S = [
+        [add(_dot(scaled[i], Y[j]), p.weak if i == j else 0.0) for j in range(i + 1)]
+        for i in range(len(Y))
+    ]
     schur = ltl.factorize(S, dense(len(Y)))
 
     def direction(pull: Sequence[Scalar]) -> Iterate:
         half = ltl.half_solve(factor, [sub(k, rise) for k, rise in zip(pull, slope, strict=True)])
-        change_y = ltl.solve(schur, [sub(k, _dot(line, half)) for k, line in zip(missing, scaled, strict=True)])
-        whole = [add(k, total(mul(line[i], c) for line, c in zip(Y, change_y, strict=True))) for i, k in enumerate(half)]
-        change = ltl.other_half(factor, [mul(k, d) for k, d in zip(whole, factor.inverse_d, strict=True)])
+        change_y = ltl.solve(
+            schur, [sub(k, _dot(line, half)) for k, line in zip(missing, scaled, strict=True)]
+        )
+        whole = [
+            add(k, total(mul(line[i], c) for line, c in zip(Y, change_y, strict=True)))
+            for i, k in enumerate(half)
+        ]
+        change = ltl.other_half(
+            factor, [mul(k, d) for k, d in zip(whole, factor.inverse_d, strict=True)]
+        )
         back: list[Scalar] = [0.0] * n
         for block, scaling in zip(blocks, scalings, strict=True):
             for i, line in zip(block, scaling.square(), strict=True):
@@ -104,7 +127,9 @@ def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
         deepest: Scalar = _INTERIOR
         for block in blocks:
             for here, there in ((z, d.z), (s, d.s)):
-                deepest = _larger(deepest, neg(_lowest([here[i] for i in block], [there[i] for i in block])))
+                deepest = _larger(
+                    deepest, neg(_lowest([here[i] for i in block], [there[i] for i in block]))
+                )
         return div(_INTERIOR, deepest)
 
     first = direction([0.0] * n)
@@ -125,22 +150,36 @@ def one_round(p: Program, x: Iterate, blocks: Blocks) -> tuple[Iterate, Scalar]:
     new = Iterate(moved(z, d.z), moved(y, d.y), moved(s, d.s), 0.0, 0.0)
     unmet, gap = _errors(p, new, blocks)
     error = add(unmet, gap)
-    new = new._replace(error=error, eager=select(less(error, mul(_PROGRESS, x.error)), 1.0, _holds(less(_EARLY, unmet))))
+    new = new._replace(
+        error=error,
+        eager=select(less(error, mul(_PROGRESS, x.error)), 1.0, _holds(less(_EARLY, unmet))),
+    )
     # a small error that grows again is rounding's; NaN is in no order
     sound = select(less(error, x.error), 1.0, _holds(less(sqrt(p.rounding), x.error)))
     return new, mul(mul(sound, _holds(less(_SHORTEST, alpha))), _holds(less(0.0, error)))
 
 
-def _conditions(p: Program, x: Iterate, blocks: Blocks) -> tuple[list[Scalar], list[Scalar], Scalar]:
+def _conditions(
+    p: Program, x: Iterate, blocks: Blocks
+) -> tuple[list[Scalar], list[Scalar], Scalar]:
     """Hz + g - Aᵀy, b - Az - y/ω and z·s."""
-    pushed = [total(mul(line[i], k) for line, k in zip(p.A, x.y, strict=True)) for i in range(len(x.z))]
-    slope = [sub(add(_dot(line, x.z), k), push) for line, k, push in zip(p.H, p.g, pushed, strict=True)]
-    missing = [sub(sub(k, _dot(line, x.z)), mul(p.weak, force)) for line, k, force in zip(p.A, p.b, x.y, strict=True)]
+    pushed = [
+        total(mul(line[i], k) for line, k in zip(p.A, x.y, strict=True)) for i in range(len(x.z))
+    ]
+    slope = [
+        sub(add(_dot(line, x.z), k), push) for line, k, push in zip(p.H, p.g, pushed, strict=True)
+    ]
+    missing = [
+        sub(sub(k, _dot(line, x.z)), mul(p.weak, force))
+        for line, k, force in zip(p.A, p.b, x.y, strict=True)
+    ]
     return slope, missing, total(mul(x.z[i], x.s[i]) for block in blocks for i in block)
 
 
 def _errors(p: Program, x: Iterate, blocks: Blocks) -> tuple[Scalar, Scalar]:
-    """What is left of the conditions of optimality, of the linear ones and of z·s, each beside its terms and 1, the size of what is asked for. NaN where a number is."""
+    """What is left of the conditions of optimality, of the linear ones and of z·s, each beside its
+    terms and 1, the size of what is asked for. NaN where a number is.
+    """
     slope, missing, gap = _conditions(p, x, blocks)
     apart = _distance(sub(k, m) for k, m in zip(slope, x.s, strict=True))
     value = _larger(_dot(x.y, p.b), 1.0)
@@ -152,7 +191,9 @@ def _holds(condition: Scalar) -> Scalar:
 
 
 class Scaling(NamedTuple):
-    """W of a block: W⁻¹ z = W s = λ. Of three numbers, W⁻² = ratio (2 w wᵀ - J), J the diagonal matrix of 1, -1, -1; of one, W⁻² = ratio and w is (1)."""
+    """W of a block: W⁻¹ z = W s = λ. Of three numbers, W⁻² = ratio (2 w wᵀ - J), J the diagonal
+    matrix of 1, -1, -1; of one, W⁻² = ratio and w is (1).
+    """
 
     w: list[Scalar]
     ratio: Scalar  # √(det s / det z)
@@ -168,7 +209,11 @@ class Scaling(NamedTuple):
         zn, sn = [div(k, root_z) for k in z], [div(k, root_s) for k in s]
         gamma = sqrt(mul(2.0, add(1.0, _dot(zn, sn))))
         # half way between s and z⁻¹, of length one in the cone's sense
-        w = [div(add(zn[0], sn[0]), gamma), div(sub(sn[1], zn[1]), gamma), div(sub(sn[2], zn[2]), gamma)]
+        w = [
+            div(add(zn[0], sn[0]), gamma),
+            div(sub(sn[1], zn[1]), gamma),
+            div(sub(sn[2], zn[2]), gamma),
+        ]
         half = cls(w, div(root_s, root_z), [], mul(root_z, root_s))
         return half._replace(point=half.down(z))
 
@@ -178,7 +223,13 @@ class Scaling(NamedTuple):
             return [[self.ratio]]
         signs = (1.0, -1.0, -1.0)
         w = self.w
-        return [[mul(self.ratio, sub(mul(2.0, mul(w[i], w[j])), signs[i] if i == j else 0.0)) for j in range(3)] for i in range(3)]
+        return [
+            [
+                mul(self.ratio, sub(mul(2.0, mul(w[i], w[j])), signs[i] if i == j else 0.0))
+                for j in range(3)
+            ]
+            for i in range(3)
+        ]
 
     def down(self, x: Sequence[Scalar]) -> list[Scalar]:
         """W⁻¹ x."""
@@ -200,9 +251,24 @@ class Scaling(NamedTuple):
     def left_out(self, dz: Sequence[Scalar], ds: Sequence[Scalar]) -> list[Scalar]:
         """W⁻¹ u with λ ∘ u = (W⁻¹ dz) ∘ (W ds)."""
         a, b, point = self.down(dz), self.up(ds), self.point
-        c = [_dot(a, b), *(add(mul(a[0], k), mul(b[0], m)) for k, m in zip(b[1:], a[1:], strict=True))]
-        first = div(sub(mul(point[0], c[0]), _dot(point[1:], c[1:])), self.size) if len(point) == 3 else div(c[0], point[0])
-        return self.down([first, *(div(sub(k, mul(first, m)), point[0]) for k, m in zip(c[1:], point[1:], strict=True))])
+        c = [
+            _dot(a, b),
+            *(add(mul(a[0], k), mul(b[0], m)) for k, m in zip(b[1:], a[1:], strict=True)),
+        ]
+        first = (
+            div(sub(mul(point[0], c[0]), _dot(point[1:], c[1:])), self.size)
+            if len(point) == 3
+            else div(c[0], point[0])
+        )
+        return self.down(
+            [
+                first,
+                *(
+                    div(sub(k, mul(first, m)), point[0])
+                    for k, m in zip(c[1:], point[1:], strict=True)
+                ),
+            ]
+        )
 
 
 def _lowest(z: Sequence[Scalar], d: Sequence[Scalar]) -> Scalar:

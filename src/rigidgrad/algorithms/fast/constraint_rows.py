@@ -1,10 +1,14 @@
-"""The rows of contacts and loops: how held frames move, how their accelerations change with the state, and the forces between them.
+"""The rows of contacts and loops: how held frames move, how their accelerations change with the
+state, and the forces between them.
 
-A contact is computed in the axes of the frame that its body uses (`gauge`), with the origin in the held point: a rotation of the rows changes neither accelerations nor the condition of the problem, and in
-the body's own axes fewer numbers are needed. Forces are turned into world axes at the end. With ν the velocity of the held point and ψ̇, ψ̈ of `subtree_gradient`, moved to the point,
+A contact is computed in the axes of the frame that its body uses (`gauge`), with the origin in the
+held point: a rotation of the rows changes neither accelerations nor the condition of the problem,
+and in the body's own axes fewer numbers are needed. Forces are turned into world axes at the end.
+With ν the velocity of the held point and ψ̇, ψ̈ of `subtree_gradient`, moved to the point,
 
-    J s,        A = J a + γ    (classical: d/dt of the point's velocity, and of the angular velocity),
-    ∂A/∂q = [ψ̈ + 2 ψ̇ω × ν;  ψ̈ω - ω × ψ̇ω],        ∂A/∂v = [2 β + 2 sω × ν;  2 βω - ω × sω]    with β = ψ̇ + ½ v_J × s.
+    J s,        A = J a + γ    (classical: d/dt of the point's velocity, and of the angular
+    velocity), ∂A/∂q = [ψ̈ + 2 ψ̇ω × ν;  ψ̈ω - ω × ψ̇ω],        ∂A/∂v = [2 β + 2 sω × ν;  2 βω - ω ×
+    sω]    with β = ψ̇ + ½ v_J × s.
 
 A loop has two such points; the second is turned into the axes of the first.
 """
@@ -16,7 +20,15 @@ from typing import Any, NamedTuple
 
 from rigidgrad.algorithms import kinematics
 from rigidgrad.algorithms.fast.gauge import Articulation, Gauge, from_center
-from rigidgrad.algorithms.joints import Vector, across, body_transforms, combine, gravity_acceleration, parent_value, velocities
+from rigidgrad.algorithms.joints import (
+    Vector,
+    across,
+    body_transforms,
+    combine,
+    gravity_acceleration,
+    parent_value,
+    velocities,
+)
 from rigidgrad.model.contacts import Constraint
 from rigidgrad.model.model import Model
 from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub
@@ -56,7 +68,9 @@ class Inputs(NamedTuple):
         return sum(c.rows for c in self.constraints)
 
     def gains(self, c: Constraint) -> tuple[Scalar, Scalar]:
-        """Of position and velocity. An impact holds a frame by its velocity alone: J Δ = -(1 + e) J v."""
+        """Of position and velocity. An impact holds a frame by its velocity alone: J Δ = -(1 + e) J
+        v.
+        """
         return mul(self.flow, c.gains[0]), add(mul(self.flow, c.gains[1]), self.bounce)
 
 
@@ -132,7 +146,7 @@ def motions(model: Model, tree: Articulation, v: Vector, a: Vector | None = None
     return Motions(velocity, acceleration)
 
 
-# --- values --------------------------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def jacobian(model: Model, tree: Articulation, rows: Sequence[Row]) -> list[Rows]:
@@ -150,7 +164,9 @@ def jacobian(model: Model, tree: Articulation, rows: Sequence[Row]) -> list[Rows
 
 
 def acceleration(rows: Sequence[Row], moving: Motions, speeds: Motions) -> Vector:
-    """A with the gains' terms: zero where all constraints hold. `speeds` has the robot's own velocities, `moving` may have others with the same classical accelerations."""
+    """A with the gains' terms: zero where all constraints hold. `speeds` has the robot's own
+    velocities, `moving` may have others with the same classical accelerations.
+    """
     found: Rows = []
     for row in rows:
         A = _classical(row.point, moving)
@@ -161,7 +177,9 @@ def acceleration(rows: Sequence[Row], moving: Motions, speeds: Motions) -> Vecto
             A = A + _speed(row, speeds).scale(velocity)
         numbers = list(_numbers(A, row))
         if not is_constant(position, 0.0):
-            numbers = [add(x, mul(position, e)) for x, e in zip(numbers, _error(row)[0], strict=True)]
+            numbers = [
+                add(x, mul(position, e)) for x, e in zip(numbers, _error(row)[0], strict=True)
+            ]
         found.extend(mul(row.active, x) for x in numbers)
     return tuple(found)
 
@@ -173,7 +191,9 @@ def wrenches(rows: Sequence[Row], force: Sequence[Scalar]) -> dict[int, Force]:
         f = Force(tuple(own[3:]) if row.constraint.rows == 6 else ZERO3, tuple(own[:3]))
         _press(found, row.point, f)
         if row.partner:
-            back = Force(_minus3(rotate_back(row.turn, f.angular)), _minus3(rotate_back(row.turn, f.linear)))
+            back = Force(
+                _minus3(rotate_back(row.turn, f.angular)), _minus3(rotate_back(row.turn, f.linear))
+            )
             _press(found, row.partner, back)
     return found
 
@@ -188,7 +208,9 @@ def in_points(rows: Sequence[Row], force: Sequence[Scalar]) -> Vector:
     return _in_other_axes(rows, force, rotate)
 
 
-def _in_other_axes(rows: Sequence[Row], force: Sequence[Scalar], turn: Callable[[Matrix3, Vector3], Vector3]) -> Vector:
+def _in_other_axes(
+    rows: Sequence[Row], force: Sequence[Scalar], turn: Callable[[Matrix3, Vector3], Vector3]
+) -> Vector:
     found: list[Scalar] = []
     for row, own in _parts(rows, force):
         for k in range(0, row.constraint.rows, 3):
@@ -196,11 +218,13 @@ def _in_other_axes(rows: Sequence[Row], force: Sequence[Scalar], turn: Callable[
     return tuple(found)
 
 
-# --- derivatives ---------------------------------------------------------------------------------------------------------------------
+# --- derivatives ----------------------------------------------------------------------------------
 
 
 class Rates(NamedTuple):
-    """How velocities and accelerations of what a joint carries change with its freedoms: those of `subtree_gradient`, with gravity in `second`."""
+    """How velocities and accelerations of what a joint carries change with its freedoms: those of
+    `subtree_gradient`, with gravity in `second`.
+    """
 
     rate: Sequence[Sequence[Motion]]  # ψ̇ of each body's freedoms
     by_speed: Sequence[Sequence[Motion]]  # ψ̇ + ½ v_J × s
@@ -208,9 +232,17 @@ class Rates(NamedTuple):
 
 
 def acceleration_columns(
-    model: Model, tree: Articulation, rows: Sequence[Row], rates: Rates, moving: Motions, speeds: Motions, flow: Scalar = 1.0
+    model: Model,
+    tree: Articulation,
+    rows: Sequence[Row],
+    rates: Rates,
+    moving: Motions,
+    speeds: Motions,
+    flow: Scalar = 1.0,
 ) -> tuple[list[Rows], list[Rows]]:
-    """∂A/∂q and ∂A/∂v as [column][row] over all degrees of freedom; `moving` as for `acceleration`, with the robot's accelerations, its velocities `flow` times the robot's own."""
+    """∂A/∂q and ∂A/∂v as [column][row] over all degrees of freedom; `moving` as for `acceleration`,
+    with the robot's accelerations, its velocities `flow` times the robot's own.
+    """
     total = sum(row.constraint.rows for row in rows)
     dq: list[Rows] = [[0.0] * total for _ in range(model.dofs)]
     dv: list[Rows] = [[0.0] * total for _ in range(model.dofs)]
@@ -224,8 +256,17 @@ def acceleration_columns(
                 dof = model.joints[j].dof
                 for k, s in enumerate(tree.S[j]):
                     axis = X.motion(s)
-                    by_q = _by_position(X.motion(rates.rate[j][k]), X.motion(rates.second[j][k]), axis, velocity_here, point, model)
-                    by_v = _by_velocity(X.motion(rates.by_speed[j][k]), axis, velocity_here).scale(flow)
+                    by_q = _by_position(
+                        X.motion(rates.rate[j][k]),
+                        X.motion(rates.second[j][k]),
+                        axis,
+                        velocity_here,
+                        point,
+                        model,
+                    )
+                    by_v = _by_velocity(X.motion(rates.by_speed[j][k]), axis, velocity_here).scale(
+                        flow
+                    )
                     if row.partner:  # the axes of the first point turn, too
                         w = axis.angular
                         if first:
@@ -234,7 +275,10 @@ def acceleration_columns(
                         else:
                             by_q = by_q + Motion(cross3(w, A_b.angular), cross3(w, A_b.linear))
                     gains_q, gains_v = _gain_columns(row, first, j, X, s, axis, speeds, tree, model)
-                    numbers_q, numbers_v = (_signed(row, first, m, extra) for m, extra in ((by_q, gains_q), (by_v, gains_v)))
+                    numbers_q, numbers_v = (
+                        _signed(row, first, m, extra)
+                        for m, extra in ((by_q, gains_q), (by_v, gains_v))
+                    )
                     for i, (x, y) in enumerate(zip(numbers_q, numbers_v, strict=True), start):
                         dq[dof + k][i] = add(dq[dof + k][i], mul(row.active, x))
                         dv[dof + k][i] = add(dv[dof + k][i], mul(row.active, y))
@@ -242,8 +286,12 @@ def acceleration_columns(
     return dq, dv
 
 
-def turned_force_columns(model: Model, tree: Articulation, rows: Sequence[Row], force: Sequence[Scalar]) -> list[list[Scalar]] | None:
-    """What a loop's force on its second body, which keeps to the axes of the first, adds to the columns [column][row] of ∂ID/∂q; None without loops."""
+def turned_force_columns(
+    model: Model, tree: Articulation, rows: Sequence[Row], force: Sequence[Scalar]
+) -> list[list[Scalar]] | None:
+    """What a loop's force on its second body, which keeps to the axes of the first, adds to the
+    columns [column][row] of ∂ID/∂q; None without loops.
+    """
     if not any(row.partner for row in rows):
         return None
     n = model.dofs
@@ -258,7 +306,10 @@ def turned_force_columns(model: Model, tree: Articulation, rows: Sequence[Row], 
             for column, axis in _axes(model, tree, point).items():
                 w = axis.angular
                 if first:
-                    change = Force(rotate_back(row.turn, cross3(w, f.angular)), rotate_back(row.turn, cross3(w, f.linear)))
+                    change = Force(
+                        rotate_back(row.turn, cross3(w, f.angular)),
+                        rotate_back(row.turn, cross3(w, f.linear)),
+                    )
                 else:
                     change = Force(cross3(seen.angular, w), cross3(seen.linear, w))
                 for other, s in axes.items():
@@ -266,24 +317,34 @@ def turned_force_columns(model: Model, tree: Articulation, rows: Sequence[Row], 
     return found
 
 
-def turns(model: Model, tree: Articulation, rows: Sequence[Row], force: Sequence[Scalar]) -> list[Rows]:
-    """w × f as [column][row] over all degrees of freedom: how a force that keeps to the axes of its point turns in the world."""
+def turns(
+    model: Model, tree: Articulation, rows: Sequence[Row], force: Sequence[Scalar]
+) -> list[Rows]:
+    """w × f as [column][row] over all degrees of freedom: how a force that keeps to the axes of its
+    point turns in the world.
+    """
     found: list[Rows] = [[0.0] * len(force) for _ in range(model.dofs)]
     start = 0
     for row, own in _parts(rows, force):
         for column, axis in _axes(model, tree, row.point).items():
             for k in range(0, row.constraint.rows, 3):
-                found[column][start + k : start + k + 3] = cross3(axis.angular, tuple(own[k : k + 3]))
+                found[column][start + k : start + k + 3] = cross3(
+                    axis.angular, tuple(own[k : k + 3])
+                )
         start += row.constraint.rows
     return found
 
 
-# --- pieces --------------------------------------------------------------------------------------------------------------------------
+# --- pieces ---------------------------------------------------------------------------------------
 
 
 def _axes(model: Model, tree: Articulation, point: Point) -> dict[int, Motion]:
     """For each degree of freedom that moves the point, its motion."""
-    return {model.joints[j].dof + k: X.motion(s) for j, X in point.there.items() for k, s in enumerate(tree.S[j])}
+    return {
+        model.joints[j].dof + k: X.motion(s)
+        for j, X in point.there.items()
+        for k, s in enumerate(tree.S[j])
+    }
 
 
 def _classical(point: Point, moving: Motions) -> Motion:
@@ -295,11 +356,15 @@ def _classical(point: Point, moving: Motions) -> Motion:
 def _speed(row: Row, moving: Motions) -> Motion:
     v = row.point.there[row.point.body].motion(moving.velocity[row.point.body])
     if row.partner:
-        v = v - _turned(row.turn, row.partner.there[row.partner.body].motion(moving.velocity[row.partner.body]))
+        v = v - _turned(
+            row.turn, row.partner.there[row.partner.body].motion(moving.velocity[row.partner.body])
+        )
     return v
 
 
-def _by_position(rate: Motion, second: Motion, axis: Motion, v: Motion, point: Point, model: Model) -> Motion:
+def _by_position(
+    rate: Motion, second: Motion, axis: Motion, v: Motion, point: Point, model: Model
+) -> Motion:
     twice = cross3(rate.angular, v.linear)
     linear = add3(second.linear, add3(twice, twice))
     # the acceleration of the recursion has minus gravity in it, which turns with the point
@@ -314,7 +379,16 @@ def _by_velocity(by_speed: Motion, axis: Motion, v: Motion) -> Motion:
     return Motion(sub3(twice.angular, cross3(v.angular, axis.angular)), twice.linear)
 
 
-def _speed_by_position(row: Row, first: bool, j: int, X: Transform, s: Motion, speeds: Motions, tree: Articulation, model: Model) -> Motion:
+def _speed_by_position(
+    row: Row,
+    first: bool,
+    j: int,
+    X: Transform,
+    s: Motion,
+    speeds: Motions,
+    tree: Articulation,
+    model: Model,
+) -> Motion:
     v_parent = across(tree.X[j], parent_value(speeds.velocity, model, j, ZERO_MOTION))
     m = X.motion(v_parent.cross(s))
     if row.partner:
@@ -326,9 +400,19 @@ def _speed_by_position(row: Row, first: bool, j: int, X: Transform, s: Motion, s
 
 
 def _gain_columns(
-    row: Row, first: bool, j: int, X: Transform, s: Motion, axis: Motion, speeds: Motions, tree: Articulation, model: Model
+    row: Row,
+    first: bool,
+    j: int,
+    X: Transform,
+    s: Motion,
+    axis: Motion,
+    speeds: Motions,
+    tree: Articulation,
+    model: Model,
 ) -> tuple[Sequence[Scalar] | None, Sequence[Scalar] | None]:
-    """What the gains add to a column of ∂A/∂q and ∂A/∂v, in the axes of this point; signs as for a contact."""
+    """What the gains add to a column of ∂A/∂q and ∂A/∂v, in the axes of this point; signs as for a
+    contact.
+    """
     position, velocity = row.gains
     by_q = by_v = None
     if not is_constant(velocity, 0.0):
@@ -342,14 +426,17 @@ def _gain_columns(
 
 
 def _error(row: Row) -> tuple[Rows, Vector3, Matrix3]:
-    """How far a constraint is from where it belongs, in the axes of its first point; the distance alone; and Q, the rotation from where these axes belong to where they are.
+    """How far a constraint is from where it belongs, in the axes of its first point; the distance
+    alone; and Q, the rotation from where these axes belong to where they are.
 
     Of a rotation by θ about n, the error is n sin θ: the skew part of Q.
     """
     E, r = row.point.world
     if row.partner:
         apart = rotate(E, sub3(r, row.partner.world.r))
-        Q: Matrix3 = multiply3(multiply3(row.point.axes, transpose(row.partner.axes)), transpose(row.turn))
+        Q: Matrix3 = multiply3(
+            multiply3(row.point.axes, transpose(row.partner.axes)), transpose(row.turn)
+        )
     elif row.constraint.rows == 3:
         apart, Q = rotate(E, sub3(r, tuple(row.place))), IDENTITY3
     else:
@@ -358,7 +445,11 @@ def _error(row: Row) -> tuple[Rows, Vector3, Matrix3]:
         Q = multiply3(multiply3(row.point.axes, transpose(belongs)), transpose(E))
     numbers: Rows = list(apart)
     if row.constraint.rows == 6:
-        numbers += [mul(0.5, sub(Q[2][1], Q[1][2])), mul(0.5, sub(Q[0][2], Q[2][0])), mul(0.5, sub(Q[1][0], Q[0][1]))]
+        numbers += [
+            mul(0.5, sub(Q[2][1], Q[1][2])),
+            mul(0.5, sub(Q[0][2], Q[2][0])),
+            mul(0.5, sub(Q[1][0], Q[0][1])),
+        ]
     return numbers, apart, Q
 
 
@@ -382,7 +473,9 @@ def _error_change(row: Row, first: bool, axis: Motion) -> Rows:
 
 
 def _signed(row: Row, first: bool, m: Motion, extra: Sequence[Scalar] | None) -> Sequence[Scalar]:
-    """A column of a point as numbers of the constraint: as it is for the first, turned and negative for the second."""
+    """A column of a point as numbers of the constraint: as it is for the first, turned and negative
+    for the second.
+    """
     if extra is not None:
         m = m + Motion(tuple(extra[3:]), tuple(extra[:3]))
     return _numbers(m, row) if first else _minus(_numbers(_turned(row.turn, m), row))

@@ -2,18 +2,23 @@
 
     M a + c = τ + Jᵀ f,        J a + γ = 0.
 
-With M = LᵀDL, the rows Y = L⁻ᵀ Jᵀ live on what carries each held point. Λ = Yᵀ D⁻¹ Y is the Delassus matrix J M⁻¹ Jᵀ, and f = -Λ⁻¹ (J a₀ + γ) with the acceleration a₀ without constraints. For derivatives, let
+With M = LᵀDL, the rows Y = L⁻ᵀ Jᵀ live on what carries each held point. Λ = Yᵀ D⁻¹ Y is the
+Delassus matrix J M⁻¹ Jᵀ, and f = -Λ⁻¹ (J a₀ + γ) with the acceleration a₀ without constraints. For
+derivatives, let
 
     F = ∂f/∂τ = -Λ⁻¹ J M⁻¹,        P = ∂a/∂τ = M⁻¹ + (J M⁻¹)ᵀ F;
 
-then, with r a column of the gradient of inverse dynamics at (a, f), the forces constant in the frames of their bodies, and b one of the constraint's acceleration,
+then, with r a column of the gradient of inverse dynamics at (a, f), the forces constant in the
+frames of their bodies, and b one of the constraint's acceleration,
 
     ∂a = -P r + Fᵀ b,        ∂f = -F r - Λ⁻¹ b.
 
-An impact is the same with a = v⁺ - v, at rest, without gravity or forces, and with (1 + e) J v for γ (`Inputs.flow`, `bounce`).
-r and b of a joint are zero for limbs that it does not move. The base's own columns need no recursion (`FreeBase`): r = M t and b = J t for a t with three numbers.
-Redundant constraints make Λ singular: R = (Λ + μ)⁻¹ and two proximal steps, Λ⁻¹ ≈ R + μ R² + μ² R³, give the force that they would share, and the same acceleration.
-Pinocchio's `constraintDynamics`; Featherstone 2008, chapters 8 and 11.
+An impact is the same with a = v⁺ - v, at rest, without gravity or forces, and with (1 + e) J v for
+γ (`Inputs.flow`, `bounce`). r and b of a joint are zero for limbs that it does not move. The base's
+own columns need no recursion (`FreeBase`): r = M t and b = J t for a t with three numbers.
+Redundant constraints make Λ singular: R = (Λ + μ)⁻¹ and two proximal steps, Λ⁻¹ ≈ R + μ R² + μ² R³,
+give the force that they would share, and the same acceleration. Pinocchio's `constraintDynamics`;
+Featherstone 2008, chapters 8 and 11.
 """
 
 from __future__ import annotations
@@ -27,7 +32,12 @@ from rigidgrad.algorithms.fast import constraint_rows as constraint
 from rigidgrad.algorithms.fast.constraint_rows import Inputs, Rates, Row
 from rigidgrad.algorithms.fast.gauge import Articulation, Gauge, articulate, own_frames
 from rigidgrad.algorithms.fast.newton_euler import newton_euler
-from rigidgrad.algorithms.fast.subtree_gradient import FreeBase, composite_mass_matrix, gradient_columns, outward
+from rigidgrad.algorithms.fast.subtree_gradient import (
+    FreeBase,
+    composite_mass_matrix,
+    gradient_columns,
+    outward,
+)
 from rigidgrad.algorithms.joints import External, Matrix, Vector, project
 from rigidgrad.algorithms.results import (
     ContactDynamics,
@@ -57,7 +67,9 @@ class Setting(NamedTuple):
     Lambda: Matrix
 
 
-def setting(model: Model, q: Vector, inputs: Inputs, gauge: Gauge | None, external: External | None = None) -> Setting:
+def setting(
+    model: Model, q: Vector, inputs: Inputs, gauge: Gauge | None, external: External | None = None
+) -> Setting:
     gauge = gauge or own_frames(model)
     tree = articulate(model, q, gauge, external)
     M = project(model, composite_mass_matrix(model, tree))
@@ -66,7 +78,10 @@ def setting(model: Model, q: Vector, inputs: Inputs, gauge: Gauge | None, extern
     J = [_gathered(model, line) for line in constraint.jacobian(model, tree, rows)]
     Y = [ltl.half_solve(factor, line) for line in J]
     scaled = [[mul(y, d) for y, d in zip(line, factor.inverse_d, strict=True)] for line in Y]
-    Lambda = [[total(mul(x, y) for x, y in zip(scaled[i], Y[j], strict=True)) for j in range(i + 1)] for i in range(len(Y))]
+    Lambda = [
+        [total(mul(x, y) for x, y in zip(scaled[i], Y[j], strict=True)) for j in range(i + 1)]
+        for i in range(len(Y))
+    ]
     whole = tuple(tuple(Lambda[max(i, j)][min(i, j)] for j in range(len(Y))) for i in range(len(Y)))
     return Setting(model, tree, rows, M, factor, J, Y, whole)
 
@@ -115,7 +130,9 @@ def contact_gradient(
     gauge: Gauge | None = None,
     redundant: bool = False,
 ) -> tuple[ContactDynamics[Vector], ContactDynamicsDerivatives[Matrix]]:
-    """The dynamics with their derivatives. Of an impact (`Inputs.flow` is 0) a is v⁺ - v, and forces are impulses."""
+    """The dynamics with their derivatives. Of an impact (`Inputs.flow` is 0) a is v⁺ - v, and
+    forces are impulses.
+    """
     found, parts = _solved_parts(model, q, v, tau, inputs, external, gauge, redundant)
     P, F = _by_torque(parts)
     a_q, f_q = _columns(P, F, parts.X, parts.r_q, parts.b_q, parts.a_q, parts.f_q)
@@ -126,7 +143,9 @@ def contact_gradient(
 
 
 class GradientParts(NamedTuple):
-    """What the gradient is made of, rows of constraints in world axes, before products: H = J M⁻¹ = G Wᵀ, F = B Wᵀ, P = -W scaled_Wᵀ + Hᵀ F, ∂a = a - P r + Fᵀ b, ∂f = f - F r - X b."""
+    """What the gradient is made of, rows of constraints in world axes, before products: H = J M⁻¹ =
+    G Wᵀ, F = B Wᵀ, P = -W scaled_Wᵀ + Hᵀ F, ∂a = a - P r + Fᵀ b, ∂f = f - F r - X b.
+    """
 
     W: Matrix  # L⁻¹
     scaled_W: Matrix  # -W D⁻¹
@@ -155,7 +174,10 @@ def gradient_parts(
     redundant: bool = False,
     at: tuple[Vector, Vector] | None = None,
 ) -> GradientParts:
-    """Those of contact_dynamics_derivatives, for who multiplies them himself; not of an impact. `at`: an acceleration and forces, in world axes, in the place of those that solve the equations."""
+    """Those of contact_dynamics_derivatives, for who multiplies them himself; not of an impact.
+    `at`: an acceleration and forces, in world axes, in the place of those that solve the
+    equations.
+    """
     return _solved_parts(model, q, v, tau, inputs, external, gauge, redundant, at)[1]
 
 
@@ -184,21 +206,30 @@ def _solved_parts(
     bodies = outward(model, tree, v_used, a_used, 1.0)
     moving = constraint.motions(model, tree, v_used, a_used)
     speeds = constraint.motions(model, tree, v)
-    rates = Rates([b.rate for b in bodies], [b.by_speed for b in bodies], [b.second for b in bodies])
+    rates = Rates(
+        [b.rate for b in bodies], [b.by_speed for b in bodies], [b.second for b in bodies]
+    )
     b_q, b_v = constraint.acceleration_columns(model, tree, s.rows, rates, moving, speeds, flow)
     turned = constraint.turned_force_columns(model, tree, s.rows, force)
     r_q: Columns = [[] for _ in range(model.dofs)]
     r_v: Columns = [[] for _ in range(model.dofs)]
     twice = mul(2.0, flow)
     for columns in gradient_columns(model, tree, v_used, a_used, 1.0):
-        for k, (cq, cv) in enumerate(zip(columns.dq, columns.dv, strict=True), model.joints[columns.joint].dof):
-            r_q[k] = cq if turned is None else [add(x, y) for x, y in zip(cq, turned[k], strict=True)]
+        for k, (cq, cv) in enumerate(
+            zip(columns.dq, columns.dv, strict=True), model.joints[columns.joint].dof
+        ):
+            r_q[k] = (
+                cq if turned is None else [add(x, y) for x, y in zip(cq, turned[k], strict=True)]
+            )
             r_v[k] = [mul(twice, x) for x in cv]
     r_q, r_v = _projected(model, r_q), _projected(model, r_v)
     b_q, b_v = _gathered_columns(model, b_q), _gathered_columns(model, b_v)
     a_q, a_v = _base_columns(s, base, r_q, b_q, r_v, b_v, flow) if base else ([], [])
     turns = _gathered_columns(model, constraint.turns(model, tree, s.rows, force))
-    f_q, b_q, b_v = ([list(constraint.in_world(s.rows, column)) for column in columns] for columns in (turns, b_q, b_v))
+    f_q, b_q, b_v = (
+        [list(constraint.in_world(s.rows, column)) for column in columns]
+        for columns in (turns, b_q, b_v)
+    )
     lines, n = ltl.inverse_triangle(s.factor), s.model.nv
     W = tuple(tuple(line.get(i, 0.0) for i in range(n)) for line in lines)
     minus = [neg(x) for x in s.factor.inverse_d]
@@ -206,30 +237,59 @@ def _solved_parts(
     by_q = _rows(r_q), _rows(b_q), _rows(f_q)
     by_v = _rows(r_v), _rows(b_v)
     found = ContactDynamics(a, constraint.in_world(s.rows, force))
-    return found, GradientParts(W, scaled_W, *_response(s, solve), *by_q, *by_v, _rows(a_q), _rows(a_v))
+    return found, GradientParts(
+        W, scaled_W, *_response(s, solve), *by_q, *by_v, _rows(a_q), _rows(a_v)
+    )
 
 
 def impact(
-    model: Model, q: Vector, v: Vector, restitution: Scalar, inputs: Inputs, *, gauge: Gauge | None = None, redundant: bool = False
+    model: Model,
+    q: Vector,
+    v: Vector,
+    restitution: Scalar,
+    inputs: Inputs,
+    *,
+    gauge: Gauge | None = None,
+    redundant: bool = False,
 ) -> Impact[Vector]:
-    """Velocities after the constraints take hold at once, J v⁺ = -e J v, and the impulses of that moment, in world axes."""
+    """Velocities after the constraints take hold at once, J v⁺ = -e J v, and the impulses of that
+    moment, in world axes.
+    """
     struck = inputs._replace(flow=0.0, bounce=add(1.0, restitution))
-    jump, impulse, _ = contact_dynamics(model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant)
+    jump, impulse, _ = contact_dynamics(
+        model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant
+    )
     return Impact(tuple(add(x, y) for x, y in zip(v, jump, strict=True)), impulse)
 
 
 def impact_derivatives(
-    model: Model, q: Vector, v: Vector, restitution: Scalar, inputs: Inputs, *, gauge: Gauge | None = None, redundant: bool = False
+    model: Model,
+    q: Vector,
+    v: Vector,
+    restitution: Scalar,
+    inputs: Inputs,
+    *,
+    gauge: Gauge | None = None,
+    redundant: bool = False,
 ) -> ImpactDerivatives[Matrix]:
     """∂v⁺ and ∂impulse with respect to q (tangent) and v."""
     struck = inputs._replace(flow=0.0, bounce=add(1.0, restitution))
-    d = contact_dynamics_derivatives(model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant)
-    v_v = tuple(tuple(add(1.0 if i == k else 0.0, x) for k, x in enumerate(line)) for i, line in enumerate(d.a_dv))
+    d = contact_dynamics_derivatives(
+        model, q, v, (0.0,) * model.nv, struck, gauge=gauge, redundant=redundant
+    )
+    v_v = tuple(
+        tuple(add(1.0 if i == k else 0.0, x) for k, x in enumerate(line))
+        for i, line in enumerate(d.a_dv)
+    )
     return ImpactDerivatives(d.a_dq, v_v, d.force_dq, d.force_dv)
 
 
-def contact_jacobian(model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = None) -> Matrix:
-    """J (rows, nv) of all constraints, in world axes: the velocities of held frames, linear first; of loops those of the first against the second."""
+def contact_jacobian(
+    model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = None
+) -> Matrix:
+    """J (rows, nv) of all constraints, in world axes: the velocities of held frames, linear first;
+    of loops those of the first against the second.
+    """
     gauge = gauge or own_frames(model)
     tree = articulate(model, q, gauge)
     rows = constraint.rows_of(model, q, tree, gauge, inputs)
@@ -244,11 +304,13 @@ def delassus(model: Model, q: Vector, inputs: Inputs, *, gauge: Gauge | None = N
     return tuple(constraint.in_world(s.rows, line) for line in zip(*half, strict=True))
 
 
-# --- pieces --------------------------------------------------------------------------------------------------------------------------
+# --- pieces ---------------------------------------------------------------------------------------
 
 
 class _Moving(NamedTuple):
-    """What forces and accelerations come from: as given, or, in an impact, nothing but the constraints."""
+    """What forces and accelerations come from: as given, or, in an impact, nothing but the
+    constraints.
+    """
 
     model: Model
     v: Vector
@@ -256,14 +318,23 @@ class _Moving(NamedTuple):
     external: External | None
 
 
-def moving_parts(model: Model, v: Vector, tau: Vector, external: External | None, flow: Scalar) -> _Moving:
-    """An impact happens at rest, without gravity and without other forces: all of them times `flow`."""
+def moving_parts(
+    model: Model, v: Vector, tau: Vector, external: External | None, flow: Scalar
+) -> _Moving:
+    """An impact happens at rest, without gravity and without other forces: all of them times
+    `flow`.
+    """
     if is_constant(flow, 1.0):
         return _Moving(model, v, tau, external)
     gravity = tuple(mul(flow, g) for g in model.gravity)
     slowed = tuple(mul(flow, x) for x in v)
     pushed = None if external is None else {i: f.scale(flow) for i, f in external.items()}
-    return _Moving(dataclasses.replace(model, gravity=gravity), slowed, tuple(mul(flow, x) for x in tau), pushed)
+    return _Moving(
+        dataclasses.replace(model, gravity=gravity),
+        slowed,
+        tuple(mul(flow, x) for x in tau),
+        pushed,
+    )
 
 
 class _Schur(NamedTuple):
@@ -301,14 +372,23 @@ def _inverse(s: Setting, redundant: bool) -> _Schur:
     return _Schur(factor, ltl.inverse_triangle(factor), damping)
 
 
-def _solved(s: Setting, q: Vector, v: Vector, m: _Moving, redundant: bool) -> tuple[Vector, Vector, _Schur]:
+def _solved(
+    s: Setting, q: Vector, v: Vector, m: _Moving, redundant: bool
+) -> tuple[Vector, Vector, _Schur]:
     c = newton_euler(s.model, q, m.v, (0.0,) * s.model.nv, m.external)
     half = ltl.half_solve(s.factor, [sub(t, x) for t, x in zip(m.tau, c, strict=True)])
     z = [mul(x, d) for x, d in zip(half, s.factor.inverse_d, strict=True)]
     still = constraint.motions(s.model, s.tree, m.v)
-    gamma = constraint.acceleration(s.rows, still, still if m.v is v else constraint.motions(s.model, s.tree, v))
+    gamma = constraint.acceleration(
+        s.rows, still, still if m.v is v else constraint.motions(s.model, s.tree, v)
+    )
     solve = _inverse(s, redundant)
-    force = solve([neg(add(g, total(mul(x, y) for x, y in zip(line, z, strict=True)))) for g, line in zip(gamma, s.Y, strict=True)])
+    force = solve(
+        [
+            neg(add(g, total(mul(x, y) for x, y in zip(line, z, strict=True))))
+            for g, line in zip(gamma, s.Y, strict=True)
+        ]
+    )
     for k, d in enumerate(s.factor.inverse_d):
         z[k] = add(z[k], mul(d, total(mul(line[k], f) for line, f in zip(s.Y, force, strict=True))))
     return ltl.other_half(s.factor, z), force, solve
@@ -318,16 +398,43 @@ def _response(s: Setting, solve: _Schur) -> tuple[Matrix, Matrix, Matrix]:
     """G, B and X of `GradientParts`."""
     m = len(s.Y)
     scaled_Y = [[mul(x, y) for x, y in zip(line, s.factor.inverse_d, strict=True)] for line in s.Y]
-    G = tuple(zip(*(constraint.in_world(s.rows, column) for column in zip(*scaled_Y, strict=True)), strict=True)) if m else ()
+    G = (
+        tuple(
+            zip(
+                *(constraint.in_world(s.rows, column) for column in zip(*scaled_Y, strict=True)),
+                strict=True,
+            )
+        )
+        if m
+        else ()
+    )
     if solve.damping is None:
-        R = [constraint.in_world(s.rows, [row.get(i, 0.0) for row in solve.W]) for i in range(m)]  # [column]
-        half = [[mul(x, y) for y in column] for x, column in zip(solve.factor.inverse_d, R, strict=True)]
-        X = [[total(mul(R[k][i], half[k][j]) for k in range(m)) for j in range(i + 1)] for i in range(m)]
+        # [column]
+        R = [constraint.in_world(s.rows, [row.get(i, 0.0) for row in solve.W]) for i in range(m)]
+        half = [
+            [mul(x, y) for y in column] for x, column in zip(solve.factor.inverse_d, R, strict=True)
+        ]
+        X = [
+            [total(mul(R[k][i], half[k][j]) for k in range(m)) for j in range(i + 1)]
+            for i in range(m)
+        ]
     else:
-        axes = [constraint.in_world(s.rows, [1.0 if i == k else 0.0 for i in range(m)]) for k in range(m)]
-        X = [list(constraint.in_world(s.rows, solve(line))[: i + 1]) for i, line in enumerate(zip(*axes, strict=True))]
+        axes = [
+            constraint.in_world(s.rows, [1.0 if i == k else 0.0 for i in range(m)])
+            for k in range(m)
+        ]
+        X = [
+            list(constraint.in_world(s.rows, solve(line))[: i + 1])
+            for i, line in enumerate(zip(*axes, strict=True))
+        ]
     whole = tuple(tuple(X[max(i, j)][min(i, j)] for j in range(m)) for i in range(m))
-    B = tuple(tuple(neg(total(mul(x, y) for x, y in zip(line, column, strict=True))) for column in zip(*G, strict=True)) for line in whole)
+    B = tuple(
+        tuple(
+            neg(total(mul(x, y) for x, y in zip(line, column, strict=True)))
+            for column in zip(*G, strict=True)
+        )
+        for line in whole
+    )
     return G, B, whole
 
 
@@ -338,19 +445,26 @@ def _by_torque(parts: GradientParts) -> tuple[Matrix, Matrix]:
     lines = [[0.0] * len(P) for _ in P]
     for i, line in enumerate(P):
         for k in range(i + 1):
-            lines[i][k] = lines[k][i] = sub(total(mul(x[i], y[k]) for x, y in zip(H, F, strict=True)), line[k])
+            lines[i][k] = lines[k][i] = sub(
+                total(mul(x[i], y[k]) for x, y in zip(H, F, strict=True)), line[k]
+            )
     return tuple(map(tuple, lines)), F
 
 
 def _transposed_product(left: Matrix, right: Matrix, *, lower: bool = False) -> Matrix:
     """left · rightᵀ, or what of it is on and below the diagonal."""
     return tuple(
-        tuple(total(mul(x, y) for x, y in zip(line, other, strict=True)) for other in (right[: i + 1] if lower else right))
+        tuple(
+            total(mul(x, y) for x, y in zip(line, other, strict=True))
+            for other in (right[: i + 1] if lower else right)
+        )
         for i, line in enumerate(left)
     )
 
 
-def _columns(P: Matrix, F: Matrix, X: Matrix, r: Matrix, b: Matrix, a: Matrix, f: Matrix) -> tuple[Matrix, Matrix]:
+def _columns(
+    P: Matrix, F: Matrix, X: Matrix, r: Matrix, b: Matrix, a: Matrix, f: Matrix
+) -> tuple[Matrix, Matrix]:
     """∂a = a - P r + Fᵀ b, ∂f = f - F r - X b; what is added may have fewer rows."""
     n, m = len(P), len(F)
     r_columns, b_columns = tuple(zip(*r, strict=True)), tuple(zip(*b, strict=True)) or ((),) * n
@@ -358,9 +472,17 @@ def _columns(P: Matrix, F: Matrix, X: Matrix, r: Matrix, b: Matrix, a: Matrix, f
     for k, (rk, bk) in enumerate(zip(r_columns, b_columns, strict=True)):
         pulled = [total(mul(line[i], x) for line, x in zip(F, bk, strict=True)) for i in range(n)]
         pulled = [add(x, a[i][k]) if i < len(a) else x for i, x in enumerate(pulled)]
-        by_a.append([sub(x, total(mul(p, y) for p, y in zip(line, rk, strict=True))) for x, line in zip(pulled, P, strict=True)])
+        by_a.append(
+            [
+                sub(x, total(mul(p, y) for p, y in zip(line, rk, strict=True)))
+                for x, line in zip(pulled, P, strict=True)
+            ]
+        )
         pressed = [
-            add(total(mul(x, y) for x, y in zip(F[i], rk, strict=True)), total(mul(x, y) for x, y in zip(X[i], bk, strict=True)))
+            add(
+                total(mul(x, y) for x, y in zip(F[i], rk, strict=True)),
+                total(mul(x, y) for x, y in zip(X[i], bk, strict=True)),
+            )
             for i in range(m)
         ]
         by_f.append([sub(f[i][k] if f else 0.0, x) for i, x in enumerate(pressed)])
@@ -370,7 +492,9 @@ def _columns(P: Matrix, F: Matrix, X: Matrix, r: Matrix, b: Matrix, a: Matrix, f
 def _base_columns(
     s: Setting, base: FreeBase, r_q: Columns, b_q: Columns, r_v: Columns, b_v: Columns, flow: Scalar
 ) -> tuple[Columns, Columns]:
-    """Replaces the columns of a free base in r and b, and returns what to add to its acceleration: r = M t is no r and b = -J t, less the acceleration t."""
+    """Replaces the columns of a free base in r and b, and returns what to add to its acceleration:
+    r = M t is no r and b = -J t, less the acceleration t.
+    """
     n, rows = s.model.nv, [row for row in s.rows for _ in range(row.constraint.rows)]
     held = not all(is_constant(gain, 0.0) for row in s.rows for gain in row.gains)
     a_q: Columns = [[0.0] * 3 for _ in range(n)]
@@ -384,12 +508,17 @@ def _base_columns(
         b_q[3 + k] = [sub(x, y) for x, y in zip(b_q[3 + k], lifted, strict=True)]
         b_v[k] = [mul(row.gains[1], line[k]) for row, line in zip(rows, s.J, strict=True)]
         a_q[3 + k] = [neg(x) for x in t]
-        a_v[k], a_v[3 + k] = ([neg(mul(flow, x)) for x in turn(k)] for turn in (base.speed_turn, base.spin_turn))
+        a_v[k], a_v[3 + k] = (
+            [neg(mul(flow, x)) for x in turn(k)] for turn in (base.speed_turn, base.spin_turn)
+        )
     return a_q, a_v
 
 
 def _summed(first: dict[int, Force], second: dict[int, Force]) -> dict[int, Force]:
-    return {i: first[i] + second[i] if i in first and i in second else first.get(i) or second[i] for i in {**first, **second}}
+    return {
+        i: first[i] + second[i] if i in first and i in second else first.get(i) or second[i]
+        for i in {**first, **second}
+    }
 
 
 def _gathered(model: Model, line: Sequence[Scalar]) -> Vector:
@@ -407,11 +536,18 @@ def _gathered_columns(model: Model, columns: Columns) -> Columns:
     if not model.has_mimic:
         return columns
     lines = [_gathered(model, line) for line in zip(*columns, strict=True)]
-    return [list(column) for column in zip(*lines, strict=True)] if lines else [[] for _ in range(model.nv)]
+    return (
+        [list(column) for column in zip(*lines, strict=True)]
+        if lines
+        else [[] for _ in range(model.nv)]
+    )
 
 
 def _projected(model: Model, columns: Columns) -> Columns:
-    return [list(column) for column in zip(*project(model, tuple(zip(*columns, strict=True))), strict=True)]
+    return [
+        list(column)
+        for column in zip(*project(model, tuple(zip(*columns, strict=True))), strict=True)
+    ]
 
 
 def _rows(columns: Columns) -> Matrix:

@@ -1,11 +1,17 @@
-"""Inverse dynamics through contacts: forces inside their friction cones, and joint forces, that realise an acceleration with the least effort.
+"""Inverse dynamics through contacts: forces inside their friction cones, and joint forces, that
+realise an acceleration with the least effort.
 
-With w = M a + c - external forces, what all forces together must be, J the contacts' Jacobian, D the directions that motors drive and U those that nothing drives, both orthonormal,
+With w = M a + c - external forces, what all forces together must be, J the contacts' Jacobian, D
+the directions that motors drive and U those that nothing drives, both orthonormal,
 
-    τ = DᵀD (w - Jᵀf),        r = UᵀU (w - Jᵀf):        the least of ½ω |r|² + ½ |τ|² + ½ε |f|²    for f in the cones.
+    τ = DᵀD (w - Jᵀf),        r = UᵀU (w - Jᵀf):        the least of ½ω |r|² + ½ |τ|² + ½ε |f|²
+    for f in the cones.
 
-r is what cannot be realised. ω is so large that effort hardly trades against it; ε shares forces that cost no effort, and makes them unique. ε = 1/ω, beside w and the mean square of J's rows.
-A cone about the normal n is |f_t| ≤ μ f_n. Its unknowns are f_n and f_t / μ, or μ f_n and f_t, so that no column is large; without friction f_n alone. Moments of surfaces, and forces of loops, are free.
+r is what cannot be realised. ω is so large that effort hardly trades against it; ε shares forces
+that cost no effort, and makes them unique. ε = 1/ω, beside w and the mean square of J's rows. A
+cone about the normal n is |f_t| ≤ μ f_n. Its unknowns are f_n and f_t / μ, or μ f_n and f_t, so
+that no column is large; without friction f_n alone. Moments of surfaces, and forces of loops, are
+free.
 """
 
 from __future__ import annotations
@@ -33,7 +39,9 @@ _AXES = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
 class Posed(NamedTuple):
-    """A state's cone program, in units of |w| and of J's rows, and what its solution is turned into forces with."""
+    """A state's cone program, in units of |w| and of J's rows, and what its solution is turned into
+    forces with.
+    """
 
     program: cone_program.Program
     w: Vector
@@ -44,7 +52,9 @@ class Posed(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """For each unknown, what it adds to rows of f; which of them lie in cones together; and the constraint of each."""
+    """For each unknown, what it adds to rows of f; which of them lie in cones together; and the
+    constraint of each.
+    """
 
     parts: tuple[dict[int, float], ...]
     blocks: Blocks
@@ -61,7 +71,9 @@ def layout(constraints: Sequence[Constraint], grip: Grip) -> Layout:
         if cone:
             friction, normal = cone
             along, across = 1.0 / max(1.0, friction), min(1.0, friction)
-            axes = [(along, normal), *((across, t) for t in tangents(normal))][: 3 if friction else 1]
+            axes = [(along, normal), *((across, t) for t in tangents(normal))][
+                : 3 if friction else 1
+            ]
             blocks.append(tuple(range(before, before + len(axes))))
             parts += [{row + i: scale * x for i, x in enumerate(axis) if x} for scale, axis in axes]
         else:
@@ -102,7 +114,10 @@ def posed(
     size = sqrt(_at_least(total(mul(x, x) for x in w), _NOTHING))
     n, rounding = len(shape.parts), _rounding(size)
     small = _at_least(mul(_ROUNDINGS, rounding), SMALL)
-    pushes = tuple(tuple(div(total(mul(x, J[i][j]) for i, x in part.items()), lever) for j in range(model.nv)) for part in shape.parts)
+    pushes = tuple(
+        tuple(div(total(mul(x, J[i][j]) for i, x in part.items()), lever) for j in range(model.nv))
+        for part in shape.parts
+    )
     active = tuple(1.0 if inputs.active is None else inputs.active[k] for k in shape.owners)
     asked = [div(x, size) for x in w]
     driven = [[_dot(line, push) for push in pushes] for line in grip.driven]
@@ -112,8 +127,14 @@ def posed(
         for j in range(i + 1):
             H[i][j] = H[j][i] = total(mul(line[i], line[j]) for line in driven)
         # what does not hold is pushed to zero
-        H[i][i] = add(add(H[i][i], mul(small, sum(x * x for x in shape.parts[i].values()))), sub(1.0, active[i]))
-    g = [sub(0.0, total(mul(line[i], x) for line, x in zip(driven, efforts, strict=True))) for i in range(n)]
+        H[i][i] = add(
+            add(H[i][i], mul(small, sum(x * x for x in shape.parts[i].values()))),
+            sub(1.0, active[i]),
+        )
+    g = [
+        sub(0.0, total(mul(line[i], x) for line, x in zip(driven, efforts, strict=True)))
+        for i in range(n)
+    ]
     for block in shape.blocks:
         g[block[0]] = add(g[block[0]], sub(1.0, active[block[0]]))
     A = tuple(tuple(_dot(line, push) for push in pushes) for line in grip.undriven)
@@ -122,14 +143,25 @@ def posed(
     return Posed(program, w, pushes, size, div(size, lever), active)
 
 
-def solution(p: Posed, x: Iterate, rows: int, shape: Layout, grip: Grip) -> ContactInverseDynamics[Vector]:
+def solution(
+    p: Posed, x: Iterate, rows: int, shape: Layout, grip: Grip
+) -> ContactInverseDynamics[Vector]:
     force: list[Scalar] = [0.0] * rows
     for part, z, active in zip(shape.parts, x.z, p.active, strict=True):
         for i, k in part.items():
             force[i] = add(force[i], mul(mul(k, active), mul(p.unit, z)))
-    rest = [sub(k, mul(p.size, total(mul(z, push[j]) for z, push in zip(x.z, p.pushes, strict=True)))) for j, k in enumerate(p.w)]
-    solved = cone_program.is_solved(p.program, x.error) if shape.parts else select(less(p.size, math.inf), 1.0, 0.0)
-    return ContactInverseDynamics(_projected(grip.driven, rest), tuple(force), _projected(grip.undriven, rest), solved)
+    rest = [
+        sub(k, mul(p.size, total(mul(z, push[j]) for z, push in zip(x.z, p.pushes, strict=True))))
+        for j, k in enumerate(p.w)
+    ]
+    solved = (
+        cone_program.is_solved(p.program, x.error)
+        if shape.parts
+        else select(less(p.size, math.inf), 1.0, 0.0)
+    )
+    return ContactInverseDynamics(
+        _projected(grip.driven, rest), tuple(force), _projected(grip.undriven, rest), solved
+    )
 
 
 def contact_inverse_dynamics(
@@ -143,7 +175,9 @@ def contact_inverse_dynamics(
     grip: Grip,
     gauge: Gauge | None = None,
 ) -> ContactInverseDynamics[Vector]:
-    """τ (nv), the forces of all constraints in world axes, the generalised force that is missing (nv), and 1 where these are optimal, else 0."""
+    """τ (nv), the forces of all constraints in world axes, the generalised force that is missing
+    (nv), and 1 where these are optimal, else 0.
+    """
     shape = layout(inputs.constraints, grip)
     p = posed(model, q, v, a, inputs, external, grip=grip, gauge=gauge)
     x = cone_program.start(len(shape.parts), len(grip.undriven), shape.blocks)
@@ -165,7 +199,10 @@ def _taken(condition: Scalar, there: Any, here: Any) -> Any:
 def _projected(directions: Matrix, x: Sequence[Scalar]) -> Vector:
     """The part of x along orthonormal directions."""
     along = [_dot(line, x) for line in directions]
-    return tuple(total(mul(line[j], k) for line, k in zip(directions, along, strict=True)) for j in range(len(x)))
+    return tuple(
+        total(mul(line[j], k) for line, k in zip(directions, along, strict=True))
+        for j in range(len(x))
+    )
 
 
 def _rounding(x: Scalar) -> Scalar:

@@ -1,8 +1,10 @@
-"""How far an acceleration and contact forces are from solving the equations of motion with contacts.
+"""How far an acceleration and contact forces are from solving the equations of motion with
+contacts.
 
     τ(a, f) = M a + c - Jᵀ f,        γ(a, f) = J a + γ,  and f of a contact that does not hold.
 
-Where both are what they are to be, joint forces τ and zero, (a, f) is what `contact_dynamics` finds. They are linear in (a, f): no equations are solved. Of an impact as there.
+Where both are what they are to be, joint forces τ and zero, (a, f) is what `contact_dynamics`
+finds. They are linear in (a, f): no equations are solved. Of an impact as there.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def contact_residuals(
     for i, row in enumerate(s.M):
         pushed = total(mul(line[i], f) for line, f in zip(s.J, own, strict=True))
         needed.append(sub(add(c[i], total(map(mul, row, a))), pushed))
-    moving, speeds = constraint.motions(s.model, s.tree, m.v, a), constraint.motions(s.model, s.tree, v)
+    moving, speeds = (
+        constraint.motions(s.model, s.tree, m.v, a),
+        constraint.motions(s.model, s.tree, v),
+    )
     held = constraint.acceleration(s.rows, moving, speeds)
     active = [row.active for row in s.rows for _ in range(row.constraint.rows)]
     found = [add(x, mul(sub(1.0, on), f)) for x, on, f in zip(held, active, own, strict=True)]

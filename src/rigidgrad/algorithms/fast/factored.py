@@ -11,7 +11,9 @@ from rigidgrad.model.model import Model
 from rigidgrad.scalars import sub
 
 
-def solved_dynamics(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
+def solved_dynamics(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None
+) -> Vector:
     """Forward dynamics by CRBA and LᵀDL, the bias by Newton and Euler."""
     factor = ltl.factorize(crba(model, q), supports(model), model.joints)
     c = newton_euler_bias(model, q, v, external)

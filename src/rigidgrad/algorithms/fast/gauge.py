@@ -1,7 +1,8 @@
 """Which frame each body's quantities are written in: its own, or that of a neighbour.
 
-A gauge names for each body the body whose frame it uses; bodies that share one form a connected part of the tree. In one frame nothing has to be
-transformed between parent and child, which pays where joints are parallel; own frames pay elsewhere. Joint-space results do not change.
+A gauge names for each body the body whose frame it uses; bodies that share one form a connected
+part of the tree. In one frame nothing has to be transformed between parent and child, which pays
+where joints are parallel; own frames pay elsewhere. Joint-space results do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ Gauge = tuple[int, ...]
 
 
 class Articulation(NamedTuple):
-    """A tree in a gauge: transforms from the parent's frame to the body's (the identity within one frame), axes, inertias, wrenches."""
+    """A tree in a gauge: transforms from the parent's frame to the body's (the identity within one
+    frame), axes, inertias, wrenches.
+    """
 
     X: list[Transform]
     S: list[tuple[Motion, ...]]
@@ -28,12 +31,15 @@ def own_frames(model: Model) -> Gauge:
     return tuple(model.bodies)
 
 
-def articulate(model: Model, q: Vector, gauge: Gauge, external: External | None = None) -> Articulation:
+def articulate(
+    model: Model, q: Vector, gauge: Gauge, external: External | None = None
+) -> Articulation:
     X, S, I = body_transforms(model, q), subspaces(model), inertias(model)
     wrenches = dict(external or {})
     if gauge == own_frames(model):
         return Articulation(X, S, I, wrenches)
-    Z = [from_center(model, X, i, gauge[i]) for i in model.bodies]  # from the used frame to the body's own
+    # from the used frame to the body's own
+    Z = [from_center(model, X, i, gauge[i]) for i in model.bodies]
     for i in model.bodies:
         if gauge[i] != i:
             S[i] = tuple(Z[i].motion_back(s) for s in S[i])

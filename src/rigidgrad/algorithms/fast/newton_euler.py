@@ -1,10 +1,14 @@
-"""Inverse dynamics by Newton and Euler's laws for 3-vectors: angular velocity and acceleration and the acceleration of each origin, no linear velocities.
+"""Inverse dynamics by Newton and Euler's laws for 3-vectors: angular velocity and acceleration and
+the acceleration of each origin, no linear velocities.
 
-With U = α× + ω×ω× the matrix of a rotating frame's accelerations, a body with first moment h and pseudo-inertia Σ needs the force m a + U h
-and the moment of the skew part of U Σ, plus h × a. Fewer operations than the spatial recursion where Σ and h are sparse.
+With U = α× + ω×ω× the matrix of a rotating frame's accelerations, a body with first moment h and
+pseudo-inertia Σ needs the force m a + U h and the moment of the skew part of U Σ, plus h × a. Fewer
+operations than the spatial recursion where Σ and h are sparse.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from rigidgrad.algorithms.joints import (
     External,
@@ -36,7 +40,9 @@ from rigidgrad.spatial import (
 )
 
 
-def newton_euler(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> Vector:
+def newton_euler(
+    model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None
+) -> Vector:
     """τ of rnea(q, v, a)."""
     X, S = body_transforms(model, q), subspaces(model)
     qd, qdd = velocities(model, v), velocities(model, a)
@@ -67,7 +73,9 @@ def newton_euler(model: Model, q: Vector, v: Vector, a: Vector, external: Extern
     return gather(model, transmit(model, X, S, forces, qdd))
 
 
-def newton_euler_bias(model: Model, q: Vector, v: Vector, external: External | None = None) -> Vector:
+def newton_euler_bias(
+    model: Model, q: Vector, v: Vector, external: External | None = None
+) -> Vector:
     """c of bias(q, v)."""
     return newton_euler(model, q, v, (0.0,) * model.nv, external)
 
@@ -95,10 +103,12 @@ def pseudo_moments(rotational: Symmetric3) -> Matrix3:
     def half(a: Scalar, b: Scalar, c: Scalar) -> Scalar:
         return mul(0.5, sub(add(a, b), c))
 
-    return symmetric_matrix((half(yy, zz, xx), neg(xy), half(xx, zz, yy), neg(xz), neg(yz), half(xx, yy, zz)))
+    return symmetric_matrix(
+        (half(yy, zz, xx), neg(xy), half(xx, zz, yy), neg(xz), neg(yz), half(xx, yy, zz))
+    )
 
 
-def body_force(inertia: tuple, U: Matrix3, a: Vector3) -> Force:
+def body_force(inertia: tuple[Any, ...], U: Matrix3, a: Vector3) -> Force:
     """The wrench about the origin that gives a body the accelerations U and a."""
     m, h, rotational = inertia
     Q = multiply3(U, pseudo_moments(rotational))

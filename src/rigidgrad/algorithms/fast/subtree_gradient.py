@@ -1,13 +1,17 @@
-"""Gradients from what whole subtrees feel (Singh, Russell and Wensing 2022), in any gauge and for joints with any number of freedoms.
+"""Gradients from what whole subtrees feel (Singh, Russell and Wensing 2022), in any gauge and for
+joints with any number of freedoms.
 
-Perturbing freedom s of joint j changes the velocity of its whole subtree by one spatial vector and its acceleration by two: with
-ψ̇ = v_λ × s, ψ̈ = a_λ × s + v_λ × ψ̇ and the subtree's inertia I and Coriolis factor B (of which B v = v ×* I v),
+Perturbing freedom s of joint j changes the velocity of its whole subtree by one spatial vector and
+its acceleration by two: with ψ̇ = v_λ × s, ψ̈ = a_λ × s + v_λ × ψ̇ and the subtree's inertia I and
+Coriolis factor B (of which B v = v ×* I v),
 
     ∂f/∂q = I ψ̈ + 2 B ψ̇ (+ s ×* f towards the root),      ½ ∂f/∂q̇ = I (ψ̇ + ½ v_J × s) + B s.
 
-B and ψ̇ are linear in the velocity: with κ times the velocity in them, the second is κ/2 ∂f/∂q̇. κ = 2 needs no doubling of results; κ = 1 shares more with
-a computation of the bias. A row of a body below j reads the same from the other side, through I s and Bᵀ s of that body. Columns are complete, and handed out, from the
-last joint to the first, so that what follows can use them while they are at hand.
+B and ψ̇ are linear in the velocity: with κ times the velocity in them, the second is κ/2 ∂f/∂q̇. κ
+= 2 needs no doubling of results; κ = 1 shares more with a computation of the bias. A row of a body
+below j reads the same from the other side, through I s and Bᵀ s of that body. Columns are complete,
+and handed out, from the last joint to the first, so that what follows can use them while they are
+at hand.
 """
 
 from __future__ import annotations
@@ -33,11 +37,27 @@ from rigidgrad.algorithms.joints import (
     velocities,
 )
 from rigidgrad.algorithms.matrices import minus_product, transposed_product
-from rigidgrad.algorithms.results import AbaDerivatives, FactoredGradient, FusedGradient, RneaDerivatives
+from rigidgrad.algorithms.results import (
+    AbaDerivatives,
+    FactoredGradient,
+    FusedGradient,
+    RneaDerivatives,
+)
 from rigidgrad.algorithms.sparsity import supports
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.scalars import Scalar, add, is_constant, mul, neg, sub
-from rigidgrad.spatial import IDENTITY3, ZERO_MOTION, Force, Inertia, Motion, add3, cross3, dot3, rotate, sub3
+from rigidgrad.spatial import (
+    IDENTITY3,
+    ZERO_MOTION,
+    Force,
+    Inertia,
+    Motion,
+    add3,
+    cross3,
+    dot3,
+    rotate,
+    sub3,
+)
 
 Rows = list[list[Scalar]]
 
@@ -77,23 +97,42 @@ def subtree_rnea_derivatives(
 
 
 def subtree_aba_derivatives(
-    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    external: External | None = None,
+    *,
+    gauge: Gauge,
 ) -> AbaDerivatives[Matrix]:
     """The gradient of aba."""
     return forward_gradient(model, q, v, tau, external, gauge=gauge)[1]
 
 
 def forward_gradient(
-    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    external: External | None = None,
+    *,
+    gauge: Gauge,
 ) -> tuple[Vector, AbaDerivatives[Matrix]]:
-    """The acceleration and the gradient of aba. Columns are solved as they come, unless mimic joints mix them."""
+    """The acceleration and the gradient of aba. Columns are solved as they come, unless mimic
+    joints mix them.
+    """
     tree = articulate(model, q, gauge, external)
-    factor = ltl.factorize(project(model, composite_mass_matrix(model, tree)), supports(model), model.joints)
+    factor = ltl.factorize(
+        project(model, composite_mass_matrix(model, tree)), supports(model), model.joints
+    )
     c = newton_euler(model, q, v, (0.0,) * model.nv, external)
     a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
     if model.has_mimic:
         d = subtree_rnea_derivatives(model, q, v, a, external, gauge=gauge)
-        solved = [[ltl.solve(factor, [neg(x) for x in column]) for column in zip(*m, strict=True)] for m in (d.dq, d.dv)]
+        solved = [
+            [ltl.solve(factor, [neg(x) for x in column]) for column in zip(*m, strict=True)]
+            for m in (d.dq, d.dv)
+        ]
         dq, dv = (tuple(zip(*columns, strict=True)) for columns in solved)
         return a, AbaDerivatives(dq, dv, ltl.inverse(factor))
     base = FreeBase.of(model, q, v)
@@ -116,13 +155,16 @@ def forward_gradient(
             columns_v[k] = (*_minus3(base.speed_turn(k)), *rest)
             spun = sub3(columns_v[3 + k][:3], base.spin_turn(k))
             columns_v[3 + k] = (*spun, *columns_v[3 + k][3:])
-    return a, AbaDerivatives(tuple(zip(*columns_q, strict=True)), tuple(zip(*columns_v, strict=True)), inverse)
+    return a, AbaDerivatives(
+        tuple(zip(*columns_q, strict=True)), tuple(zip(*columns_v, strict=True)), inverse
+    )
 
 
 class SolveParts(NamedTuple):
     """What the gradient of aba is made of: with M = LᵀDL and W = L⁻¹, ∂a/∂q = W (-W D⁻¹)ᵀ ∂τ/∂q.
 
-    The columns of a free base that need no recursion are zero in `dq` and `dv`, and have their results here: the base's linear acceleration.
+    The columns of a free base that need no recursion are zero in `dq` and `dv`, and have their
+    results here: the base's linear acceleration.
     """
 
     W: Matrix
@@ -136,11 +178,22 @@ class SolveParts(NamedTuple):
 
 
 def solve_parts(
-    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge, factored: bool = False
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    external: External | None = None,
+    *,
+    gauge: Gauge,
+    factored: bool = False,
 ) -> SolveParts:
-    """The factor of M and the gradient of inverse dynamics, not yet multiplied. `factored`: results of a free base as W takes them, L times the acceleration."""
+    """The factor of M and the gradient of inverse dynamics, not yet multiplied. `factored`: results
+    of a free base as W takes them, L times the acceleration.
+    """
     tree = articulate(model, q, gauge, external)
-    factor = ltl.factorize(project(model, composite_mass_matrix(model, tree)), supports(model), model.joints)
+    factor = ltl.factorize(
+        project(model, composite_mass_matrix(model, tree)), supports(model), model.joints
+    )
     c = newton_euler(model, q, v, (0.0,) * model.nv, external)
     a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
     n = model.nv
@@ -167,28 +220,50 @@ def solve_parts(
         columns_q[:6], columns_v[:3] = [[0.0] * n] * 6, [[0.0] * n] * 3
         for which, turn in enumerate((base.gravity_turn, base.speed_turn, base.spin_turn)):
             moved = [_minus3(turn(k)) for k in range(3)]
-            turns[which] = tuple(zip(*([ltl.lower_times(factor, x) for x in moved] if factored else moved), strict=True))
+            turns[which] = tuple(
+                zip(
+                    *([ltl.lower_times(factor, x) for x in moved] if factored else moved),
+                    strict=True,
+                )
+            )
     dq, dv = (tuple(zip(*columns, strict=True)) for columns in (columns_q, columns_v))
     return SolveParts(whole, scaled(-1.0), scaled(-2.0), dq, dv, *turns)
 
 
 def subtree_factored_gradient(
-    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    external: External | None = None,
+    *,
+    gauge: Gauge,
 ) -> FactoredGradient[Matrix]:
     """The gradient of aba as W and Z, not multiplied."""
     p = solve_parts(model, q, v, tau, external, gauge=gauge, factored=True)
-    Z = [[list(row) for row in transposed_product(scaled, x)] for scaled, x in ((p.by_q, p.dq), (p.by_v, p.dv))]
+    Z = [
+        [list(row) for row in transposed_product(scaled, x)]
+        for scaled, x in ((p.by_q, p.dq), (p.by_v, p.dv))
+    ]
     if p.gravity_turn:
         for row in range(model.nv):
             for k in range(3):
                 Z[0][row][3 + k] = p.gravity_turn[row][k]
                 Z[1][row][k] = p.speed_turn[row][k]
                 Z[1][row][3 + k] = add(Z[1][row][3 + k], p.spin_turn[row][k])
-    return FactoredGradient(p.W, tuple(tuple(row) for row in Z[0]), tuple(tuple(row) for row in Z[1]))
+    return FactoredGradient(
+        p.W, tuple(tuple(row) for row in Z[0]), tuple(tuple(row) for row in Z[1])
+    )
 
 
 def subtree_state_gradient(
-    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None, *, gauge: Gauge
+    model: Model,
+    q: Vector,
+    v: Vector,
+    tau: Vector,
+    external: External | None = None,
+    *,
+    gauge: Gauge,
 ) -> FusedGradient[Matrix]:
     """The gradient of aba without M⁻¹."""
     d = forward_gradient(model, q, v, tau, external, gauge=gauge)[1]
@@ -196,7 +271,14 @@ def subtree_state_gradient(
 
 
 def subtree_fused_gradient(
-    model: Model, q: Vector, v: Vector, a: Vector, minv: Matrix, external: External | None = None, *, gauge: Gauge
+    model: Model,
+    q: Vector,
+    v: Vector,
+    a: Vector,
+    minv: Matrix,
+    external: External | None = None,
+    *,
+    gauge: Gauge,
 ) -> FusedGradient[Matrix]:
     """The gradient of aba from an acceleration and an M⁻¹ that are known already."""
     d = subtree_rnea_derivatives(model, q, v, a, external, gauge=gauge)
@@ -204,10 +286,12 @@ def subtree_fused_gradient(
 
 
 class FreeBase(NamedTuple):
-    """A robot on one free-flying base: nothing outside it but gravity, so the base's own columns need no recursion.
+    """A robot on one free-flying base: nothing outside it but gravity, so the base's own columns
+    need no recursion.
 
-    Turning the base turns gravity in its frame, γ = -E g; its linear velocity u acts through ω × u alone. With both taken as an acceleration of
-    the base, the rest of the robot can be computed as if the base did not translate.
+    Turning the base turns gravity in its frame, γ = -E g; its linear velocity u acts through ω × u
+    alone. With both taken as an acceleration of the base, the rest of the robot can be computed as
+    if the base did not translate.
     """
 
     gamma: Vector
@@ -216,13 +300,17 @@ class FreeBase(NamedTuple):
 
     @staticmethod
     def of(model: Model, q: Vector, v: Vector) -> FreeBase | None:
-        """None unless the robot hangs on one floating joint that moves freely: armature against its translation holds on to the world."""
+        """None unless the robot hangs on one floating joint that moves freely: armature against its
+        translation holds on to the world.
+        """
         if not model.joints or not model.joints[0].kind.flies or WORLD in model.parents[1:]:
             return None
         if not all(is_constant(x, 0.0) for x in model.armature[:3]):
             return None
         X = body_transforms(model, q)[0]
-        return FreeBase(rotate(X.E, gravity_acceleration(model).linear), tuple(v[3:6]), tuple(v[:3]))
+        return FreeBase(
+            rotate(X.E, gravity_acceleration(model).linear), tuple(v[3:6]), tuple(v[:3])
+        )
 
     def at_rest(self, v: Vector, a: Vector) -> tuple[Vector, Vector]:
         """Velocity without the base's translation, and the acceleration that makes up for it."""
@@ -276,7 +364,9 @@ class SubtreeBody(NamedTuple):
     force: Force
 
 
-def outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> list[SubtreeBody]:
+def outward(
+    model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float
+) -> list[SubtreeBody]:
     X, S, I, external = tree
     qd, qdd = velocities(model, v), velocities(model, a)
     a0 = gravity_acceleration(model)
@@ -291,16 +381,24 @@ def outward(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float
         rate = [v_parent.cross(s) for s in S[i]]
         by_speed = [r.scale(kappa) for r in rate]
         if len(S[i]) > 1:
-            by_speed = [r + vJ.cross(s).scale(kappa / 2) for r, s in zip(by_speed, S[i], strict=True)]
+            by_speed = [
+                r + vJ.cross(s).scale(kappa / 2) for r, s in zip(by_speed, S[i], strict=True)
+            ]
         second = [a_parent.cross(s) + v_parent.cross(r) for r, s in zip(rate, S[i], strict=True)]
         acceleration.append(a_parent + combine(rate, qd[i]) + combine(S[i], qdd[i]))
         factor = body_factor(I[i], velocity[i].scale(kappa))
         force = I[i].times(acceleration[i]) + factor.times(velocity[i]).scale(1 / kappa)
-        bodies.append(SubtreeBody(rate, by_speed, second, factor, force - external[i] if i in external else force))
+        bodies.append(
+            SubtreeBody(
+                rate, by_speed, second, factor, force - external[i] if i in external else force
+            )
+        )
     return bodies
 
 
-def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float) -> Iterator[Columns]:
+def gradient_columns(
+    model: Model, tree: Articulation, v: Vector, a: Vector, kappa: float
+) -> Iterator[Columns]:
     """Joint by joint from the last to the first."""
     X, S, I, _ = tree
     bodies = outward(model, tree, v, a, kappa)
@@ -314,10 +412,14 @@ def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector, kap
         own = range(model.joints[j].dof, model.joints[j].dof + model.joints[j].nv)
         for k, column in enumerate(own):
             s = S[j][k]
-            by_q = inertia[j].times(bodies[j].second[k]) + factor[j].times(bodies[j].rate[k]).scale(2 / kappa)
+            by_q = inertia[j].times(bodies[j].second[k]) + factor[j].times(bodies[j].rate[k]).scale(
+                2 / kappa
+            )
             by_v = inertia[j].times(bodies[j].by_speed[k]) + factor[j].times(s)
             momentum, back = inertia[j].times(s), factor[j].transposed_times(s)
-            for row, x, y in zip(own, joint_space(S[j], by_q), joint_space(S[j], by_v), strict=True):
+            for row, x, y in zip(
+                own, joint_space(S[j], by_q), joint_space(S[j], by_v), strict=True
+            ):
                 dq[column][row], dv[column][row] = x, y
             if model.parents[j] != WORLD:
                 by_q = by_q + s.cross_force(force[j])
@@ -331,8 +433,12 @@ def gradient_columns(model: Model, tree: Articulation, v: Vector, a: Vector, kap
                     dq[column][start + other] = by_q.dot(t)
                     dv[column][start + other] = by_v.dot(t)
                     rate, second = bodies[i].rate[other], bodies[i].second[other]
-                    dq[start + other][column] = add(mul(2 / kappa, back.dot(rate)), momentum.dot(second))
-                    dv[start + other][column] = add(back.dot(t), momentum.dot(bodies[i].by_speed[other]))
+                    dq[start + other][column] = add(
+                        mul(2 / kappa, back.dot(rate)), momentum.dot(second)
+                    )
+                    dv[start + other][column] = add(
+                        back.dot(t), momentum.dot(bodies[i].by_speed[other])
+                    )
         yield Columns(j, [dq[c] for c in own], [dv[c] for c in own])
         parent = model.parents[j]
         if parent != WORLD:

@@ -1,4 +1,6 @@
-"""Articulated bodies: forward dynamics in one pass down and up the tree (Featherstone 2008, table 7.1)."""
+"""Articulated bodies: forward dynamics in one pass down and up the tree (Featherstone 2008, table
+7.1).
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ from rigidgrad.scalars import Scalar, sub
 from rigidgrad.spatial import ZERO_MOTION, ArticulatedInertia, Force, Motion
 
 
-def aba(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
-    """a = M(q)⁻¹ (τ - c(q, v) + Jᵀ f_ext). A model with mimic joints is no free tree: its projected mass matrix is factorised instead."""
+def aba(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None
+) -> Vector:
+    """a = M(q)⁻¹ (τ - c(q, v) + Jᵀ f_ext). A model with mimic joints is no free tree: its projected
+    mass matrix is factorised instead.
+    """
     if model.has_mimic:
         return forward_dynamics_ltl(model, q, v, tau, external)
     X, S, I = body_transforms(model, q), subspaces(model), inertias(model)
@@ -61,6 +67,8 @@ def aba(model: Model, q: Vector, v: Vector, tau: Vector, external: External | No
     a0 = gravity_acceleration(model)
     for i in model.bodies:
         a = across(X[i], parent_value(as_, model, i, a0)) + c[i]
-        qdd.append(ltl.solve(D[i], [sub(x, force.dot(a)) for x, force in zip(u[i], U[i], strict=True)]))
+        qdd.append(
+            ltl.solve(D[i], [sub(x, force.dot(a)) for x, force in zip(u[i], U[i], strict=True)])
+        )
         as_.append(a + combine(S[i], qdd[i]))
     return gather(model, qdd)

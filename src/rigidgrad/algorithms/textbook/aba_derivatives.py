@@ -1,4 +1,6 @@
-"""Analytical gradient of forward dynamics: minus M⁻¹ times that of inverse dynamics (Plancher et al. 2021, Algorithm 3)."""
+"""Analytical gradient of forward dynamics: minus M⁻¹ times that of inverse dynamics (Plancher et
+al. 2021, Algorithm 3).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from rigidgrad.model.model import Model
 from rigidgrad.scalars import Scalar, mul, neg, sub
 
 
-def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> AbaDerivatives[Matrix]:
+def aba_derivatives(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None
+) -> AbaDerivatives[Matrix]:
     """∂a/∂q (tangent), ∂a/∂v, ∂a/∂τ = M⁻¹: each nv x nv."""
     c = bias(model, q, v, external)
     factor = ltl.factorize(crba(model, q), supports(model), model.joints)
@@ -26,31 +30,48 @@ def aba_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: E
 
 
 def fused_gradient(
-    model: Model, q: Vector, v: Vector, a: Vector, minv: Sequence[Sequence[Scalar]], external: External | None = None
+    model: Model,
+    q: Vector,
+    v: Vector,
+    a: Vector,
+    minv: Sequence[Sequence[Scalar]],
+    external: External | None = None,
 ) -> FusedGradient[Matrix]:
-    """The completely fused kernel: ∂a/∂q and ∂a/∂v from an acceleration and an M⁻¹ that are known already."""
+    """The completely fused kernel: ∂a/∂q and ∂a/∂v from an acceleration and an M⁻¹ that are known
+    already.
+    """
     dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
     return FusedGradient(minus_product(minv, dq), minus_product(minv, dv))
 
 
-def aba_state_derivatives(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> FusedGradient[Matrix]:
+def aba_state_derivatives(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None
+) -> FusedGradient[Matrix]:
     """∂a/∂q and ∂a/∂v, without M⁻¹."""
     d = aba_derivatives(model, q, v, tau, external)
     return FusedGradient(d.dq, d.dv)
 
 
-def aba_derivatives_factored(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> FactoredGradient[Matrix]:
+def aba_derivatives_factored(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None
+) -> FactoredGradient[Matrix]:
     """The two factors of the gradient, not multiplied: W and Z = -D⁻¹ Wᵀ ∂τ."""
     c = bias(model, q, v, external)
     factor = ltl.factorize(crba(model, q), supports(model), model.joints)
     a = ltl.solve(factor, [sub(t, x) for t, x in zip(tau, c, strict=True)])
-    W = tuple(tuple(row.get(i, 0.0) for i in range(model.nv)) for row in ltl.inverse_triangle(factor))
-    minus = tuple(tuple(neg(mul(w, d)) for w, d in zip(row, factor.inverse_d, strict=True)) for row in W)
+    W = tuple(
+        tuple(row.get(i, 0.0) for i in range(model.nv)) for row in ltl.inverse_triangle(factor)
+    )
+    minus = tuple(
+        tuple(neg(mul(w, d)) for w, d in zip(row, factor.inverse_d, strict=True)) for row in W
+    )
     dq, dv = _inverse_dynamics_gradient(model, q, v, a, external)
     return FactoredGradient(W, transposed_product(minus, dq), transposed_product(minus, dv))
 
 
-def _inverse_dynamics_gradient(model: Model, q: Vector, v: Vector, a: Vector, external: External | None) -> tuple[Matrix, Matrix]:
+def _inverse_dynamics_gradient(
+    model: Model, q: Vector, v: Vector, a: Vector, external: External | None
+) -> tuple[Matrix, Matrix]:
     dq, dv = gradient_columns(model, rnea_sweep(model, q, v, a, external))
     return project(model, dq), project(model, dv)
 

@@ -1,4 +1,6 @@
-"""What ABA and the direct inverse share: a joint's apparent inertia, and what the parent feels through the joint."""
+"""What ABA and the direct inverse share: a joint's apparent inertia, and what the parent feels
+through the joint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Forward dynamics through the mass matrix: a = M⁻¹ (τ - c), by factorisation or by the inverse (Plancher et al. 2021, equation 1)."""
+"""Forward dynamics through the mass matrix: a = M⁻¹ (τ - c), by factorisation or by the inverse
+(Plancher et al. 2021, equation 1).
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,20 @@ from rigidgrad.model.model import Model
 from rigidgrad.scalars import mul, sub, total
 
 
-def forward_dynamics_ltl(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
+def forward_dynamics_ltl(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None
+) -> Vector:
     """CRBA, then a solve with M = LᵀDL."""
     c = bias(model, q, v, external)
-    return ltl.solve(ltl.factorize(crba(model, q), supports(model), model.joints), [sub(t, x) for t, x in zip(tau, c, strict=True)])
+    return ltl.solve(
+        ltl.factorize(crba(model, q), supports(model), model.joints),
+        [sub(t, x) for t, x in zip(tau, c, strict=True)],
+    )
 
 
-def forward_dynamics_minv(model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None) -> Vector:
+def forward_dynamics_minv(
+    model: Model, q: Vector, v: Vector, tau: Vector, external: External | None = None
+) -> Vector:
     """The direct inverse of the mass matrix, times τ - c."""
     c = bias(model, q, v, external)
     b = [sub(t, x) for t, x in zip(tau, c, strict=True)]

@@ -1,7 +1,9 @@
 """How frames accelerate, and how that changes with the state.
 
-The acceleration is the time derivative of `frame_velocity` in the same axes: "world" gives the classical acceleration of the frame's origin, in world axes; "local" and "spatial" give spatial accelerations.
-With ψ̇ = v_λ × s and ψ̈ = a_λ × s + v_λ × ψ̇ of a freedom s of a joint that carries the frame, moved to the frame, and the frame's velocity ν and acceleration α,
+The acceleration is the time derivative of `frame_velocity` in the same axes: "world" gives the
+classical acceleration of the frame's origin, in world axes; "local" and "spatial" give spatial
+accelerations. With ψ̇ = v_λ × s and ψ̈ = a_λ × s + v_λ × ψ̇ of a freedom s of a joint that carries
+the frame, moved to the frame, and the frame's velocity ν and acceleration α,
 
     ∂α/∂q = ψ̈ - ν × ψ̇,        ∂α/∂v = 2 ψ̇ + v_J × s - ν × s,        ∂α/∂a = s.
 """
@@ -15,7 +17,9 @@ from rigidgrad.model.model import Frame, Model
 from rigidgrad.spatial import ZERO_MOTION, Motion, Transform, add3, cross3, rotate_back
 
 
-def frame_acceleration(model: Model, q: Vector, v: Vector, a: Vector, frame: Frame, expressed_in: str) -> Vector:
+def frame_acceleration(
+    model: Model, q: Vector, v: Vector, a: Vector, frame: Frame, expressed_in: str
+) -> Vector:
     """6 numbers, linear first."""
     X = kinematics.path_transforms(model, q, frame)
     velocity, acceleration, _ = _frame_motions(model, X, v, a, frame)
@@ -45,14 +49,18 @@ def frame_acceleration_derivatives(
             by_v = moved + there[i].motion(rate + vJ.cross(s)) - nu.cross(axis)
             columns[0][i, k] = _change(world, nu, alpha, axis, moved, by_q, expressed_in)
             columns[1][i, k] = _change(world, nu, alpha, ZERO_MOTION, axis, by_v, expressed_in)
-            columns[2][i, k] = _change(world, nu, alpha, ZERO_MOTION, ZERO_MOTION, axis, expressed_in)
+            columns[2][i, k] = _change(
+                world, nu, alpha, ZERO_MOTION, ZERO_MOTION, axis, expressed_in
+            )
     return FrameAccelerationDerivatives(*(kinematics.assemble_columns(model, c) for c in columns))
 
 
 def _frame_motions(
     model: Model, X: dict[int, Transform], v: Vector, a: Vector, frame: Frame
 ) -> tuple[Motion, Motion, dict[int, tuple[Motion, Motion]]]:
-    """Spatial velocity and acceleration of the frame, in the frame, and those of each body's parent, in the body."""
+    """Spatial velocity and acceleration of the frame, in the frame, and those of each body's
+    parent, in the body.
+    """
     qd, qdd = velocities(model, v), velocities(model, a)
     velocity = acceleration = ZERO_MOTION
     parents: dict[int, tuple[Motion, Motion]] = {}
@@ -75,14 +83,26 @@ def _seen(world: Transform, velocity: Motion, acceleration: Motion, expressed_in
     return Motion(rotate_back(world.E, acceleration.angular), rotate_back(world.E, classical))
 
 
-def _change(world: Transform, nu: Motion, alpha: Motion, axis: Motion, d_nu: Motion, d_alpha: Motion, expressed_in: str) -> Motion:
-    """Of what is seen, by changes of the frame's velocity and acceleration and by a motion of the frame itself."""
+def _change(
+    world: Transform,
+    nu: Motion,
+    alpha: Motion,
+    axis: Motion,
+    d_nu: Motion,
+    d_alpha: Motion,
+    expressed_in: str,
+) -> Motion:
+    """Of what is seen, by changes of the frame's velocity and acceleration and by a motion of the
+    frame itself.
+    """
     if expressed_in == "local":
         return d_alpha
     if expressed_in == "spatial":
         return world.motion_back(d_alpha + axis.cross(alpha))
     classical = add3(alpha.linear, cross3(nu.angular, nu.linear))
-    linear = add3(d_alpha.linear, add3(cross3(d_nu.angular, nu.linear), cross3(nu.angular, d_nu.linear)))
+    linear = add3(
+        d_alpha.linear, add3(cross3(d_nu.angular, nu.linear), cross3(nu.angular, d_nu.linear))
+    )
     linear = add3(linear, cross3(axis.angular, classical))
     angular = add3(d_alpha.angular, cross3(axis.angular, alpha.angular))
     return Motion(rotate_back(world.E, angular), rotate_back(world.E, linear))

@@ -1,10 +1,20 @@
-"""The inverse of the mass matrix without the mass matrix (Plancher 2022, Algorithm 9, for joints with any number of freedoms)."""
+"""The inverse of the mass matrix without the mass matrix (Plancher 2022, Algorithm 9, for joints
+with any number of freedoms).
+"""
 
 from __future__ import annotations
 
 from rigidgrad.algorithms import ltl
 from rigidgrad.algorithms.crba import crba
-from rigidgrad.algorithms.joints import Matrix, Vector, body_transforms, combine, inertias, joint_space, subspaces
+from rigidgrad.algorithms.joints import (
+    Matrix,
+    Vector,
+    body_transforms,
+    combine,
+    inertias,
+    joint_space,
+    subspaces,
+)
 from rigidgrad.algorithms.sparsity import supports
 from rigidgrad.algorithms.textbook.articulated import joint_inertia, without_joint
 from rigidgrad.model.model import WORLD, Model
@@ -13,7 +23,9 @@ from rigidgrad.spatial import ZERO_FORCE, Force, Motion
 
 
 def minv(model: Model, q: Vector) -> Matrix:
-    """M(q)⁻¹, both triangles: nv x nv. With mimic joints, through the factorised projected mass matrix."""
+    """M(q)⁻¹, both triangles: nv x nv. With mimic joints, through the factorised projected mass
+    matrix.
+    """
     if model.has_mimic:
         return ltl.inverse(ltl.factorize(crba(model, q), supports(model), model.joints))
     X, S = body_transforms(model, q), subspaces(model)

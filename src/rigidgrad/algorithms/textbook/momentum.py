@@ -1,4 +1,6 @@
-"""Centre of mass and its Jacobian, centroidal momentum, kinetic and potential energy. Bodies merged into the world do not count."""
+"""Centre of mass and its Jacobian, centroidal momentum, kinetic and potential energy. Bodies merged
+into the world do not count.
+"""
 
 from __future__ import annotations
 
@@ -85,14 +87,18 @@ def body_velocities(model: Model, X: list[Transform], v: Vector) -> list[Motion]
     S, qd = subspaces(model), velocities(model, v)
     result: list[Motion] = []
     for i in model.bodies:
-        result.append(across(X[i], parent_value(result, model, i, ZERO_MOTION)) + combine(S[i], qd[i]))
+        result.append(
+            across(X[i], parent_value(result, model, i, ZERO_MOTION)) + combine(S[i], qd[i])
+        )
     return result
 
 
 def centroidal_momentum(model: Model, q: Vector, v: Vector) -> Vector:
     """6 numbers, linear first, about the centre of mass, in world axes."""
     X = body_transforms(model, q)
-    momenta: list[Force] = [I.times(m) for I, m in zip(inertias(model), body_velocities(model, X, v), strict=True)]
+    momenta: list[Force] = [
+        I.times(m) for I, m in zip(inertias(model), body_velocities(model, X, v), strict=True)
+    ]
     whole = ZERO_FORCE
     for i in reversed(model.bodies):
         up = X[i].force_back(momenta[i])

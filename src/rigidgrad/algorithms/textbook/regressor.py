@@ -1,4 +1,6 @@
-"""The joint-torque regressor: inverse dynamics is linear in the ten inertial parameters of each body."""
+"""The joint-torque regressor: inverse dynamics is linear in the ten inertial parameters of each
+body.
+"""
 
 from __future__ import annotations
 

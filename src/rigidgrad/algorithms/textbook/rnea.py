@@ -1,4 +1,6 @@
-"""Recursive Newton-Euler: inverse dynamics (Plancher et al. 2021, Algorithm 1, with a_0 = -gravity)."""
+"""Recursive Newton-Euler: inverse dynamics (Plancher et al. 2021, Algorithm 1, with a_0 =
+-gravity).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from rigidgrad.spatial import ZERO_MOTION, Force, Inertia, Motion, Transform
 
 
 class Sweep(NamedTuple):
-    """What the recursion leaves for others: per body the transforms, velocities, accelerations, and the forces of whole subtrees."""
+    """What the recursion leaves for others: per body the transforms, velocities, accelerations, and
+    the forces of whole subtrees.
+    """
 
     X: list[Transform]
     S: list[tuple[Motion, ...]]
@@ -37,7 +41,9 @@ class Sweep(NamedTuple):
 
 
 def rnea(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> Vector:
-    """τ = M(q) a + c(q, v) - Jᵀ f_ext: nv joint forces. `external` maps a body to the wrench on it, in that body's frame."""
+    """τ = M(q) a + c(q, v) - Jᵀ f_ext: nv joint forces. `external` maps a body to the wrench on it,
+    in that body's frame.
+    """
     return gather(model, rnea_sweep(model, q, v, a, external).tau)
 
 
@@ -51,7 +57,9 @@ def gravity_torque(model: Model, q: Vector) -> Vector:
     return rnea(model, q, (0.0,) * model.nv, (0.0,) * model.nv)
 
 
-def rnea_sweep(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> Sweep:
+def rnea_sweep(
+    model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None
+) -> Sweep:
     X, S, I = body_transforms(model, q), subspaces(model), inertias(model)
     qd, qdd = velocities(model, v), velocities(model, a)
     a0 = gravity_acceleration(model)
@@ -62,7 +70,11 @@ def rnea_sweep(model: Model, q: Vector, v: Vector, a: Vector, external: External
     for i in model.bodies:
         vJ.append(combine(S[i], qd[i]))
         vs.append(across(X[i], parent_value(vs, model, i, ZERO_MOTION)) + vJ[i])
-        as_.append(across(X[i], parent_value(as_, model, i, a0)) + combine(S[i], qdd[i]) + vs[i].cross(vJ[i]))
+        as_.append(
+            across(X[i], parent_value(as_, model, i, a0))
+            + combine(S[i], qdd[i])
+            + vs[i].cross(vJ[i])
+        )
         f = I[i].times(as_[i]) + vs[i].cross_force(I[i].times(vs[i]))
         if external and i in external:
             f = f - external[i]

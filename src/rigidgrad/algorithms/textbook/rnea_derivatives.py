@@ -1,13 +1,23 @@
-"""Analytical gradient of inverse dynamics, column by column (Plancher et al. 2021, Algorithm 2; the printed line 3 has v_λ for v_i).
+"""Analytical gradient of inverse dynamics, column by column (Plancher et al. 2021, Algorithm 2; the
+printed line 3 has v_λ for v_i).
 
-A joint's position is perturbed in its tangent space, q ⊕ ε e_k, which moves the child by the constant twist S_k: so
-∂(ᵢX_λ u)/∂q_k = (ᵢX_λ u) × S_k for joints of any kind.
+A joint's position is perturbed in its tangent space, q ⊕ ε e_k, which moves the child by the
+constant twist S_k: so ∂(ᵢX_λ u)/∂q_k = (ᵢX_λ u) × S_k for joints of any kind.
 """
 
 from __future__ import annotations
 
 from rigidgrad.algorithms.crba import mass_matrix
-from rigidgrad.algorithms.joints import External, Matrix, Vector, across, gravity_acceleration, joint_space, parent_value, project
+from rigidgrad.algorithms.joints import (
+    External,
+    Matrix,
+    Vector,
+    across,
+    gravity_acceleration,
+    joint_space,
+    parent_value,
+    project,
+)
 from rigidgrad.algorithms.results import RneaDerivatives
 from rigidgrad.algorithms.textbook.rnea import Sweep, rnea_sweep
 from rigidgrad.model.model import WORLD, Model
@@ -15,11 +25,17 @@ from rigidgrad.scalars import Scalar
 from rigidgrad.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion
 
 
-def rnea_derivatives(model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None) -> RneaDerivatives[Matrix]:
-    """∂τ/∂q (tangent), ∂τ/∂v, ∂τ/∂a = M: each nv x nv. External wrenches stay constant in their body's frame."""
+def rnea_derivatives(
+    model: Model, q: Vector, v: Vector, a: Vector, external: External | None = None
+) -> RneaDerivatives[Matrix]:
+    """∂τ/∂q (tangent), ∂τ/∂v, ∂τ/∂a = M: each nv x nv. External wrenches stay constant in their
+    body's frame.
+    """
     sweep = rnea_sweep(model, q, v, a, external)
     dq, dv = gradient_columns(model, sweep)
-    return RneaDerivatives(project(model, dq), project(model, dv), project(model, mass_matrix(model, sweep.X)))
+    return RneaDerivatives(
+        project(model, dq), project(model, dv), project(model, mass_matrix(model, sweep.X))
+    )
 
 
 def gradient_columns(model: Model, sweep: Sweep) -> tuple[list[list[Scalar]], list[list[Scalar]]]:
@@ -41,8 +57,19 @@ def gradient_columns(model: Model, sweep: Sweep) -> tuple[list[list[Scalar]], li
     return dc_dq, dc_dv
 
 
-def _column(model: Model, sweep: Sweep, j: int, dv_j: Motion, da_j: Motion, df_up: Force, column: int, out: list[list[Scalar]]) -> None:
-    """Carries the perturbation of joint j out to its subtree, and the change of forces back to the root."""
+def _column(
+    model: Model,
+    sweep: Sweep,
+    j: int,
+    dv_j: Motion,
+    da_j: Motion,
+    df_up: Force,
+    column: int,
+    out: list[list[Scalar]],
+) -> None:
+    """Carries the perturbation of joint j out to its subtree, and the change of forces back to the
+    root.
+    """
     X, S, I, vJ, v, _, _, _ = sweep
     dv, da = {j: dv_j}, {j: da_j}
     order = [j]
@@ -52,7 +79,14 @@ def _column(model: Model, sweep: Sweep, j: int, dv_j: Motion, da_j: Motion, df_u
             dv[i] = X[i].motion(dv[parent])
             da[i] = X[i].motion(da[parent]) + dv[i].cross(vJ[i])
         order.extend(model.children[i])
-    df = {i: I[i].times(da[i]) + dv[i].cross_force(I[i].times(v[i])) + v[i].cross_force(I[i].times(dv[i])) for i in order}
+    df = {
+        i: (
+            I[i].times(da[i])
+            + dv[i].cross_force(I[i].times(v[i]))
+            + v[i].cross_force(I[i].times(dv[i]))
+        )
+        for i in order
+    }
     path = list(reversed(order)) + list(model.ancestors[j][1:])
     for i in path:
         for row, x in enumerate(joint_space(S[i], df[i]), model.joints[i].dof):

@@ -1,26 +1,34 @@
 """Small dense matrices and block-tridiagonal systems, compiled.
 
-The innermost loops run along rows in memory, which compilers turn into SIMD. A symmetric block-tridiagonal matrix is its diagonal blocks D (K, n, n)
-and the blocks E (K - 1, n, n) below them: block (k + 1, k) is E[k], block (k, k + 1) its transpose.
+The innermost loops run along rows in memory, which compilers turn into SIMD. A symmetric
+block-tridiagonal matrix is its diagonal blocks D (K, n, n) and the blocks E (K - 1, n, n) below
+them: block (k + 1, k) is E[k], block (k, k + 1) its transpose.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
 
 import numpy as np
 
-from rigidgrad.runtime.loops import kernel
+from rigidgrad.runtime.loops import Kernel, kernel
 
-compiled: Any = partial(kernel, reorder=True)
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+
+def compiled(function: Callable[[*Arguments], Result]) -> Kernel[*Arguments, Result]:
+    """A kernel whose sums may be reordered for SIMD."""
+    return kernel(function, reorder=True)
+
 
 # a pivot smaller than this share of its diagonal entry is rounding: the matrix counts as singular
 SINGULAR = 1e-13
 
 
 @compiled
-def multiply(a, b, out):  # pragma: no cover (compiled)
+def multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover (compiled)
     """out = a b."""
     for i in range(a.shape[0]):
         for j in range(b.shape[1]):
@@ -32,7 +40,9 @@ def multiply(a, b, out):  # pragma: no cover (compiled)
 
 
 @compiled
-def add_product(scale, a, b, out):  # pragma: no cover (compiled)
+def add_product(
+    scale: float, a: np.ndarray, b: np.ndarray, out: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """out += scale a b."""
     for i in range(a.shape[0]):
         for k in range(a.shape[1]):
@@ -42,7 +52,9 @@ def add_product(scale, a, b, out):  # pragma: no cover (compiled)
 
 
 @compiled
-def add_transposed_product(scale, a, b, out):  # pragma: no cover (compiled)
+def add_transposed_product(
+    scale: float, a: np.ndarray, b: np.ndarray, out: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """out += scale aᵀ b."""
     for k in range(a.shape[0]):
         for i in range(a.shape[1]):
@@ -52,7 +64,9 @@ def add_transposed_product(scale, a, b, out):  # pragma: no cover (compiled)
 
 
 @compiled
-def add_product_transposed(scale, a, b, out):  # pragma: no cover (compiled)
+def add_product_transposed(
+    scale: float, a: np.ndarray, b: np.ndarray, out: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """out += scale a bᵀ."""
     for i in range(a.shape[0]):
         for j in range(b.shape[0]):
@@ -63,7 +77,9 @@ def add_product_transposed(scale, a, b, out):  # pragma: no cover (compiled)
 
 
 @compiled
-def add_matrix_vector(scale, a, x, out):  # pragma: no cover (compiled)
+def add_matrix_vector(
+    scale: float, a: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """out += scale a x."""
     for i in range(a.shape[0]):
         s = 0.0
@@ -73,7 +89,9 @@ def add_matrix_vector(scale, a, x, out):  # pragma: no cover (compiled)
 
 
 @compiled
-def add_transposed_vector(scale, a, x, out):  # pragma: no cover (compiled)
+def add_transposed_vector(
+    scale: float, a: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """out += scale aᵀ x."""
     for k in range(a.shape[0]):
         s = scale * x[k]
@@ -82,7 +100,7 @@ def add_transposed_vector(scale, a, x, out):  # pragma: no cover (compiled)
 
 
 @compiled
-def symmetrize(a):  # pragma: no cover (compiled)
+def symmetrize(a: np.ndarray) -> None:  # pragma: no cover (compiled)
     """Both triangles become their mean: rounding must not grow into asymmetry."""
     for i in range(a.shape[0]):
         for j in range(i):
@@ -90,7 +108,7 @@ def symmetrize(a):  # pragma: no cover (compiled)
 
 
 @compiled
-def cholesky(a):  # pragma: no cover (compiled)
+def cholesky(a: np.ndarray) -> bool:  # pragma: no cover (compiled)
     """The lower factor, in place; False where a is not positive definite beyond rounding."""
     n = a.shape[0]
     for j in range(n):
@@ -110,7 +128,7 @@ def cholesky(a):  # pragma: no cover (compiled)
 
 
 @compiled
-def solve_factored(L, b):  # pragma: no cover (compiled)
+def solve_factored(L: np.ndarray, b: np.ndarray) -> None:  # pragma: no cover (compiled)
     """b := (L Lᵀ)⁻¹ b, for a matrix b."""
     n = L.shape[0]
     for i in range(n):
@@ -132,7 +150,7 @@ def solve_factored(L, b):  # pragma: no cover (compiled)
 
 
 @compiled
-def solve_lower(L, b):  # pragma: no cover (compiled)
+def solve_lower(L: np.ndarray, b: np.ndarray) -> None:  # pragma: no cover (compiled)
     """b := L⁻¹ b, for a vector b."""
     for i in range(L.shape[0]):
         s = b[i]
@@ -142,7 +160,7 @@ def solve_lower(L, b):  # pragma: no cover (compiled)
 
 
 @compiled
-def solve_upper(L, b):  # pragma: no cover (compiled)
+def solve_upper(L: np.ndarray, b: np.ndarray) -> None:  # pragma: no cover (compiled)
     """b := L⁻ᵀ b, for a vector b."""
     for i in range(L.shape[0] - 1, -1, -1):
         b[i] /= L[i, i]
@@ -152,8 +170,10 @@ def solve_upper(L, b):  # pragma: no cover (compiled)
 
 
 @compiled
-def invert(a, work, out):  # pragma: no cover (compiled)
-    """out = a⁻¹ of a symmetric positive definite a, through its Cholesky factor in `work`; False where it is not."""
+def invert(a: np.ndarray, work: np.ndarray, out: np.ndarray) -> bool:  # pragma: no cover (compiled)
+    """out = a⁻¹ of a symmetric positive definite a, through its Cholesky factor in `work`; False
+    where it is not.
+    """
     n = a.shape[0]
     for i in range(n):
         for j in range(n):
@@ -167,7 +187,9 @@ def invert(a, work, out):  # pragma: no cover (compiled)
 
 
 @compiled
-def tridiagonal_times(D, E, x, out):  # pragma: no cover (compiled)
+def tridiagonal_times(
+    D: np.ndarray, E: np.ndarray, x: np.ndarray, out: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """out = S x; each block is read once."""
     n = D.shape[1]
     for k in range(D.shape[0]):
@@ -188,7 +210,9 @@ def tridiagonal_times(D, E, x, out):  # pragma: no cover (compiled)
 
 
 def dense(D: np.ndarray, lower: np.ndarray, upper: np.ndarray | None = None) -> np.ndarray:
-    """A block-tridiagonal matrix written out; the upper blocks are the lower ones' transposes unless given."""
+    """A block-tridiagonal matrix written out; the upper blocks are the lower ones' transposes
+    unless given.
+    """
     K, n = D.shape[:2]
     result = np.zeros((K * n, K * n))
     for k in range(K):

@@ -1,6 +1,10 @@
-"""Block Cholesky factorisation of a symmetric positive definite block-tridiagonal matrix, compiled. Serial in the blocks."""
+"""Block Cholesky factorisation of a symmetric positive definite block-tridiagonal matrix, compiled.
+Serial in the blocks.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from rigidgrad.control.linear.blocks import (
     add_matrix_vector,
@@ -14,8 +18,12 @@ from rigidgrad.control.linear.blocks import (
 
 
 @compiled
-def factor(D, E, L, W):  # pragma: no cover (compiled)
-    """S = 𝐋 𝐋ᵀ with diagonal blocks L_k (lower triangles) and W_k = E_k L_k⁻ᵀ below them; False where S is not positive definite."""
+def factor(
+    D: np.ndarray, E: np.ndarray, L: np.ndarray, W: np.ndarray
+) -> bool:  # pragma: no cover (compiled)
+    """S = 𝐋 𝐋ᵀ with diagonal blocks L_k (lower triangles) and W_k = E_k L_k⁻ᵀ below them; False
+    where S is not positive definite.
+    """
     n = D.shape[1]
     for k in range(D.shape[0]):
         L[k] = D[k]
@@ -32,7 +40,9 @@ def factor(D, E, L, W):  # pragma: no cover (compiled)
 
 
 @compiled
-def solve(L, W, gamma, lam):  # pragma: no cover (compiled)
+def solve(
+    L: np.ndarray, W: np.ndarray, gamma: np.ndarray, lam: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """λ = S⁻¹ γ."""
     K = L.shape[0]
     for k in range(K):

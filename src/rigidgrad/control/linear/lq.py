@@ -1,9 +1,12 @@
-"""The linear-quadratic problem of a horizon of N steps: what one Newton step of a trajectory asks for.
+"""The linear-quadratic problem of a horizon of N steps: what one Newton step of a trajectory asks
+for.
 
-Minimise Σ ½ dx_kᵀ Q_k dx_k + du_kᵀ S_k dx_k + ½ du_kᵀ R_k du_k + q_kᵀ dx_k + r_kᵀ du_k over k = 0 … N (no control at N), subject to
-dx_0 = d_0 and dx_{k+1} = A_k dx_k + B_k du_k + d_{k+1}. The defects are d_0 = x_s ⊖ x_0 and d_{k+1} = f(x_k, u_k) ⊖ x_{k+1}.
+Minimise Σ ½ dx_kᵀ Q_k dx_k + du_kᵀ S_k dx_k + ½ du_kᵀ R_k du_k + q_kᵀ dx_k + r_kᵀ du_k over k = 0 …
+N (no control at N), subject to dx_0 = d_0 and dx_{k+1} = A_k dx_k + B_k du_k + d_{k+1}. The defects
+are d_0 = x_s ⊖ x_0 and d_{k+1} = f(x_k, u_k) ⊖ x_{k+1}.
 
-With Z = [dx_0, du_0, dx_1, …], G = ∇²J, g = ∇J and C dZ = d, its solution fulfils (Plancher 2022, (2.10), with one sign throughout)
+With Z = [dx_0, du_0, dx_1, …], G = ∇²J, g = ∇J and C dZ = d, its solution fulfils (Plancher 2022,
+(2.10), with one sign throughout)
     G dZ + g = Cᵀ λ,    C dZ = d,
 so that λ_k is the gradient of the cost-to-go by dx_k.
 """
@@ -20,7 +23,9 @@ from rigidgrad.errors import InputError
 
 @dataclass(frozen=True)
 class LQ:
-    """A (N, n, n), B (N, n, m); Q (N + 1, n, n), S (N, m, n), R (N, m, m), q (N + 1, n), r (N, m); d (N + 1, n)."""
+    """A (N, n, n), B (N, n, m); Q (N + 1, n, n), S (N, m, n), R (N, m, m), q (N + 1, n), r (N, m);
+    d (N + 1, n).
+    """
 
     A: np.ndarray
     B: np.ndarray
@@ -33,7 +38,9 @@ class LQ:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            object.__setattr__(self, f.name, np.ascontiguousarray(getattr(self, f.name), dtype=float))
+            object.__setattr__(
+                self, f.name, np.ascontiguousarray(getattr(self, f.name), dtype=float)
+            )
         if self.B.ndim != 3:
             raise InputError(f"B has shape {self.B.shape}; expected (steps, n, m)")
         N, n, m = self.B.shape
@@ -49,7 +56,8 @@ class LQ:
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
                 raise InputError(
-                    f"{name} has shape {getattr(self, name).shape}; expected {shape} for {N} steps, {n} states and {m} controls"
+                    f"{name} has shape {getattr(self, name).shape}; expected {shape} for {N} steps,"
+                    f" {n} states and {m} controls"
                 )
 
     @property
@@ -64,13 +72,17 @@ class LQ:
         return replace(self, Q=self.Q + rho * np.eye(n), R=self.R + rho * np.eye(m))
 
     def fixed(self, which: np.ndarray, values: np.ndarray) -> LQ:
-        """The problem in which the controls `which` (N, m) are held at `values`: solve it, then add `held` values to its du."""
+        """The problem in which the controls `which` (N, m) are held at `values`: solve it, then add
+        `held` values to its du.
+        """
         held = np.where(which, values, 0.0)
         free = ~which
         scale = np.maximum(np.abs(np.einsum("kii->ki", self.R)).max(initial=0.0), 1e-300)
         B = self.B * free[:, None, :]
         S = self.S * free[:, :, None]
-        R = self.R * (free[:, :, None] & free[:, None, :]) + scale * which[:, :, None] * np.eye(which.shape[1])
+        R = self.R * (free[:, :, None] & free[:, None, :]) + scale * which[:, :, None] * np.eye(
+            which.shape[1]
+        )
         d, q = self.d.copy(), self.q.copy()
         d[1:] += _times(self.B, held)
         q[:-1] += _times(self.S.swapaxes(1, 2), held)
@@ -82,8 +94,12 @@ class LQ:
         gx[:-1] += _times(self.S.swapaxes(1, 2), du)
         return gx, gu
 
-    def residuals(self, dx: np.ndarray, du: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What is left of the optimality conditions: G dZ + g - Cᵀλ by states and by controls, and d - C dZ; all zero at the solution."""
+    def residuals(
+        self, dx: np.ndarray, du: np.ndarray, lam: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What is left of the optimality conditions: G dZ + g - Cᵀλ by states and by controls, and
+        d - C dZ; all zero at the solution.
+        """
         gx, gu = self.cost_gradient(dx, du)
         gx -= lam
         gx[:-1] += _times(self.A.swapaxes(1, 2), lam[1:])
@@ -92,7 +108,7 @@ class LQ:
 
     def defects(self, dx: np.ndarray, du: np.ndarray) -> np.ndarray:
         """d - C dZ: what a step leaves of the defects, by the linearised dynamics."""
-        left = self.d - dx
+        left: np.ndarray = self.d - dx
         left[1:] += _times(self.A, dx[:-1]) + _times(self.B, du)
         return left
 
@@ -109,7 +125,9 @@ class LQ:
 
 
 @compiled
-def _propagate(A, B, d, du, dx):  # pragma: no cover (compiled)
+def _propagate(
+    A: np.ndarray, B: np.ndarray, d: np.ndarray, du: np.ndarray, dx: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     dx[0] = d[0]
     for k in range(A.shape[0]):
         dx[k + 1] = d[k + 1]
@@ -118,4 +136,5 @@ def _propagate(A, B, d, du, dx):  # pragma: no cover (compiled)
 
 
 def _times(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    return np.matmul(matrices, vectors[..., None])[..., 0]
+    products: np.ndarray = np.matmul(matrices, vectors[..., None])[..., 0]
+    return products

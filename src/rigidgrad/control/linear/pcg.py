@@ -1,7 +1,9 @@
-"""Preconditioned conjugate gradients on a block-tridiagonal system, compiled (Plancher 2022, Alg. 1 and 5). Nothing is allocated per iteration.
+"""Preconditioned conjugate gradients on a block-tridiagonal system, compiled (Plancher 2022, Alg. 1
+and 5). Nothing is allocated per iteration.
 
-The plain stair is not symmetric, which conjugate gradients need. But where the odd rows' residual is zero it acts as block Jacobi on the even rows' Schur complement, and the
-odd rows' residual then stays zero: so with the stair, the odd unknowns of the start are solved for.
+The plain stair is not symmetric, which conjugate gradients need. But where the odd rows' residual
+is zero it acts as block Jacobi on the even rows' Schur complement, and the odd rows' residual then
+stays zero: so with the stair, the odd unknowns of the start are solved for.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ CONVERGED, LIMIT, BREAKDOWN = range(3)
 
 
 @compiled
-def _dot(a, b):  # pragma: no cover (compiled)
+def _dot(a: np.ndarray, b: np.ndarray) -> float:  # pragma: no cover (compiled)
     s = 0.0
     for k in range(a.shape[0]):
         for i in range(a.shape[1]):
@@ -24,7 +26,19 @@ def _dot(a, b):  # pragma: no cover (compiled)
 
 
 @compiled
-def _precondition(shape, P, O, scale, order, D, E, r, z, t, v):  # pragma: no cover (compiled)
+def _precondition(
+    shape: int,
+    P: np.ndarray,
+    O: np.ndarray,
+    scale: float,
+    order: int,
+    D: np.ndarray,
+    E: np.ndarray,
+    r: np.ndarray,
+    z: np.ndarray,
+    t: np.ndarray,
+    v: np.ndarray,
+) -> None:  # pragma: no cover (compiled)
     """z = Σ_{i ≤ order} (I - Ψ⁻¹S)^i Ψ⁻¹ r; t and v are scratch."""
     apply(shape, P, O, scale, r, z)
     for _ in range(order):
@@ -39,7 +53,9 @@ def _precondition(shape, P, O, scale, order, D, E, r, z, t, v):  # pragma: no co
 
 
 @compiled
-def _solve_odd(D, E, P, gamma, lam, t):  # pragma: no cover (compiled)
+def _solve_odd(
+    D: np.ndarray, E: np.ndarray, P: np.ndarray, gamma: np.ndarray, lam: np.ndarray, t: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """λ_k := D_k⁻¹ (γ_k - its neighbours' part), for odd k."""
     n = D.shape[1]
     for k in range(1, D.shape[0], 2):
@@ -60,10 +76,28 @@ def _solve_odd(D, E, P, gamma, lam, t):  # pragma: no cover (compiled)
 
 
 @compiled
-def pcg(D, E, gamma, lam, shape, P, O, scale, order, absolute, relative, limit, work, history):  # pragma: no cover (compiled)
-    """Solves S λ = γ from the λ given, in place; stops where |η| = |rᵀ Φ⁻¹ r| ≤ absolute, or ≤ relative times what it was at first.
+# pragma: no cover (compiled)
+def pcg(
+    D: np.ndarray,
+    E: np.ndarray,
+    gamma: np.ndarray,
+    lam: np.ndarray,
+    shape: int,
+    P: np.ndarray,
+    O: np.ndarray,
+    scale: float,
+    order: int,
+    absolute: float,
+    relative: float,
+    limit: int,
+    work: np.ndarray,
+    history: np.ndarray,
+) -> tuple[int, float, int]:
+    """Solves S λ = γ from the λ given, in place; stops where |η| = |rᵀ Φ⁻¹ r| ≤ absolute, or ≤
+    relative times what it was at first.
 
-    `work` (5, K, n) is scratch; `history` takes η before each iteration, as far as it reaches. Returns (iterations, last η, how it ended).
+    `work` (5, K, n) is scratch; `history` takes η before each iteration, as far as it reaches.
+    Returns (iterations, last η, how it ended).
     """
     r, z, p, t, v = work[0], work[1], work[2], work[3], work[4]
     K, n = D.shape[0], D.shape[1]
@@ -88,7 +122,8 @@ def pcg(D, E, gamma, lam, shape, P, O, scale, order, absolute, relative, limit, 
             break
         tridiagonal_times(D, E, p, t)
         curvature = _dot(p, t)
-        if not (curvature > 0.0 and eta > 0.0):  # S or Φ is not positive definite, or something is not a number
+        # S or Φ is not positive definite, or something is not a number
+        if not (curvature > 0.0 and eta > 0.0):
             return iteration, eta, BREAKDOWN
         alpha = eta / curvature
         for k in range(K):

@@ -1,15 +1,21 @@
-"""Parallel preconditioners of a symmetric positive definite block-tridiagonal matrix S (Plancher 2022, 2.4.4 and 6.2.2), compiled.
+"""Parallel preconditioners of a symmetric positive definite block-tridiagonal matrix S (Plancher
+2022, 2.4.4 and 6.2.2), compiled.
 
-Each is applied as a block-tridiagonal matrix Φ⁻¹ with diagonal blocks P and lower blocks O, so that every block row needs its neighbours only:
+Each is applied as a block-tridiagonal matrix Φ⁻¹ with diagonal blocks P and lower blocks O, so that
+every block row needs its neighbours only:
 - none, jacobi, block_jacobi: the inverse of nothing, of the diagonal, of the diagonal blocks;
-- alternating: the mean of the inverses of the two splittings into 2 x 2 blocks, (0,1)(2,3)… and (0)(1,2)(3,4)…;
+- alternating: the mean of the inverses of the two splittings into 2 x 2 blocks, (0,1)(2,3)… and
+  (0)(1,2)(3,4)…;
 - overlapping: the sum of the inverses of all 2 x 2 blocks (0,1), (1,2), (2,3), …;
 - stair: Ψ⁻¹ of (6.2), in which odd rows know their neighbours and even rows do not;
 - symmetric_stair: (6.3), both; the same as block_jacobi with a polynomial of order 1.
 
-With S = D^½ (I + F) D^½, F couples even blocks with odd ones only, and its eigenvalues are ±f with |f| < 1. Block Jacobi's spectrum is therefore 1 ± f, within
-(0, 2); the symmetric stair's 1 - f², within (0, 1]. The polynomial of order p, Σ (I - Ψ⁻¹S)^i Ψ⁻¹ for i = 0 … p (2.16), turns an eigenvalue μ into 1 - (1 - μ)^{p+1}: positive
-definite for every p where μ is within (0, 2). Splittings that promise less are scaled first, by ½ (overlapping) or Gershgorin's bound (none, Jacobi).
+With S = D^½ (I + F) D^½, F couples even blocks with odd ones only, and its eigenvalues are ±f with
+|f| < 1. Block Jacobi's spectrum is therefore 1 ± f, within (0, 2); the symmetric stair's 1 - f²,
+within (0, 1]. The polynomial of order p, Σ (I - Ψ⁻¹S)^i Ψ⁻¹ for i = 0 … p (2.16), turns an
+eigenvalue μ into 1 - (1 - μ)^{p+1}: positive definite for every p where μ is within (0, 2).
+Splittings that promise less are scaled first, by ½ (overlapping) or Gershgorin's bound (none,
+Jacobi).
 """
 
 from __future__ import annotations
@@ -18,10 +24,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rigidgrad.control.linear.blocks import cholesky, compiled, dense, invert, multiply, solve_factored
+from rigidgrad.control.linear.blocks import (
+    cholesky,
+    compiled,
+    dense,
+    invert,
+    multiply,
+    solve_factored,
+)
 from rigidgrad.errors import InputError, unknown_name
 
-PRECONDITIONERS = ("none", "jacobi", "block_jacobi", "alternating", "overlapping", "stair", "symmetric_stair")
+PRECONDITIONERS = (
+    "none",
+    "jacobi",
+    "block_jacobi",
+    "alternating",
+    "overlapping",
+    "stair",
+    "symmetric_stair",
+)
 
 # how Φ⁻¹ is applied
 IDENTITY, DIAGONAL, SYMMETRIC, STAIR = range(4)
@@ -30,7 +51,9 @@ _SHAPES = {"none": IDENTITY, "jacobi": DIAGONAL, "block_jacobi": DIAGONAL, "stai
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """Φ⁻¹ before the polynomial: blocks P (K, n, n), O (K - 1, n, n), and `shape`, how they are used; `scale` of the identity."""
+    """Φ⁻¹ before the polynomial: blocks P (K, n, n), O (K - 1, n, n), and `shape`, how they are
+    used; `scale` of the identity.
+    """
 
     shape: int
     P: np.ndarray
@@ -54,7 +77,10 @@ def check(name: str, polynomial: int) -> str:
     if name not in PRECONDITIONERS:
         raise unknown_name("preconditioner", name, PRECONDITIONERS)
     if not isinstance(polynomial, int | np.integer) or polynomial < 0:
-        raise InputError(f"polynomial is the order of the preconditioner, a whole number from 0, not {polynomial!r}")
+        raise InputError(
+            "polynomial is the order of the preconditioner, a whole number from 0, not"
+            f" {polynomial!r}"
+        )
     return name
 
 
@@ -90,7 +116,9 @@ def _safe_scale(name: str, D: np.ndarray, E: np.ndarray) -> float:
 
 
 @compiled
-def _stair(D, E, off_diagonal, P, O):  # pragma: no cover (compiled)
+def _stair(
+    D: np.ndarray, E: np.ndarray, off_diagonal: bool, P: np.ndarray, O: np.ndarray
+) -> bool:  # pragma: no cover (compiled)
     """P_k = D_k⁻¹, O_k = -D_{k+1}⁻¹ E_k D_k⁻¹."""
     n = D.shape[1]
     work = np.empty((n, n))
@@ -108,8 +136,12 @@ def _stair(D, E, off_diagonal, P, O):  # pragma: no cover (compiled)
 
 
 @compiled
-def _pairs(D, E, weight, ends, P, O):  # pragma: no cover (compiled)
-    """Adds weight times the inverse of each 2 x 2 block, and of the single blocks at the two ends where `ends`."""
+def _pairs(
+    D: np.ndarray, E: np.ndarray, weight: float, ends: bool, P: np.ndarray, O: np.ndarray
+) -> bool:  # pragma: no cover (compiled)
+    """Adds weight times the inverse of each 2 x 2 block, and of the single blocks at the two ends
+    where `ends`.
+    """
     K, n = D.shape[0], D.shape[1]
     a, inverse = np.empty((2 * n, 2 * n)), np.empty((2 * n, 2 * n))
     single, work = np.empty((n, n)), np.empty((n, n))
@@ -140,7 +172,9 @@ def _pairs(D, E, weight, ends, P, O):  # pragma: no cover (compiled)
 
 
 @compiled
-def apply(shape, P, O, scale, r, z):  # pragma: no cover (compiled)
+def apply(
+    shape: int, P: np.ndarray, O: np.ndarray, scale: float, r: np.ndarray, z: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """z = Φ⁻¹ r."""
     K, n = P.shape[0], P.shape[1]
     if shape == IDENTITY:

@@ -1,8 +1,11 @@
 """Cyclic reduction of a symmetric positive definite block-tridiagonal system, compiled.
 
-One level eliminates the odd blocks (red-black ordering) and leaves a system of the same kind over the even ones:
-    D'_j = D_{2j} - E_{2j-1} D_{2j-1}⁻¹ E_{2j-1}ᵀ - E_{2j}ᵀ D_{2j+1}⁻¹ E_{2j},    E'_j = -E_{2j+1} D_{2j+1}⁻¹ E_{2j}.
-The eliminations of a level do not depend on each other. Levels down to one block solve the system directly; after a few, conjugate gradients need few iterations.
+One level eliminates the odd blocks (red-black ordering) and leaves a system of the same kind over
+the even ones:
+    D'_j = D_{2j} - E_{2j-1} D_{2j-1}⁻¹ E_{2j-1}ᵀ - E_{2j}ᵀ D_{2j+1}⁻¹ E_{2j},    E'_j = -E_{2j+1}
+    D_{2j+1}⁻¹ E_{2j}.
+The eliminations of a level do not depend on each other. Levels down to one block solve the system
+directly; after a few, conjugate gradients need few iterations.
 """
 
 from __future__ import annotations
@@ -22,8 +25,17 @@ from rigidgrad.control.linear.blocks import (
 
 
 @compiled
-def reduce(D, E, L, left, right, D2, E2):  # pragma: no cover (compiled)
-    """One level. Fills, for each odd block 2j + 1, its factor L[j] and D⁻¹ E_{2j} (`left`) and D⁻¹ E_{2j+1}ᵀ (`right`); and the reduced D2, E2.
+def reduce(
+    D: np.ndarray,
+    E: np.ndarray,
+    L: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    D2: np.ndarray,
+    E2: np.ndarray,
+) -> bool:  # pragma: no cover (compiled)
+    """One level. Fills, for each odd block 2j + 1, its factor L[j] and D⁻¹ E_{2j} (`left`) and D⁻¹
+    E_{2j+1}ᵀ (`right`); and the reduced D2, E2.
 
     False where a block is not positive definite.
     """
@@ -52,7 +64,9 @@ def reduce(D, E, L, left, right, D2, E2):  # pragma: no cover (compiled)
 
 
 @compiled
-def reduce_vector(left, right, gamma, gamma2):  # pragma: no cover (compiled)
+def reduce_vector(
+    left: np.ndarray, right: np.ndarray, gamma: np.ndarray, gamma2: np.ndarray
+) -> None:  # pragma: no cover (compiled)
     """The right-hand side of the reduced system."""
     K, n = gamma.shape
     for j in range(gamma2.shape[0]):
@@ -68,7 +82,14 @@ def reduce_vector(left, right, gamma, gamma2):  # pragma: no cover (compiled)
 
 
 @compiled
-def expand(L, left, right, gamma, lam2, lam):  # pragma: no cover (compiled)
+def expand(
+    L: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    gamma: np.ndarray,
+    lam2: np.ndarray,
+    lam: np.ndarray,
+) -> None:  # pragma: no cover (compiled)
     """The unknowns of a level from those of the reduced one."""
     K, n = gamma.shape
     for j in range(lam2.shape[0]):
@@ -89,7 +110,9 @@ def expand(L, left, right, gamma, lam2, lam):  # pragma: no cover (compiled)
 
 
 class Reduction:
-    """Levels of cyclic reduction of systems with K blocks of n: `D`, `E`, `gamma` hold each level's system, the given one first."""
+    """Levels of cyclic reduction of systems with K blocks of n: `D`, `E`, `gamma` hold each level's
+    system, the given one first.
+    """
 
     def __init__(self, K: int, n: int, levels: int | None = None):
         self.sizes = [K]
@@ -97,14 +120,25 @@ class Reduction:
             self.sizes.append((self.sizes[-1] + 1) // 2)
         blocks = [np.zeros((k, n, n)) for k in self.sizes]
         self.D, self.E = blocks, [np.zeros((k - 1, n, n)) for k in self.sizes]
-        self.gamma, self.lam = [np.zeros((k, n)) for k in self.sizes], [np.zeros((k, n)) for k in self.sizes]
+        self.gamma, self.lam = (
+            [np.zeros((k, n)) for k in self.sizes],
+            [np.zeros((k, n)) for k in self.sizes],
+        )
         odd = [k // 2 for k in self.sizes[:-1]]
         self.L, self.left, self.right = ([np.zeros((k, n, n)) for k in odd] for _ in range(3))
 
     def factor(self, D: np.ndarray, E: np.ndarray) -> bool:
         self.D[0], self.E[0] = D, E
         return all(
-            reduce(self.D[i], self.E[i], self.L[i], self.left[i], self.right[i], self.D[i + 1], self.E[i + 1])
+            reduce(
+                self.D[i],
+                self.E[i],
+                self.L[i],
+                self.left[i],
+                self.right[i],
+                self.D[i + 1],
+                self.E[i + 1],
+            )
             for i in range(len(self.sizes) - 1)
         )
 
@@ -123,4 +157,11 @@ class Reduction:
         if len(self.sizes) == 1:
             out[:] = self.lam[0]
         for i in range(len(self.sizes) - 2, -1, -1):
-            expand(self.L[i], self.left[i], self.right[i], self.gamma[i], self.lam[i + 1], self.lam[i] if i else out)
+            expand(
+                self.L[i],
+                self.left[i],
+                self.right[i],
+                self.gamma[i],
+                self.lam[i + 1],
+                self.lam[i] if i else out,
+            )

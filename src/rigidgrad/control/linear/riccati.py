@@ -1,76 +1,115 @@
-"""Riccati's recursion for the whole LQ problem, cross terms and defects included, compiled. Serial in the knots; the cheapest way on one core."""
+"""Riccati's recursion for the whole LQ problem, cross terms and defects included: the kernels of
+the backward pass (`kernels.riccati`), run along the knots with one problem in one lane. Serial in
+the knots; the cheapest way on one core.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
 import numpy as np
 
-from rigidgrad.control.linear.blocks import (
-    add_matrix_vector,
-    add_transposed_product,
-    add_transposed_vector,
-    cholesky,
-    compiled,
-    multiply,
-    solve_factored,
-    solve_lower,
-    solve_upper,
-    symmetrize,
-)
+from rigidgrad.control.linear.blocks import SINGULAR
+from rigidgrad.control.linear.lq import LQ
+from rigidgrad.kernels import riccati, riccati_again
+from rigidgrad.kernels.language import Kernel
+from rigidgrad.runtime.arrays import aligned_zeros
+from rigidgrad.runtime.sweep import Sweep, SweepJob, Swept
 
 
-@compiled
-def factor(A, B, Q, S, R, V, K, L):  # pragma: no cover (compiled)
-    """Fills the cost-to-go's Hessians V (N + 1, n, n), the gains K (N, m, n) and the Cholesky factors L of H_uu (N, m, m).
-
-    The index of the knot where H_uu is not positive definite, or -1.
+class Recursion:
+    """Buffers of problems of one size, and sweeps over them. A problem without controls has one
+    that does nothing.
     """
-    N, n, m = A.shape[0], A.shape[1], B.shape[2]
-    VA, VB = np.empty((n, n)), np.empty((n, m))
-    Hux = np.empty((m, n))
-    V[N] = Q[N]
-    for k in range(N - 1, -1, -1):
-        multiply(V[k + 1], A[k], VA)
-        multiply(V[k + 1], B[k], VB)
-        V[k] = Q[k]
-        L[k] = R[k]
-        Hux[:] = S[k]
-        add_transposed_product(1.0, A[k], VA, V[k])
-        add_transposed_product(1.0, B[k], VB, L[k])
-        add_transposed_product(1.0, B[k], VA, Hux)
-        if not cholesky(L[k]):
-            return k
-        for i in range(m):
-            for j in range(n):
-                K[k, i, j] = -Hux[i, j]
-        solve_factored(L[k], K[k])
-        add_transposed_product(1.0, Hux, K[k], V[k])
-        symmetrize(V[k])
-    return -1
+
+    def __init__(self, steps: int, n: int, m: int):
+        self.sizes = n, max(m, 1)
+        N, m = steps, max(m, 1)
+        self.F, self.L, self.l = _zeros(N, n, n + m), _zeros(N, n + m, n + m), _zeros(N, n + m)
+        self.L[:, n:, n:] = np.eye(m)
+        self.d, self.V = _zeros(N + 1, n), _zeros(N + 1, n + 1, n)
+        self.gains, self.factors = _zeros(N, m, n + 1), _zeros(N, m, m)
+        self.results = _zeros(1, len(riccati.RESULTS))
+        self.dx, self.du, self.lam = _zeros(N + 1, n), _zeros(N, m), _zeros(N + 1, n)
+
+    def factor(self, lq: LQ) -> bool:
+        """Factors, gains and the cost-to-go V; whether H_uu is positive definite everywhere."""
+        _, n, m = lq.sizes
+        self.F[:, :, :n], self.F[:, :, n : n + m] = lq.A, lq.B
+        self.L[:, :n, :n], self.L[:, n : n + m, :n] = lq.Q[:-1], lq.S
+        self.L[:, n : n + m, n : n + m] = lq.R
+        self._take(lq.q, lq.r, lq.d)
+        self.V[-1, :n] = lq.Q[-1]
+        self.results[:] = 0.0, 0.0, 1.0
+        self._backward.run()
+        return bool(self.results[0, riccati.RESULTS.index("fine")])
+
+    def again(self, q: np.ndarray, r: np.ndarray, d: np.ndarray) -> None:
+        """Gradients of the cost-to-go and κ of another right-hand side."""
+        self._take(q, r, d)
+        self._another.run()
+
+    def forward(self) -> None:
+        """dx, du and λ."""
+        n, _ = self.sizes
+        self.dx[0] = self.d[0]
+        self.lam[0] = self.V[0, :n] @ self.d[0] + self.V[0, n]
+        self._forward.run()
+
+    def _take(self, q: np.ndarray, r: np.ndarray, d: np.ndarray) -> None:
+        n, m = self.sizes[0], r.shape[1]
+        self.l[:, :n], self.l[:, n : n + m], self.d[:] = q[:-1], r, d
+        self.V[-1, n] = q[-1]
+
+    @cached_property
+    def _backward(self) -> Swept:
+        n, m = self.sizes
+        sizes = riccati.Sizes(n, m, gaps=True)
+        arrays = {"F": self.F, "l": self.l, "L": self.L, "d": self.d[1:], "after": self.V[1:]}
+        arrays |= {"V": self.V[:-1], "gains": self.gains, "factor": self.factors}
+        return self._bound(
+            f"riccati, kept, pivots above {SINGULAR}",
+            lambda: riccati.knot(sizes, kept=True, singular=SINGULAR),
+            arrays,
+            {"rho": _zeros(1, 1), "results": self.results},
+            back=True,
+        )
+
+    @cached_property
+    def _another(self) -> Swept:
+        n, m = self.sizes
+        arrays = {"F": self.F, "l": self.l, "d": self.d[1:], "after": self.V[1:]}
+        arrays |= {"V": self.V[:-1], "gains": self.gains, "factor": self.factors}
+        return self._bound("riccati again", lambda: riccati_again.another(n, m), arrays, back=True)
+
+    @cached_property
+    def _forward(self) -> Swept:
+        n, m = self.sizes
+        arrays = {"F": self.F, "d": self.d[1:], "gains": self.gains, "after": self.V[1:]}
+        arrays |= {"x": self.dx[:-1], "u": self.du, "next": self.dx[1:], "lam": self.lam[1:]}
+        return self._bound("riccati forward", lambda: riccati_again.forward(n, m), arrays)
+
+    def _bound(
+        self,
+        name: str,
+        build: Callable[[], Kernel],
+        arrays: Mapping[str, np.ndarray],
+        shared: Mapping[str, np.ndarray] | None = None,
+        back: bool = False,
+    ) -> Swept:
+        """A sweep over arrays of knots, and over such as all knots share."""
+        n, m = self.sizes
+        sweep = Sweep.of(SweepJob(name, f"{n} states, {m} controls", "", build, width=1))
+        steps = len(self.F)
+        placed = {a: x.reshape(1, steps, -1, 1) for a, x in arrays.items()}
+        placed = {a: x[:, ::-1] if back else x for a, x in placed.items()}
+        placed |= {
+            a: np.broadcast_to(x.reshape(1, 1, -1, 1), (1, steps, x.size, 1))
+            for a, x in (shared or {}).items()
+        }
+        return sweep.bind(placed, placed)
 
 
-@compiled
-def solve(A, B, V, K, L, q, r, d, dx, du, lam):  # pragma: no cover (compiled)
-    """One backward and one forward sweep with the factors: fills dx, du, λ."""
-    N, n = A.shape[0], A.shape[1]
-    w = np.empty(n)
-    lam[N] = q[N]  # on the way back, the gradient v of the cost-to-go
-    for k in range(N - 1, -1, -1):
-        w[:] = lam[k + 1]
-        add_matrix_vector(1.0, V[k + 1], d[k + 1], w)
-        du[k] = r[k]
-        add_transposed_vector(1.0, B[k], w, du[k])  # H_u
-        lam[k] = q[k]
-        add_transposed_vector(1.0, A[k], w, lam[k])
-        add_transposed_vector(1.0, K[k], du[k], lam[k])  # H_x + H_xu κ = H_x + Kᵀ H_u
-        for i in range(du.shape[1]):
-            du[k, i] = -du[k, i]
-        solve_lower(L[k], du[k])
-        solve_upper(L[k], du[k])  # κ
-    dx[0] = d[0]
-    for k in range(N):
-        add_matrix_vector(1.0, K[k], dx[k], du[k])
-        dx[k + 1] = d[k + 1]
-        add_matrix_vector(1.0, A[k], dx[k], dx[k + 1])
-        add_matrix_vector(1.0, B[k], du[k], dx[k + 1])
-    for k in range(N + 1):
-        add_matrix_vector(1.0, V[k], dx[k], lam[k])
+def _zeros(*shape: int) -> np.ndarray:
+    return aligned_zeros(shape)

@@ -1,91 +1,132 @@
-"""The Schur complement of the LQ problem's optimality conditions, compiled (Plancher 2022, (2.13), (6.4)-(6.6), with S = C G⁻¹ Cᵀ positive definite).
+"""The Schur complement of the LQ problem's optimality conditions, compiled (Plancher 2022, (2.13),
+(6.4)-(6.6), with S = C G⁻¹ Cᵀ positive definite).
 
-Cross terms are condensed first: du = du' - R⁻¹(S dx + r) leaves A - B R⁻¹ S and Q - Sᵀ R⁻¹ S, and no cross term. Then, with d and λ as in `lq`,
+Cross terms are condensed first: du = du' - R⁻¹(S dx + r) leaves A - B R⁻¹ S and Q - Sᵀ R⁻¹ S, and
+no cross term. Then, with d and λ as in `lq`,
     θ_k = A_k Q_k⁻¹ A_kᵀ + B_k R_k⁻¹ B_kᵀ + Q_{k+1}⁻¹,    φ_k = -A_k Q_k⁻¹,    θ_{-1} = Q_0⁻¹
 are the diagonal blocks and the blocks below them, and γ = d + C G⁻¹ g.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from rigidgrad.control.linear.blocks import (
+    SINGULAR,
     add_matrix_vector,
-    add_product,
-    add_product_transposed,
-    add_transposed_product,
     add_transposed_vector,
     compiled,
-    invert,
-    multiply,
-    symmetrize,
 )
+from rigidgrad.control.linear.lq import LQ
+from rigidgrad.kernels import schur as kernel
+from rigidgrad.runtime.arrays import aligned_zeros
+from rigidgrad.runtime.sweep import Sweep, SweepJob
+
+_ATTEMPTS = 20  # without ρ, with the first one, and with 100 times more each time
 
 
-@compiled
-def _inverse(a, least, work, out):  # pragma: no cover (compiled)
-    """out = (a + ρ I)⁻¹ with ρ = 0 where a is positive definite, else the first of least, 100 least, … that makes it so; ρ, or -1 (NaN in a)."""
-    n = a.shape[0]
-    rho = 0.0
-    for _ in range(20):
-        if invert(a, work, out):
-            return rho
-        more = least if rho == 0.0 else 99.0 * rho
-        for i in range(n):
-            a[i, i] += more
-        rho += more
-    return -1.0
-
-
-@compiled
-def form(A, B, Q, S, R, cross, least_Q, least_R, At, RS, Qi, Ri, D, E):  # pragma: no cover (compiled)
-    """Fills the condensed At (N, n, n), RS = R⁻¹ S (N, m, n), Qi and Ri (the inverses), and the blocks D, E of the Schur complement.
-
-    The largest ρ that was added to a Q or an R to make it positive definite; -1 where nothing finite does.
+class Blocks:
+    """The condensed At (N, n, n), RS = R⁻¹ S (N, m, n), the inverses Qi and Ri, and the blocks D, E
+    of the Schur complement, of LQ problems of one size: `kernels.schur`, a knot in each lane.
     """
-    N, n, m = A.shape[0], A.shape[1], B.shape[2]
-    q, qw = np.empty((n, n)), np.empty((n, n))
-    r, rw = np.empty((m, m)), np.empty((m, m))
-    BR = np.empty((n, m))
-    largest = 0.0
-    for k in range(N + 1):
-        q[:] = Q[k]
-        if k < N:
-            r[:] = R[k]
-            rho = _inverse(r, least_R, rw, Ri[k])
-            if rho < 0.0:
-                return -1.0
-            largest = max(largest, rho)
-            At[k] = A[k]
-            if cross:
-                multiply(Ri[k], S[k], RS[k])
-                add_transposed_product(-1.0, S[k], RS[k], q)
-                add_product(-1.0, B[k], RS[k], At[k])
-        rho = _inverse(q, least_Q, qw, Qi[k])
-        if rho < 0.0:
-            return -1.0
-        largest = max(largest, rho)
-        if k == 0:
-            D[0] = Qi[0]
+
+    def __init__(self, steps: int, n: int, m: int):
+        self.sizes, K = (steps, n, m), steps + 1
+        self.At, self.RS = np.zeros((steps, n, n)), np.zeros((steps, m, n))
+        self.Qi, self.Ri = np.zeros((K, n, n)), np.zeros((steps, m, m))
+        self.D, self.E = np.zeros((K, n, n)), np.zeros((steps, n, n))
+        self._known: dict[bool, _Lanes] = {}
+
+    def form(self, lq: LQ, cross: bool, least_Q: float, least_R: float) -> float:
+        """Fills them. The largest ρ that was added to a Q or an R to make it positive definite;
+        -1 where nothing finite does.
+        """
+        if cross not in self._known:
+            self._known[cross] = _Lanes(*self.sizes, cross)
+        lanes, (N, n, m) = self._known[cross], self.sizes
+        given = {"A": lq.A, "Q": lq.Q} | ({"B": lq.B, "R": lq.R} if m else {})
+        for name, matrices in (given | ({"S": lq.S} if cross else {})).items():
+            lanes.write(name, matrices)
+        rho, least = np.zeros((N + 1, 2)), np.array([least_Q, least_R])
+        for _ in range(_ATTEMPTS):
+            lanes.write("rho_Q", rho[:, 0])
+            lanes.write("rho_R", rho[:, 1])
+            lanes.run()
+            refused = lanes.read("fine", N + 1, 2) == 0.0
+            if not refused.any():
+                break
+            rho = np.where(refused, np.where(rho == 0.0, least, 100.0 * rho), rho)
         else:
-            for i in range(n):
-                for j in range(n):
-                    D[k, i, j] += Qi[k, i, j]
-            symmetrize(D[k])
-        if k < N:
-            D[k + 1] = 0.0
-            multiply(At[k], Qi[k], E[k])
-            add_product_transposed(1.0, E[k], At[k], D[k + 1])
-            multiply(B[k], Ri[k], BR)
-            add_product_transposed(1.0, BR, B[k], D[k + 1])
-            for i in range(n):
-                for j in range(n):
-                    E[k, i, j] = -E[k, i, j]
-    return largest
+            return -1.0
+        self.Qi[:] = lanes.read("Q_inverse", N + 1, n, n)
+        if m:
+            self.Ri[:] = lanes.read("R_inverse", N, m, m)
+        self.D[:] = self.Qi
+        self.D[1:] += lanes.read("theta", N, n, n)
+        self.E[:] = lanes.read("minus", N, -1, n)[:, :n].swapaxes(1, 2)
+        self.At[:] = lanes.read("condensed", N, n, n) if cross else lq.A
+        if cross:
+            self.RS[:] = lanes.read("RS", N, m, n)
+        return float(rho.max())
+
+
+class _Lanes:
+    """The kernel, and its buffers (groups, 1, numbers, lanes) with a knot in each lane. The last
+    knot, and what fills the last group up, has A, B = 0 and R = I; a problem without controls has
+    one that does nothing.
+    """
+
+    def __init__(self, steps: int, n: int, m: int, cross: bool):
+        own = max(m, 1)
+        job = SweepJob(
+            f"Schur complement, cross terms {cross}, pivots above {SINGULAR}",
+            f"{n} states, {own} controls",
+            "",
+            lambda: kernel.blocks(n, own, cross=cross, singular=SINGULAR),
+        )
+        sweep = Sweep.of(job)
+        groups, lanes = -(-(steps + 1) // sweep.lanes), sweep.lanes
+        buffers = {
+            name: aligned_zeros((groups, 1, math.prod(shape), lanes))
+            for name, shape in (sweep.inputs | sweep.outputs).items()
+        }
+        self.rows = {name: a[:, 0].swapaxes(1, 2) for name, a in buffers.items()}
+        for name, size in (("Q", n), ("R", own)):
+            self.rows[name][:] = np.eye(size).ravel()
+        self.run = sweep.bind(buffers, buffers).run
+
+    def write(self, name: str, values: np.ndarray) -> None:
+        """Of the first knots."""
+        rows, flat = self.rows[name], values.reshape(len(values), -1)
+        full, rest = divmod(len(flat), rows.shape[1])
+        rows[:full] = flat[: len(flat) - rest].reshape(full, *rows.shape[1:])
+        if rest:
+            rows[full, :rest] = flat[len(flat) - rest :]
+
+    def read(self, name: str, count: int, *shape: int) -> np.ndarray:
+        """Of the first `count` knots."""
+        rows = self.rows[name]
+        return rows.reshape(-1, rows.shape[2])[:count].reshape(count, *shape)
 
 
 @compiled
-def right_hand_side(B, At, RS, cross, Qi, Ri, q, r, d, dx, du, gamma):  # pragma: no cover (compiled)
+# pragma: no cover (compiled)
+def right_hand_side(
+    B: np.ndarray,
+    At: np.ndarray,
+    RS: np.ndarray,
+    cross: bool,
+    Qi: np.ndarray,
+    Ri: np.ndarray,
+    q: np.ndarray,
+    r: np.ndarray,
+    d: np.ndarray,
+    dx: np.ndarray,
+    du: np.ndarray,
+    gamma: np.ndarray,
+) -> None:
     """Fills γ, and dx = -Qi q (condensed q), du = -Ri r: the step without multipliers."""
     N = At.shape[0]
     n, m = At.shape[1], B.shape[2]
@@ -109,7 +150,17 @@ def right_hand_side(B, At, RS, cross, Qi, Ri, q, r, d, dx, du, gamma):  # pragma
 
 
 @compiled
-def recover(B, At, RS, cross, Qi, Ri, lam, dx, du):  # pragma: no cover (compiled)
+def recover(
+    B: np.ndarray,
+    At: np.ndarray,
+    RS: np.ndarray,
+    cross: bool,
+    Qi: np.ndarray,
+    Ri: np.ndarray,
+    lam: np.ndarray,
+    dx: np.ndarray,
+    du: np.ndarray,
+) -> None:  # pragma: no cover (compiled)
     """dZ = G⁻¹(Cᵀ λ - g), from the step without multipliers in dx, du."""
     N = At.shape[0]
     n, m = At.shape[1], B.shape[2]

@@ -1,8 +1,10 @@
 """Solvers of the LQ problem by name, all with one answer: dx, du, λ.
 
-`riccati` and `kkt` (a dense factorisation, the baseline) take the problem as it is. The others solve the Schur complement and need every Q_k and R_k positive definite. A singular one
-gets ρ I added, ρ = `regularization` times the largest diagonal entry of all Q (or R), times 100 until it is; the difference is then refined away, as the
-proximal point method does, so that the answer is that of the problem given.
+`riccati` and `kkt` (a dense factorisation, the baseline) take the problem as it is. The others
+solve the Schur complement and need every Q_k and R_k positive definite. A singular one gets ρ I
+added, ρ = `regularization` times the largest diagonal entry of all Q (or R), times 100 until it is;
+the difference is then refined away, as the proximal point method does, so that the answer is that
+of the problem given.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ SOLVERS = ("riccati", "block_cholesky", "pcg", "red_black", "cyclic_reduction", 
 
 @dataclass(frozen=True)
 class Options:
-    """Of the conjugate gradients: `preconditioner` and the order of its `polynomial`; `tolerance` on η = rᵀΦ⁻¹r relative to that of the
-    first guess, `absolute` one; at most `limit` iterations (10 an unknown unless given). `reductions`: levels of cyclic reduction before them, 1 for red_black unless given.
-    Of Schur complements: `regularization`, and at most `refinements`, until the error is `accuracy` of the answer.
+    """Of the conjugate gradients: `preconditioner` and the order of its `polynomial`; `tolerance`
+    on η = rᵀΦ⁻¹r relative to that of the first guess, `absolute` one; at most `limit` iterations
+    (10 an unknown unless given). `reductions`: levels of cyclic reduction before them, 1 for
+    red_black unless given. Of Schur complements: `regularization`, and at most `refinements`, until
+    the error is `accuracy` of the answer.
     """
 
     preconditioner: str = "symmetric_stair"
@@ -41,14 +45,24 @@ class Options:
         preconditioners.check(self.preconditioner, self.polynomial)
         if self.reductions is not None and self.reductions < 0:
             raise InputError(f"reductions is a number of levels from 0, not {self.reductions!r}")
-        if not (self.tolerance >= 0 and self.absolute >= 0 and self.regularization > 0 and self.accuracy > 0):
-            raise InputError("tolerance and absolute must be 0 or more; regularization and accuracy must be positive")
+        if not (
+            self.tolerance >= 0
+            and self.absolute >= 0
+            and self.regularization > 0
+            and self.accuracy > 0
+        ):
+            raise InputError(
+                "tolerance and absolute must be 0 or more; regularization and accuracy must be"
+                " positive"
+            )
 
 
 @dataclass
 class Step:
-    """dx (N + 1, n), du (N, m), lam (N + 1, n). `status`: "solved"; "limit" or "breakdown" where conjugate gradients did not get there; "indefinite" where the problem has
-    no minimum that the solver can see (dx, du and lam are then not to be used). `regularization` is the largest ρ added; `refinements` what it took to remove it.
+    """dx (N + 1, n), du (N, m), lam (N + 1, n). `status`: "solved"; "limit" or "breakdown" where
+    conjugate gradients did not get there; "indefinite" where the problem has no minimum that the
+    solver can see (dx, du and lam are then not to be used). `regularization` is the largest ρ
+    added; `refinements` what it took to remove it.
     """
 
     dx: np.ndarray
@@ -69,31 +83,45 @@ class LinearSolver(ABC):
 
     def __init__(self, steps: int, n: int, m: int, options: Options):
         self.sizes, self.options = (steps, n, m), options
-        self.dx, self.du, self.lam = np.zeros((steps + 1, n)), np.zeros((steps, m)), np.zeros((steps + 1, n))
+        self.dx, self.du, self.lam = (
+            np.zeros((steps + 1, n)),
+            np.zeros((steps, m)),
+            np.zeros((steps + 1, n)),
+        )
         self.regularization = 0.0
         self.iterations, self.status = 0, "solved"
 
     def solve(self, lq: LQ, guess: np.ndarray | None = None) -> Step:
         """The answer to a problem; `guess` is a λ for conjugate gradients to start from."""
         if lq.sizes != self.sizes:
-            raise InputError(f"this solver is for steps, n, m = {self.sizes}; the problem has {lq.sizes}")
+            raise InputError(
+                f"this solver is for steps, n, m = {self.sizes}; the problem has {lq.sizes}"
+            )
         self.regularization, self.iterations, self.status = 0.0, 0, "solved"
         self.problem = lq
         if not self.factor(lq):
             return self._step("indefinite", 0)
         self.lam[:] = 0.0 if guess is None else guess
-        self.substitute(lq, lq.q, lq.r, lq.d)
+        self.begin(lq)
         return self._step(self.status, self._refine(lq) if self.regularization else 0)
 
     def close(self, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """dx, du of the least cost ½ dZᵀ G dZ that fulfil C dZ = d, with the problem last solved: what closes defects that a step left."""
+        """dx, du of the least cost ½ dZᵀ G dZ that fulfil C dZ = d, with the problem last solved:
+        what closes defects that a step left.
+        """
         self.lam[:], self.iterations = 0.0, 0
-        self.substitute(self.problem, np.zeros_like(self.problem.q), np.zeros_like(self.problem.r), d)
+        self.substitute(
+            self.problem, np.zeros_like(self.problem.q), np.zeros_like(self.problem.r), d
+        )
         return self.dx.copy(), self.du.copy()
 
     @abstractmethod
     def factor(self, lq: LQ) -> bool:
         """Prepares for `substitute`; False where that is impossible."""
+
+    def begin(self, lq: LQ) -> None:
+        """`substitute` with the vectors of the problem that was factored last."""
+        self.substitute(lq, lq.q, lq.r, lq.d)
 
     @abstractmethod
     def substitute(self, lq: LQ, q: np.ndarray, r: np.ndarray, d: np.ndarray) -> None:
@@ -108,13 +136,16 @@ class LinearSolver(ABC):
             self.lam[:] = 0.0
             self.substitute(lq, gx, gu, gap)
             change = max(abs(self.dx).max(initial=0.0), abs(self.du).max(initial=0.0))
-            if not change < before:  # no longer converging: rounding is reached, or the problem has no minimum
+            # no longer converging: rounding is reached, or the problem has no minimum
+            if not change < before:
                 break
             before = change
             dx += self.dx
             du += self.du
             lam += self.lam
-            if change <= self.options.accuracy * max(abs(dx).max(initial=0.0), abs(du).max(initial=0.0)):
+            if change <= self.options.accuracy * max(
+                abs(dx).max(initial=0.0), abs(du).max(initial=0.0)
+            ):
                 count += 1
                 break
         self.dx[:], self.du[:], self.lam[:] = dx, du, lam
@@ -138,13 +169,23 @@ class Riccati(LinearSolver):
 
     def __init__(self, steps: int, n: int, m: int, options: Options):
         super().__init__(steps, n, m, options)
-        self.V, self.gains, self.L = np.zeros((steps + 1, n, n)), np.zeros((steps, m, n)), np.zeros((steps, m, m))
+        self.recursion = riccati.Recursion(steps, n, m)
+        self.dx, self.lam = self.recursion.dx, self.recursion.lam
+        self.du = self.recursion.du[:, :m]
+
+    @property
+    def gains(self) -> np.ndarray:
+        return self.recursion.gains[:, : self.sizes[2], : self.sizes[1]]
 
     def factor(self, lq: LQ) -> bool:
-        return riccati.factor(lq.A, lq.B, lq.Q, lq.S, lq.R, self.V, self.gains, self.L) < 0
+        return self.recursion.factor(lq)
+
+    def begin(self, lq: LQ) -> None:
+        self.recursion.forward()  # gradients went back with the factors
 
     def substitute(self, lq: LQ, q: np.ndarray, r: np.ndarray, d: np.ndarray) -> None:
-        riccati.solve(lq.A, lq.B, self.V, self.gains, self.L, q, r, d, self.dx, self.du, self.lam)
+        self.recursion.again(q, r, d)
+        self.recursion.forward()
 
 
 class Schur(LinearSolver):
@@ -152,20 +193,23 @@ class Schur(LinearSolver):
 
     def __init__(self, steps: int, n: int, m: int, options: Options):
         super().__init__(steps, n, m, options)
-        self.At, self.RS = np.zeros((steps, n, n)), np.zeros((steps, m, n))
-        self.Qi, self.Ri = np.zeros((steps + 1, n, n)), np.zeros((steps, m, m))
-        self.D, self.E, self.gamma = np.zeros((steps + 1, n, n)), np.zeros((steps, n, n)), np.zeros((steps + 1, n))
+        self.blocks = schur.Blocks(steps, n, m)
+        self.D, self.E, self.gamma = self.blocks.D, self.blocks.E, np.zeros((steps + 1, n))
         self.cross = False
 
     def factor(self, lq: LQ) -> bool:
         self.cross = bool(lq.S.any())
-        least = [self.options.regularization * (abs(np.einsum("kii->ki", M)).max(initial=0.0) or 1.0) for M in (lq.Q, lq.R)]
-        rho = schur.form(lq.A, lq.B, lq.Q, lq.S, lq.R, self.cross, *least, self.At, self.RS, self.Qi, self.Ri, self.D, self.E)
+        least_Q, least_R = (
+            self.options.regularization * (abs(np.einsum("kii->ki", M)).max(initial=0.0) or 1.0)
+            for M in (lq.Q, lq.R)
+        )
+        rho = self.blocks.form(lq, self.cross, least_Q, least_R)
         self.regularization = max(rho, 0.0)
         return rho >= 0 and self.factor_schur()
 
     def substitute(self, lq: LQ, q: np.ndarray, r: np.ndarray, d: np.ndarray) -> None:
-        common = lq.B, self.At, self.RS, self.cross, self.Qi, self.Ri
+        b = self.blocks
+        common = lq.B, b.At, b.RS, self.cross, b.Qi, b.Ri
         schur.right_hand_side(*common, q, r, d, self.dx, self.du, self.gamma)
         self.solve_schur()
         schur.recover(*common, self.lam, self.dx, self.du)
@@ -185,7 +229,8 @@ class BlockCholesky(Schur):
         self.L, self.W = np.zeros_like(self.D), np.zeros_like(self.E)
 
     def factor_schur(self) -> bool:
-        return cholesky.factor(self.D, self.E, self.L, self.W)
+        factored: bool = cholesky.factor(self.D, self.E, self.L, self.W)
+        return factored
 
     def solve_schur(self) -> None:
         cholesky.solve(self.L, self.W, self.gamma, self.lam)
@@ -199,7 +244,9 @@ class CyclicReduction(Schur):
         self.W = np.zeros((0, n, n))
 
     def factor_schur(self) -> bool:
-        return self.reduction.factor(self.D, self.E) and cholesky.factor(self.reduction.D[-1], self.reduction.E[-1], self.L, self.W)
+        return self.reduction.factor(self.D, self.E) and cholesky.factor(
+            self.reduction.D[-1], self.reduction.E[-1], self.L, self.W
+        )
 
     def solve_schur(self) -> None:
         self.reduction.reduce(self.gamma)
@@ -221,7 +268,9 @@ class Pcg(Schur):
         if not self.reduction.factor(self.D, self.E):
             return False
         o = self.options
-        found = preconditioners.build(o.preconditioner, self.reduction.D[-1], self.reduction.E[-1], o.polynomial)
+        found = preconditioners.build(
+            o.preconditioner, self.reduction.D[-1], self.reduction.E[-1], o.polynomial
+        )
         if found is not None:
             self.preconditioner = found
         return found is not None
@@ -232,7 +281,17 @@ class Pcg(Schur):
         lam = last.restrict(self.lam)
         system = last.D[-1], last.E[-1], last.gamma[-1], lam
         count, _, end = gradients.pcg(
-            *system, p.shape, p.P, p.O, p.scale, o.polynomial, o.absolute, o.tolerance, self.limit, self.work, self.history
+            *system,
+            p.shape,
+            p.P,
+            p.O,
+            p.scale,
+            o.polynomial,
+            o.absolute,
+            o.tolerance,
+            self.limit,
+            self.work,
+            self.history,
         )
         self.iterations += count
         if end != gradients.CONVERGED:
@@ -255,7 +314,11 @@ class Kkt(LinearSolver):
         except np.linalg.LinAlgError:
             z = np.full(right.size, np.nan)
         inner = z[: N * (n + m)].reshape(N, n + m)
-        self.dx[:-1], self.du[:], self.dx[-1] = inner[:, :n], inner[:, n:], z[N * (n + m) : N * (n + m) + n]
+        self.dx[:-1], self.du[:], self.dx[-1] = (
+            inner[:, :n],
+            inner[:, n:],
+            z[N * (n + m) : N * (n + m) + n],
+        )
         self.lam[:] = z[N * (n + m) + n :].reshape(N + 1, n)
 
 
@@ -270,13 +333,22 @@ def kkt_matrix(lq: LQ) -> np.ndarray:
         M[row : row + n, x : x + n] = np.eye(n)
         if k < N:
             u = x + n
-            M[u : u + m, u : u + m], M[u : u + m, x : x + n], M[x : x + n, u : u + m] = lq.R[k], lq.S[k], lq.S[k].T
-            M[row + n : row + 2 * n, x : x + n], M[row + n : row + 2 * n, u : u + m] = -lq.A[k], -lq.B[k]
+            M[u : u + m, u : u + m], M[u : u + m, x : x + n], M[x : x + n, u : u + m] = (
+                lq.R[k],
+                lq.S[k],
+                lq.S[k].T,
+            )
+            M[row + n : row + 2 * n, x : x + n], M[row + n : row + 2 * n, u : u + m] = (
+                -lq.A[k],
+                -lq.B[k],
+            )
     M[:size, size:] = -M[size:, :size].T
     return M
 
 
-def linear_solver(name: str, steps: int, n: int, m: int, options: Options | None = None) -> LinearSolver:
+def linear_solver(
+    name: str, steps: int, n: int, m: int, options: Options | None = None
+) -> LinearSolver:
     """The solver of that name for problems of this size."""
     if name not in SOLVERS:
         raise unknown_name("linear solver", name, SOLVERS)

@@ -1,4 +1,6 @@
-"""Model predictive control: `controller` is what users hold; one file for each thing that it keeps, decides or believes."""
+"""Model predictive control: `controller` is what users hold; one file for each thing that it keeps,
+decides or believes.
+"""
 
 from rigidgrad.control.mpc.controller import MPC
 

@@ -1,4 +1,6 @@
-"""A controller's time: that of its steps, when plans are due, and the seconds that making one really takes."""
+"""A controller's time: that of its steps, when plans are due, and the seconds that making one
+really takes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Clock:
         self.turned = 0.0  # seconds by which the last step turned it back, negative
 
     def tick(self, t: Any) -> InputError | None:
-        """Goes on to the time of a step; what is wrong with it, if anything is. A time that is none lets the clock stand still, an earlier one turns it back."""
+        """Goes on to the time of a step; what is wrong with it, if anything is. A time that is none
+        lets the clock stand still, an earlier one turns it back.
+        """
         self.turned = 0.0
         try:
             now = float(t)
@@ -54,13 +58,17 @@ class Clock:
         return t >= self.due - ROUNDING
 
     def set_next(self) -> None:
-        """A plan is made now: the next one is due a period after this one was, or, where that is long past, a period from now."""
+        """A plan is made now: the next one is due a period after this one was, or, where that is
+        long past, a period from now.
+        """
         late = self.now - self.due > self.period or self.due == -math.inf
         self.due = self.now + self.period if late else self.due + self.period
 
 
 class Stopwatch:
-    """`seconds` of each phase of the last plan, on this machine; it `began` at this time of time.perf_counter."""
+    """`seconds` of each phase of the last plan, on this machine; it `began` at this time of
+    time.perf_counter.
+    """
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)

@@ -1,13 +1,16 @@
-"""Model predictive control: owns time, keeps a plan, follows it by feedback, and knows what to do when something fails."""
+"""Model predictive control: owns time, keeps a plan, follows it by feedback, and knows what to do
+when something fails.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.control.mpc.clock import ROUNDING, Clock, Stopwatch, check_seconds
 from rigidgrad.control.mpc.fallback import Fallback
@@ -21,49 +24,93 @@ from rigidgrad.control.mpc.measured import Measured, Missing, Outlier
 from rigidgrad.control.mpc.observer import DisturbanceObserver
 from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.mpc.schedule import Schedule
-from rigidgrad.control.mpc.target import Aim, aim_of, sampled
+from rigidgrad.control.mpc.target import Aim, Target, aim_of, sampled
 from rigidgrad.control.pddp import PDDP, Iterate
 from rigidgrad.control.problem import Problem
 from rigidgrad.errors import FallenError, InputError
 
+if TYPE_CHECKING:
+    from rigidgrad.control.solve import Solver
+
 _PREDICTION_STEP = 0.002  # seconds
-FALLBACKS = ("missing", "outlier", "clock", "kept", "cold", "held", "late", "violated", "refused", "fallen")
+FALLBACKS = (
+    "missing",
+    "outlier",
+    "clock",
+    "kept",
+    "cold",
+    "held",
+    "late",
+    "violated",
+    "refused",
+    "fallen",
+    "slips",
+)
+_FURTHER = 5  # iterations that a plan gets besides while its target does not accept it
 
 
 class MPC:
     """A controller for a problem whose start is wherever the robot is.
 
-    Every `period` seconds the plan is made anew: the last one is shifted in time, rolled out from the measured state, and improved by `solver`'s iterations, or, with PDDP,
-    for `budget` seconds. In between, `step` follows it: u_k + K (x - x_k). A plan made from a measurement acts `latency` seconds later; the state until then is predicted.
-    Who calls `prepare` once a control is sent waits less for the next one.
+    Every `period` seconds the plan is made again: the last one is shifted in time, rolled out from
+    the measured state, and improved by `solver`'s iterations, or, with PDDP, for `budget` seconds.
+    In between, `step` follows it: u_k + K (x - x_k). A plan made from a measurement acts `latency`
+    seconds later; the state until then is predicted. Who calls `prepare` once a control is sent
+    waits less for the next one.
 
-    `target` is what the first Reach or State cost aims at: a value, or a function of time that takes an array of times and gives one row each, previewed over
-    the horizon; it may be set at any time. `observer` (True, or a bandwidth in rad/s) estimates unknown joint forces and cancels them. `integral` (True, or a rate in 1/s) moves the target
-    of a point until nothing lasting is left between them, whatever the weights.
+    `target` is what the first Reach or State cost aims at: a value, or a function of time that
+    takes an array of times and gives one row each, previewed over the horizon; it may be set at any
+    time. `observer` (True, or a bandwidth in rad/s) estimates unknown joint forces and cancels
+    them. `integral` (True, or a rate in 1/s) moves the target of a point until nothing lasting is
+    left between them, whatever the weights.
 
-    A problem of several phases passes with time: the first begins with the first plan, steps that are over are left out, and the last phase goes on. `reset` begins anew.
+    A problem of several phases passes with time: the first begins with the first plan, steps that
+    are over are left out, and the last phase goes on. `reset` begins again.
 
-    Numbers of costs and limits may change at any time: set them, then call `update()`. `payload`, {frame: mass or {"mass": …, "offset": (3,)}} in kg and m, is what the robot carries, and may
-    be set at any time on the frames that it was made with.
+    Numbers of costs and limits may change at any time: set them, then call `update()`. `payload`,
+    {frame: mass or {"mass": …, "offset": (3,)}} in kg and m, is what the robot carries, and may be
+    set at any time on the frames that it was made with.
 
-    If a measurement is missing, not finite or too old, the plan goes on without feedback ("missing"); likewise if no actuator could have brought the robot there ("outlier"), until three in a row
-    agree. A time that goes back, or is none, moves the controller's own ("clock"). If a solve fails, the last plan's feedback goes on ("kept"); after two
-    failures, or a plan that has run out, a plan is made from cold ("cold"); if that fails, too, the posture is held with gravity compensation ("held"). A plan outside of limits other than
-    those of the controls by more than `violation` (m or rad; ten times as many m/s or rad/s) is "violated", and `on_violation` says what is done: "slow" follows it slowly enough to come to rest before (the default for robots all of
-    whose joints are driven), "hold" holds the posture, "report" only counts. Numbers or targets that cannot be used are "refused", the last good ones stay. "late" counts
-    deadlines missed in real time, or plans that took longer than a period in a simulated `run`. All are in `counts`, and the last reason in `trouble`. `seconds` are those of the last plan's phases, of all in a
-    step ("solve"), and, where there is one, of the last preparation ("prepare").
+    If a measurement is missing, not finite or too old, the plan goes on without feedback
+    ("missing"); likewise if no actuator could have brought the robot there ("outlier"), until three
+    in a row agree. A time that goes back, or is none, moves the controller's own ("clock"). If a
+    solve fails, the last plan's feedback goes on ("kept"); after two failures, or a plan that has
+    run out, a plan is made without a warm start ("cold"); if that fails, too, the posture is held
+    with gravity compensation ("held"). A plan outside of limits other than those of the controls by
+    more than `violation` (m or rad; ten times as many m/s or rad/s) is "violated", and
+    `on_violation` says what is done: "slow" follows it slowly enough to come to rest before (the
+    default for robots all of whose joints are driven), "hold" holds the posture, "report" only
+    counts. Numbers or targets that cannot be used are "refused", the last good ones stay. A plan
+    that a target which steers does not accept, as `rg.gaits.Walker` where forces leave friction
+    cones, gets up to five more iterations, within the `budget`; if that does not help, it is
+    followed, and is one of the "slips". "late" counts deadlines missed in real time, or plans that
+    took longer than a period in a simulated `run`. All are in `counts`, and the last reason in
+    `trouble`. `seconds` are those of the last plan's phases, of all in a step ("solve"), and, where
+    there is one, of the last preparation ("prepare").
+
+    `log`: how many of the last steps are kept for reports.
+
+    Example:
+
+        >>> import rigidgrad as rg
+        >>> robot = rg.load("double_pendulum")
+        >>> swing = rg.costs.State([3.14, 0, 0, 0], final=[100, 100, 10, 10])
+        >>> costs = [swing, rg.costs.Effort(1e-3)]
+        >>> problem = rg.Problem(robot, [0, 0, 0, 0], steps=50, dt=0.02, costs=costs)
+        >>> controller = rg.MPC(problem, rg.PDDP(iterations=1), period=0.02)
+        >>> controller.step([0.1, 0, 0, 0], t=0.0).shape
+        (2,)
     """
 
     def __init__(
         self,
         problem: Problem,
-        solver: Any = None,
+        solver: Solver | None = None,
         period: float = 0.002,
         *,
         latency: float = 0.0,
         budget: float | None = None,
-        target: Any = None,
+        target: Target = None,
         observer: bool | float = False,
         integral: bool | float = False,
         payload: Mapping[str, Any] | None = None,
@@ -73,10 +120,16 @@ class MPC:
     ):
         if not isinstance(problem, Problem):
             raise InputError(f"MPC needs a Problem, not {type(problem).__name__}")
+        if problem.timing is not None:
+            raise InputError(
+                "MPC takes steps whose length is given: leave duration= out, and give dt, as"
+                " rg.solve found it perhaps"
+            )
         if not problem.uniform:
             raise InputError(
-                "MPC takes phases whose steps last equally long, and no impacts: give all the same dt, and leave rg.Impact out, so that feet land by their contacts' gain on the velocity. A gait that goes on is "
-                "steered by rg.gaits.Walker"
+                "MPC takes phases whose steps last equally long, and no impacts: give all the same"
+                " dt, and leave rg.Impact out, so that feet land by their contacts' gain on the"
+                " velocity. A gait that goes on is steered by rg.gaits.Walker"
             )
         check_seconds("period", period, ROUNDING)
         check_seconds("latency", latency, 0.0)
@@ -84,7 +137,9 @@ class MPC:
             check_seconds("budget", budget, ROUNDING)
         self.solver = PDDP(iterations=1) if solver is None else solver
         if not hasattr(self.solver, "solve"):
-            raise InputError(f"a solver is rg.PDDP(…) or rg.Direct(…), not {type(self.solver).__name__}")
+            raise InputError(
+                f"a solver is rg.PDDP(…) or rg.Direct(…), not {type(self.solver).__name__}"
+            )
         self.period, self.latency, self.budget = float(period), float(latency), budget
         live = LiveProblem.of(problem if payload is None else with_payload(problem, payload))
         allowed = live.tolerances(violation)
@@ -92,16 +147,29 @@ class MPC:
         self.problem: LiveProblem = self._planner.problem
         self.system = self.problem.system
         self._measured = Measured(self.problem)
-        if self._measured.discrete and abs(self.latency / problem.dt - round(self.latency / problem.dt)) > 1e-6:
-            raise InputError("discrete dynamics have no time between their steps: the latency must be a multiple of the problem's dt")
+        if (
+            self._measured.discrete
+            and abs(self.latency / problem.dt - round(self.latency / problem.dt)) > 1e-6
+        ):
+            raise InputError(
+                "discrete dynamics have no time between their steps: the latency must be a multiple"
+                " of the problem's dt"
+            )
         self._aim = Aim.of(self.problem)
         posture = self._planner.posture
+        self.posture = posture
         self._fallback = Fallback(posture)
         self._guard = Guard(self.problem, posture, on_violation, allowed)
+        # what is done about violations, and of each constraint what is none
+        self.on_violation, self.allowed = self._guard.policy, allowed
         rate = 20.0 if observer is True else float(observer or 0.0)
         self.observer = DisturbanceObserver(self.system, rate, posture.forces) if observer else None
         cost = self._aim.cost if self._aim else None
-        self.integral = Integral(self.system, cost, 4.0 if integral is True else float(integral)) if integral else None
+        self.integral = (
+            Integral(self.system, cost, 4.0 if integral is True else float(integral))
+            if integral
+            else None
+        )
         self._clock = Clock(self.period)
         self._schedule = Schedule(self.problem, math.ceil(self.latency / self.period))
         self._times = self.problem.dt * np.arange(self.problem.steps + 1)
@@ -112,7 +180,8 @@ class MPC:
 
     def __reduce__(self) -> Any:
         raise InputError(
-            "a controller is not pickled: it holds plans, buffers and compiled code. Send its problem and options, and make it there: rg.MPC(problem, …)"
+            "a controller is not pickled: it holds plans, buffers and compiled code. Send its"
+            " problem and options, and make it there: rg.MPC(problem, …)"
         )
 
     def reset(self) -> None:
@@ -143,34 +212,50 @@ class MPC:
 
     @property
     def plan(self) -> Plan:
-        """The newest plan, which may still have to wait for the latency: `x`, `u`, `start`, `dt`."""
+        """The newest plan, which may still have to wait for the latency: `x`, `u`, `start`,
+        `dt`.
+        """
         return self._schedule.latest
 
-    # --- the target and other numbers ------------------------------------------------------------------------------------------------
+    # --- the target and other numbers -------------------------------------------------------------
 
     @property
     def target(self) -> Any:
+        """What the first Reach or State cost aims at: a value, a function of time, or None."""
         return self._target
 
     @target.setter
     def target(self, value: Any) -> None:
-        if value is not None and not hasattr(value, "steer"):  # complains now, not when a plan is made
-            aim_of(self.problem).rows(self.problem, value, max(self._clock.now, 0.0) + self.latency + self._times)
+        # complains now, not when a plan is made
+        if value is not None and not hasattr(value, "steer"):
+            aim_of(self.problem).rows(
+                self.problem, value, max(self._clock.now, 0.0) + self.latency + self._times
+            )
         self._target, self._prepared = value, math.nan
 
-    def _aim_at(self, t: float) -> None:
+    def write_target(self, t: float) -> None:
         """Writes the target of a horizon from t on into the compiled problem's numbers."""
-        if self._target is not None and self._aim is not None and not hasattr(self._target, "steer"):
+        if (
+            self._target is not None
+            and self._aim is not None
+            and not hasattr(self._target, "steer")
+        ):
             rows = self._aim.rows(self.problem, self._target, t + self._times)
-            self.problem.p[:, self._aim.part] = rows + self.integral.shift if self.integral else rows
+            self.problem.p[:, self._aim.part] = (
+                rows + self.integral.shift if self.integral else rows
+            )
 
     def update(self) -> None:
-        """Numbers that were set on costs, obstacles and limits count from the next step on; wrong ones are refused there, and counted."""
+        """Numbers that were set on costs, obstacles and limits count from the next step on; wrong
+        ones are refused there, and counted.
+        """
         self.problem.update()
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What the robot carries, {frame: mass or {"mass": …, "offset": (3,)}}; a change counts from the next step on."""
+        """What the robot carries, {frame: mass or {"mass": …, "offset": (3,)}}; a change counts
+        from the next step on.
+        """
         return dict((self.problem.changed or self.problem.parameters).get("payload", {}))
 
     @payload.setter
@@ -182,7 +267,7 @@ class MPC:
         dt = self.problem.dt
         try:
             changed = self.problem.read()
-        except Exception as error:  # a controller must go on, whatever it is told
+        except Exception as error:  # a controller must go on, whatever its inputs are
             self._refuse(error)
             return
         if changed:
@@ -195,13 +280,15 @@ class MPC:
         self.counts[count] += 1
         self.trouble = f"{type(error).__name__}: {error}"
 
-    # --- a user's loop -------------------------------------------------------------------------------------------------------------
+    # --- a user's loop ----------------------------------------------------------------------------
 
-    def step(self, x: Any, t: float, measured_at: float | None = None) -> np.ndarray:
-        """The control for now, from a measured state (None if there is none); makes a new plan when it is time to.
+    def step(self, x: ArrayLike | None, t: float, measured_at: float | None = None) -> np.ndarray:
+        """The control for now, from a measured state (None if there is none); makes a new plan when
+        it is time to.
 
-        Nothing that is measured is an error: what cannot be used is counted, and the control is finite and within its bounds in every case. A state that was `measured_at` an earlier time is brought forward
-        by the model and the controls given since.
+        Nothing that is measured is an error: what cannot be used is counted, and the control is
+        finite and within its bounds in every case. A state that was `measured_at` an earlier time
+        is brought forward by the model and the controls given since.
         """
         t = self._tick(t)
         if self.problem.stale:
@@ -221,16 +308,23 @@ class MPC:
         return u.copy()  # what a caller does to it was not given
 
     def prepare(self, t: float) -> None:
-        """Between two steps: what the one at time t, if it makes a plan, can do without its measurement.
+        """Between two steps: what the one at time t, if it makes a plan, can do without its
+        measurement.
 
-        That is the roll-out from where the last plan will be then, the derivatives and the backward pass; the step only rolls out its first iteration from where the robot
-        really is, with the gains for the difference. If it comes at another time or the target changes, or with another solver than parallel DDP, it does everything itself.
+        That is the roll-out from where the last plan will be then, the derivatives and the backward
+        pass; the step only rolls out its first iteration from where the robot really is, with the
+        gains for the difference. If it comes at another time or the target changes, or with another
+        solver than parallel DDP, it does everything itself.
         """
         try:
             begin = float(t) + self.latency
         except (TypeError, ValueError, OverflowError):
             return  # `step` counts a time that is none
-        ready = self._planner.prepares and not self.problem.stale and self._clock.is_due(begin - self.latency)
+        ready = (
+            self._planner.prepares
+            and not self.problem.stale
+            and self._clock.is_due(begin - self.latency)
+        )
         if not (ready and self._is_warm(begin)):
             return
         self._watch.start()
@@ -246,7 +340,9 @@ class MPC:
         self._watch.stop("prepare")
 
     def _tick(self, t: Any) -> float:
-        """The time of a step. Where it goes back, everything that the controller remembers goes back with it."""
+        """The time of a step. Where it goes back, everything that the controller remembers goes
+        back with it.
+        """
         wrong = self._clock.tick(t)
         if wrong is not None:
             self._refuse(wrong, "clock")
@@ -284,34 +380,46 @@ class MPC:
         return state
 
     def _command(self, x: np.ndarray | None, t: float) -> np.ndarray:
-        """What acts now, within bounds; where its feedback is not finite, without that, or else the last control again."""
+        """What acts now, within bounds; where its feedback is not finite, without that, or else the
+        last control again.
+        """
         lower, upper = self.problem.own_bounds
         lower, upper = lower[0], upper[0]
         for state in (x, None):
             if self.observer:
                 shift = self.observer.control
-                u = self._fallback.wanted(self._schedule, state, t, (lower + shift, upper + shift)) - shift
+                u: np.ndarray = (
+                    self._fallback.wanted(self._schedule, state, t, (lower + shift, upper + shift))
+                    - shift
+                )
             else:
                 u = self._fallback.wanted(self._schedule, state, t, (lower, upper))
             np.minimum(np.maximum(u, lower, out=u), upper, out=u)
             if math.isfinite(u.sum()):
                 return u
             self._refuse(ArithmeticError("the feedback is not finite"), "kept")
-        return np.minimum(np.maximum(self._u, lower), upper)
+        kept: np.ndarray = np.minimum(np.maximum(self._u, lower), upper)
+        return kept
 
     def _learn(self, x: np.ndarray, t: float, u: np.ndarray) -> None:
-        """What observer and integral action make of a measurement and the control that acts from now on."""
+        """What observer and integral action make of a measurement and the control that acts from
+        now on.
+        """
         if self.observer:
             with np.errstate(all="ignore"):
                 self.observer.update(x, t, u)
         if self.integral and self._target is not None and not hasattr(self._target, "steer"):
             try:
-                wanted = sampled(self._target, np.array([t]))[0] if callable(self._target) else self._target
+                wanted = (
+                    sampled(self._target, np.array([t]))[0]
+                    if callable(self._target)
+                    else self._target
+                )
                 self.integral.update(x, t, wanted)
             except Exception as error:
                 self._refuse(error)
 
-    # --- making a plan -------------------------------------------------------------------------------------------------------------
+    # --- making a plan ----------------------------------------------------------------------------
 
     def _make_plan(self, x: np.ndarray, t: float) -> None:
         self._watch.start()
@@ -358,14 +466,18 @@ class MPC:
         if self.observer:
             shift = self.observer.control
             self.problem.bounds = (self.problem.bounds[0] + shift, self.problem.bounds[1] + shift)
-        self._aim_at(begin)
+        self.write_target(begin)
 
     def _steer(self, begin: float) -> None:
-        """A target that steers writes more than one cost's numbers, and asks where the robot is: contacts, feet, the trunk."""
+        """A target that steers writes more than one cost's numbers, and asks where the robot is:
+        contacts, feet, the trunk.
+        """
         if hasattr(self._target, "steer"):
             self._target.steer(self.problem, begin)
 
-    def _solve(self, x: np.ndarray, t: float, warm: bool) -> tuple[Plan, Iterate, tuple[float, bool]]:
+    def _solve(
+        self, x: np.ndarray, t: float, warm: bool
+    ) -> tuple[Plan, Iterate, tuple[float, bool]]:
         """(a plan, what the solver said of it, what the guard says of it)."""
         begin = t + self.latency
         prepared = warm and abs(begin - self._prepared) < ROUNDING
@@ -379,11 +491,29 @@ class MPC:
         outside = self.problem.fit_at(begin)
         self._watch.lap("predict")
         found = self._planner.make(self.plan if warm else None, begin, self._watch, prepared)
+        if hasattr(self._target, "accepts"):
+            found = self._accepted(found)
         if not math.isfinite(found.J + found.x.sum() + found.u.sum() + found.gains.sum()):
             raise ArithmeticError("the solve did not end with finite numbers")
         plan = self._schedule.add(begin, self.problem.dt, found)
         self._planner.keep()
         return plan, found, self._guard.judge(plan, outside)
+
+    def _accepted(self, found: Iterate) -> Iterate:
+        """A plan that the target accepts, by more iterations if need be; one that it does not
+        accept in the end is counted.
+        """
+        deadline = math.inf if self.budget is None else self._watch.began + self.budget
+        for _ in range(_FURTHER):
+            if self._target.accepts(self.problem, found.x, found.u):
+                return found
+            better = self._planner.improve(deadline)
+            if better is None:
+                break
+            found = better
+        self.counts["slips"] += not self._target.accepts(self.problem, found.x, found.u)
+        self._watch.lap("improve")
+        return found
 
     @property
     def _acting(self) -> np.ndarray:
@@ -391,7 +521,9 @@ class MPC:
         return self._u + self.observer.control if self.observer else self._u
 
     def _go_on_from(self, u: np.ndarray) -> None:
-        """The control that acts when a plan begins; of a controller that has not given any, what the cost of the rate says, or none."""
+        """The control that acts when a plan begins; of a controller that has not given any, what
+        the cost of the rate says, or none.
+        """
         if self.problem.charges_rate and self.log.steps:
             self.problem.previous = u
 
@@ -411,15 +543,30 @@ class MPC:
             now += h
         return x, before
 
-    def violation_of(self, x: Any) -> tuple[float, bool]:
-        """(how far states (…, nx) are outside of the limits of now at most, whether that is more than `violation`); control limits are always kept."""
-        excess = self.problem.states_outside(np.asarray(x, dtype=float)) if self.problem.constraints else np.zeros(0)
+    def violation_of(self, x: ArrayLike) -> tuple[float, bool]:
+        """(how far states (…, nx) are outside of the limits of now at most, whether that is more
+        than `violation`); control limits are always kept.
+        """
+        excess = (
+            self.problem.states_outside(np.asarray(x, dtype=float))
+            if self.problem.constraints
+            else np.zeros(0)
+        )
         return float(excess.max(initial=0.0)), bool((excess > self._guard.tolerance).any())
 
-    # --- whole runs ------------------------------------------------------------------------------------------------------------------
+    # --- whole runs -------------------------------------------------------------------------------
 
-    def run(self, plant: Any, duration: float, *, realtime: bool = False, until: Callable[[Any], bool] | None = None) -> Log:
-        """Drives a plant for a while: in its own simulated time, where "late" counts plans that took longer than a period on this machine, or with `realtime` by the clock, counting deadlines missed.
+    def run(
+        self,
+        plant: Any,
+        duration: float,
+        *,
+        realtime: bool = False,
+        until: Callable[[Any], bool] | None = None,
+    ) -> Log:
+        """Drives a plant for a while: in its own simulated time, where "late" counts plans that
+        took longer than a period on this machine, or with `realtime` by the clock, counting
+        deadlines missed.
 
         `until(plant)` ends it early. Gives the log.
         """
@@ -430,6 +577,13 @@ class MPC:
         return Running(self, plant, duration)
 
     def replay(self, log: Log) -> np.ndarray:
-        """Feeds a log's measurements to this controller, from a reset; the controls that it gives now, (steps, nu)."""
+        """Feeds a log's measurements to this controller, from a reset; the controls that it gives
+        now, (steps, nu).
+        """
         self.reset()
-        return np.array([self.step(None if np.isnan(x).any() else x, float(t)) for t, x in zip(log.t, log.x, strict=True)])
+        return np.array(
+            [
+                self.step(None if np.isnan(x).any() else x, float(t))
+                for t, x in zip(log.t, log.x, strict=True)
+            ]
+        )

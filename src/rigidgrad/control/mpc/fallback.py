@@ -1,4 +1,6 @@
-"""What acts when plans fail or must not be followed as they are: the last plan goes on, its path is followed slowly, or a posture is held."""
+"""What acts when plans fail or must not be followed as they are: the last plan goes on, its path is
+followed slowly, or a posture is held.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.mpc.posture import Bounds, Posture
 from rigidgrad.control.mpc.schedule import Schedule
 
-_FAILURES = 2  # in a row, after which the plan is made from cold
+_FAILURES = 2  # in a row, after which the plan is made without a warm start
 
 
 class Fallback:
@@ -40,8 +42,12 @@ class Fallback:
         """Plans are followed again."""
         self.held = None
 
-    def wanted(self, schedule: Schedule, x: np.ndarray | None, t: float, bounds: Bounds) -> np.ndarray:
-        """The control of now, before it is cut at its bounds; x is None where nothing was measured."""
+    def wanted(
+        self, schedule: Schedule, x: np.ndarray | None, t: float, bounds: Bounds
+    ) -> np.ndarray:
+        """The control of now, before it is cut at its bounds; x is None where nothing was
+        measured.
+        """
         if self.held is not None:
             with np.errstate(all="ignore"):
                 return self.posture.holding(self.held, x, bounds, brisk=self.failures == 0)

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from rigidgrad.control.mpc.controller import MPC
 
 
-def drive(mpc: MPC, plant: Any, duration: float, realtime: bool, until: Callable[[Any], bool] | None) -> Log:
-    """Drives a plant for a while. By the clock, "late" counts deadlines missed; in simulated time it counts plans that took longer than a period."""
+def drive(
+    mpc: MPC, plant: Any, duration: float, realtime: bool, until: Callable[[Any], bool] | None
+) -> Log:
+    """Drives a plant for a while. By the clock, "late" counts deadlines missed; in simulated time
+    it counts plans that took longer than a period.
+    """
     dt = plant.dt
     mpc.log.simulated = not realtime
     clock = time.perf_counter()
@@ -38,7 +42,9 @@ def drive(mpc: MPC, plant: Any, duration: float, realtime: bool, until: Callable
 
 
 class Running:
-    """A controller at work on a thread; `stop()` ends it and gives the log, or raises what went wrong."""
+    """A controller at work on a thread; `stop()` ends it and gives the log, or raises what went
+    wrong.
+    """
 
     def __init__(self, mpc: MPC, plant: Any, duration: float):
         self._mpc, self._stop = mpc, threading.Event()
@@ -46,7 +52,9 @@ class Running:
 
         def work() -> None:
             try:
-                mpc.run(plant, min(duration, 1e9), realtime=True, until=lambda _: self._stop.is_set())
+                mpc.run(
+                    plant, min(duration, 1e9), realtime=True, until=lambda _: self._stop.is_set()
+                )
             except BaseException as error:  # handed to whoever stops it
                 self._error = error
 

@@ -1,4 +1,6 @@
-"""From what is measured to the state now: checked, held against what is possible, and brought forward by the model."""
+"""From what is measured to the state now: checked, held against what is possible, and brought
+forward by the model.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Outlier(Exception):
 
 
 class Measured:
-    """Remembers the controls given and the last state that was true; `jumped` where the last one was believed against all before."""
+    """Remembers the controls given and the last state that was true; `jumped` where the last one
+    was believed against all before.
+    """
 
     def __init__(self, problem: Problem):
         self.problem = problem
@@ -55,8 +59,17 @@ class Measured:
         while len(self._given) > 1 and self._given[1][0] < t - _OLDEST:
             self._given.popleft()
 
-    def state(self, x: Any, t: float, measured_at: Any, u: np.ndarray, bounds: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """The state now, from one that was measured at a time; u acts, within the bounds (steps, nu) of a plan from now on. An exception says why there is none."""
+    def state(
+        self,
+        x: Any,
+        t: float,
+        measured_at: Any,
+        u: np.ndarray,
+        bounds: tuple[np.ndarray, np.ndarray],
+    ) -> np.ndarray:
+        """The state now, from one that was measured at a time; u acts, within the bounds (steps,
+        nu) of a plan from now on. An exception says why there is none.
+        """
         if x is None:
             raise Missing
         state = x.copy() if type(x) is np.ndarray and x.dtype == np.float64 else _numbers(x)
@@ -65,7 +78,10 @@ class Measured:
             raise InputError(f"the state has shape {state.shape}; expected ({nx},)")
         seen = t if measured_at is None else min(float(measured_at), t)
         if not t - seen <= _OLDEST:
-            raise InputError(f"the state was measured at {measured_at!r}, which is not within {_OLDEST:g} s of the time")
+            raise InputError(
+                f"the state was measured at {measured_at!r}, which is not within {_OLDEST:g} s of"
+                " the time"
+            )
         if not self._gate.passes(state, seen):
             if not float(np.abs(state).max()) < HUGE:
                 raise InputError("the measured state holds NaN, infinity or numbers beyond 1e12")
@@ -75,14 +91,18 @@ class Measured:
             with np.errstate(all="ignore"):
                 state = self.forward(state, seen, t)
             if not float(np.abs(state).max()) < HUGE:
-                raise InputError(f"the state measured at {seen:g} s leads to numbers that are not finite")
+                raise InputError(
+                    f"the state measured at {seen:g} s leads to numbers that are not finite"
+                )
         return state
 
     def forward(self, x: np.ndarray, since: float, t: float) -> np.ndarray:
         """The state at a time, from one at an earlier time, under the controls given since."""
         if not self._given:
             return x
-        parts: list[tuple[np.ndarray, float]] = []  # controls and how long they acted, the last first
+        parts: list[
+            tuple[np.ndarray, float]
+        ] = []  # controls and how long they acted, the last first
         end = t
         for begin, u in reversed(self._given):
             if begin < end:
@@ -98,9 +118,15 @@ class Measured:
     def simulate(self, x: np.ndarray, u: np.ndarray, duration: float) -> np.ndarray:
         """The state after holding a control for a while."""
         length = self.problem.dt if self.discrete else _STEP
-        count = round(duration / length) if self.discrete else max(1, math.ceil(duration / length - ROUNDING))
+        count = (
+            round(duration / length)
+            if self.discrete
+            else max(1, math.ceil(duration / length - ROUNDING))
+        )
         for _ in range(count):
-            x = self.problem.programs.step(x, u, np.array(duration / count), *self.problem.inputs_at(0))
+            x = self.problem.programs.step(
+                x, u, np.array(duration / count), *self.problem.inputs_at(0)
+            )
         return x
 
 

@@ -1,4 +1,6 @@
-"""Which plan acts when: the one of now, those that wait for the latency to pass, and room for the next."""
+"""Which plan acts when: the one of now, those that wait for the latency to pass, and room for the
+next.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Schedule:
 
     def acting_at(self, t: float) -> Plan:
         """The plan that will act at a time to come, as far as that is known."""
-        return next((plan for plan in reversed(self._waiting) if plan.start <= t + ROUNDING), self.acting)
+        return next(
+            (plan for plan in reversed(self._waiting) if plan.start <= t + ROUNDING), self.acting
+        )
 
     def shift(self, seconds: float) -> None:
         """The clock was moved."""

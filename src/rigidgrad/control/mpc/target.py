@@ -1,4 +1,6 @@
-"""What a controller's target is for: the first Reach or State cost, whose numbers follow a value or a function of time over the horizon."""
+"""What a controller's target is for: the first Reach or State cost, whose numbers follow a value or
+a function of time over the horizon.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,27 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.control.costs import Cost, Reach, State
 from rigidgrad.control.problem import Problem
 from rigidgrad.errors import InputError
+
+if TYPE_CHECKING:
+    from rigidgrad.control.mpc.live import LiveProblem
+
+
+class Steering(Protocol):
+    """A target that writes numbers of several costs, such as `rg.gaits.Walker`."""
+
+    def steer(self, problem: LiveProblem, begin: float) -> None:
+        """For a plan that begins at a time."""
+
+
+Target = ArrayLike | Callable[[Any], ArrayLike] | Steering | None
 
 
 class Aim(NamedTuple):
@@ -38,7 +54,11 @@ class Aim(NamedTuple):
         size = self.part.stop - self.part.start
         with contextlib.suppress(TypeError, ValueError):
             rows = np.asarray(value, dtype=float)
-            if rows.shape in ((size,), (knots, size)) and problem.system.flat and math.isfinite(rows.sum()):
+            if (
+                rows.shape in ((size,), (knots, size))
+                and problem.system.flat
+                and math.isfinite(rows.sum())
+            ):
                 return rows
         cost = copy.copy(self.cost)
         setattr(cost, self.name, value)
@@ -49,7 +69,9 @@ def aim_of(problem: Problem) -> Aim:
     """The cost that a target is for; an error where there is none."""
     aim = Aim.of(problem)
     if aim is None:
-        raise InputError("this problem has neither a Reach nor a State cost that a target could be for")
+        raise InputError(
+            "this problem has neither a Reach nor a State cost that a target could be for"
+        )
     return aim
 
 
@@ -65,4 +87,6 @@ def sampled(function: Callable[[Any], Any], times: np.ndarray) -> np.ndarray:
     try:
         return np.array(one_by_one, dtype=float)
     except (TypeError, ValueError) as error:
-        raise InputError(f"a target is a function of time that gives numbers, as many at every time: {error}") from None
+        raise InputError(
+            f"a target is a function of time that gives numbers, as many at every time: {error}"
+        ) from None

@@ -1,4 +1,6 @@
-"""How well a controller followed its target: the tool's path, the target's, and the distance between them, over time."""
+"""How well a controller followed its target: the tool's path, the target's, and the distance
+between them, over time.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ _MOST_ROWS = 500  # of the target's path in a picture
 
 @dataclass(frozen=True, eq=False)
 class Tracking:
-    """At times t (n,), the ones at which a state x (n, nx) was measured: the point that follows and its target, each (n, 3), and their distance `error` (n,), in metres.
+    """At times t (n,), the ones at which a state x (n, nx) was measured: the point that follows and
+    its target, each (n, 3), and their distance `error` (n,), in metres.
 
-    What is told of the error counts from `after` seconds on, and says so. `rg.view(robot, tracking)` plays it, with both paths.
+    Figures of the error count from `after` seconds on, and name that window. `rg.view(robot,
+    tracking)` plays it, with both paths.
     """
 
     log: Log
@@ -34,20 +38,25 @@ class Tracking:
     target: np.ndarray
     error: np.ndarray
     after: float
-    surroundings: (
-        Surroundings  # obstacles and spheres as they are at the end of the run; the target as it moved, `dt` seconds from row to row
-    )
+    # obstacles and spheres as they are at the end of the run; the target as it moved, `dt` seconds
+    # from row to row
+    surroundings: Surroundings
     dt: float
 
     @property
     def counted(self) -> np.ndarray:
         """Which times count (n,): those from `after` seconds after the first on."""
-        return self.t >= self.t[0] + self.after - 1e-9
+        counted: np.ndarray = self.t >= self.t[0] + self.after - 1e-9
+        return counted
 
     @property
     def window(self) -> str:
         """Which times count, in words."""
-        return f"after the first {self.after:.1f} s of {self.seconds:.1f} s" if self.after else f"over all {self.seconds:.1f} s"
+        return (
+            f"after the first {self.after:.1f} s of {self.seconds:.1f} s"
+            if self.after
+            else f"over all {self.seconds:.1f} s"
+        )
 
     @property
     def seconds(self) -> float:
@@ -65,11 +74,19 @@ class Tracking:
 
 
 def tracking(log: Log, controller: MPC, after: float = 0.0) -> Tracking:
-    """A run of a controller against its target. `after`: seconds at the beginning that do not count, for instance those in which the first target is approached."""
+    """A run of a controller against its target. `after`: seconds at the beginning that do not
+    count, for instance those in which the first target is approached. `log` is that of the run.
+    """
     cost = next((c for c in controller.problem.costs if isinstance(c, Reach)), None)
     if cost is None:
-        raise InputError("tracking is about a point and its target: it needs a controller with a Reach cost")
-    if isinstance(after, bool) or not isinstance(after, int | float | np.number) or not 0 <= after < math.inf:
+        raise InputError(
+            "tracking is about a point and its target: it needs a controller with a Reach cost"
+        )
+    if (
+        isinstance(after, bool)
+        or not isinstance(after, int | float | np.number)
+        or not 0 <= after < math.inf
+    ):
         raise InputError(f"after is a number of seconds, not {after!r}")
     seen = np.isfinite(log.x).all(axis=1)
     t, x = log.t[seen], log.x[seen]
@@ -82,16 +99,24 @@ def tracking(log: Log, controller: MPC, after: float = 0.0) -> Tracking:
     error = np.linalg.norm(path - target, axis=1)
     grid = np.linspace(t[0], t[-1], min(len(t), _MOST_ROWS))
     moved = np.stack([np.interp(grid, t, target[:, k]) for k in range(3)], axis=1)
-    around = replace(Surroundings.of(controller.problem).first_rows, targets=(Target(cost.frame, np.array(cost.offset), moved, None),))
-    return Tracking(log, robot, t, x, path, target, error, float(after), around, float(grid[1] - grid[0]))
+    around = replace(
+        Surroundings.of(controller.problem).first_rows,
+        targets=(Target(cost.frame, np.array(cost.offset), moved, None),),
+    )
+    return Tracking(
+        log, robot, t, x, path, target, error, float(after), around, float(grid[1] - grid[0])
+    )
 
 
 def _targets(cost: Reach, value: Any, t: np.ndarray) -> np.ndarray:
     """The target's points (n, 3) at times (n,)."""
-    rows = target_of(cost, value(t) if callable(value) else cost.target if value is None else value).point
+    rows = target_of(
+        cost, value(t) if callable(value) else cost.target if value is None else value
+    ).point
     if len(rows) not in (1, len(t)):
         raise InputError(
-            "a target with one row per knot moves with the plan, so it is not known over the run; give the controller a function of time"
+            "a target with one row per knot moves with the plan, so it is not known over the run;"
+            " give the controller a function of time"
         )
     return np.broadcast_to(rows, (len(t), 3))
 

@@ -1,4 +1,6 @@
-"""How a cost grows with each number of its residual: φ(r), by default ½ r². Every cost takes one as `activation`."""
+"""How a cost grows with each number of its residual: φ(r), by default ½ r². Every cost takes one as
+`activation`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.errors import InputError
@@ -35,7 +38,9 @@ class Activation(ABC):
 
 
 class Huber(Activation):
-    """½ r² up to |r| = width, and from there on a straight line: what is far away pulls no more than what is `width` away."""
+    """½ r² up to |r| = width, and from there on a straight line: what is far away pulls no more
+    than what is `width` away.
+    """
 
     def __init__(self, width: float):
         self.width = _positive("the width of Huber", width)
@@ -68,21 +73,28 @@ class SmoothAbsolute(Activation):
 
 
 class Barrier(Activation):
-    """½ of the square of what lies outside of [lower, upper], and nothing inside. Bounds are numbers, or one for each number of the residual; None is no bound."""
+    """½ of the square of what lies outside of [lower, upper], and nothing inside. Bounds are
+    numbers, or one for each number of the residual; None is no bound.
+    """
 
-    def __init__(self, lower: Any = None, upper: Any = None):
+    def __init__(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None):
         self.lower, self.upper = _bounds("lower", lower, -np.inf), _bounds("upper", upper, np.inf)
         if not np.any(np.isfinite(self.lower)) and not np.any(np.isfinite(self.upper)):
             raise InputError("a Barrier needs a bound: give it lower= or upper=")
         if np.ndim(self.lower) and np.ndim(self.upper) and len(self.lower) != len(self.upper):
-            raise InputError(f"the bounds of a Barrier have {len(self.lower)} and {len(self.upper)} numbers; give as many for both")
+            raise InputError(
+                f"the bounds of a Barrier have {len(self.lower)} and {len(self.upper)} numbers;"
+                " give as many for both"
+            )
         if np.any(self.lower > self.upper):
             raise InputError("a lower bound of a Barrier is above the upper one: exchange them")
 
     def check(self, size: int) -> None:
         for bound in (self.lower, self.upper):
             if np.ndim(bound) and len(bound) != size:
-                raise InputError(f"a Barrier with {len(bound)} bounds does not fit a residual of {size} numbers")
+                raise InputError(
+                    f"a Barrier with {len(bound)} bounds does not fit a residual of {size} numbers"
+                )
 
     def charge(self, k: int, r: Scalar) -> Charge:
         lower, upper = (float(b[k] if np.ndim(b) else b) for b in (self.lower, self.upper))
@@ -109,7 +121,11 @@ def _positive(what: str, value: Any) -> float:
 
 def _bounds(side: str, value: Any, absent: float) -> np.ndarray:
     shape = np.shape(value)[:1]
-    found = np.full(shape, absent) if value is None else numbers(f"the {side} bound of a Barrier", value, shape, infinite=True)
+    found = (
+        np.full(shape, absent)
+        if value is None
+        else numbers(f"the {side} bound of a Barrier", value, shape, infinite=True)
+    )
     return np.asarray(found, dtype=float)
 
 
@@ -121,9 +137,13 @@ def _written(asked: dict[str, Any], robot: Any, start: Any) -> Activation:
     if set(chosen) == {"smooth_absolute"}:
         return SmoothAbsolute(chosen["smooth_absolute"])
     if not chosen or not set(chosen) <= {"lower", "upper"}:
-        raise InputError("an activation has one of these: huber, smooth_absolute, or lower and upper")
+        raise InputError(
+            "an activation has one of these: huber, smooth_absolute, or lower and upper"
+        )
     return Barrier(chosen.get("lower"), chosen.get("upper"))
 
 
 _WIDTH, _SIDE = Key(number(above=0)), Key(number() | several())
-ACTIVATION = table({"huber": _WIDTH, "smooth_absolute": _WIDTH, "lower": _SIDE, "upper": _SIDE}).of_robot(_written)
+ACTIVATION = table(
+    {"huber": _WIDTH, "smooth_absolute": _WIDTH, "lower": _SIDE, "upper": _SIDE}
+).of_robot(_written)

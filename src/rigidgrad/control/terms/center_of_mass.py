@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.algorithms.textbook import momentum
@@ -18,11 +19,13 @@ from rigidgrad.spatial import sub3
 
 
 class CenterOfMass(Cost):
-    """Bring the robot's centre of mass to a position in the world: r = c - target, with target (3,) or one per knot (knots, 3)."""
+    """Bring the robot's centre of mass to a position in the world: r = c - target, with target (3,)
+    or one per knot (knots, 3).
+    """
 
     def __init__(
         self,
-        target: Annotated[Any, POINT, "a point in the world, in metres"],
+        target: Annotated[ArrayLike, POINT, "a point in the world, in metres"],
         weight: Weight = 0.0,
         final: Final = 0.0,
         activation: Activated = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.algorithms.textbook import momentum
@@ -19,14 +20,18 @@ from rigidgrad.schema import numbers as several
 
 
 class CentroidalMomentum(Cost):
-    """The robot's momentum about its centre of mass, as `robot.centroidal_momentum`, less a target: 6 numbers, or one set per knot (knots, 6).
+    """The robot's momentum about its centre of mass, as `robot.centroidal_momentum`, less a target:
+    6 numbers, or one set per knot (knots, 6).
 
-    The first three are linear (kg m/s), the others angular (kg m²/s), in world axes. Weights are a number, a pair (linear, angular), or six numbers.
+    The first three are linear (kg m/s), the others angular (kg m²/s), in world axes. Weights are a
+    number, a pair (linear, angular), or six numbers.
     """
 
     def __init__(
         self,
-        target: Annotated[Any, several(6), "linear, then angular momentum, in kg m/s and kg m²/s"] = 0.0,
+        target: Annotated[
+            ArrayLike, several(6), "linear, then angular momentum, in kg m/s and kg m²/s"
+        ] = 0.0,
         weight: Weight = 0.0,
         final: Final = 0.0,
         activation: Activated = None,

@@ -1,121 +1,58 @@
-"""Spheres on links that stay out of obstacles."""
+"""Keep clear of a scene, and links of each other, at a price."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Annotated
 
 from rigidgrad import schema
-from rigidgrad.algorithms import kinematics
-from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers
 from rigidgrad.control.system import System
-from rigidgrad.control.terms.constraint import Bounds
-from rigidgrad.control.terms.limit import Limit
-from rigidgrad.control.terms.notation import FRAME, POINT
-from rigidgrad.control.terms.robot import point_of, robot_of
-from rigidgrad.control.terms.term import Jacobians
+from rigidgrad.control.terms.activation import Barrier
+from rigidgrad.control.terms.cost import Cost, Final, Weight
+from rigidgrad.control.terms.separation import LinkTerm
 from rigidgrad.errors import InputError
-from rigidgrad.scalars import Scalar, sqrt
-from rigidgrad.spatial import Vector3, dot3, sub3
-
-# a distance d is smoothed to √(d² + (εR)²), R being the sum of radii, so that its gradient is finite at the centre, too; at contact it stays exact
-_SOFT = 1e-3
-_RADIUS = schema.number(above=0)
+from rigidgrad.geometry.scene import Scene, as_scene
+from rigidgrad.geometry.shapes import Shape
 
 
-@dataclass
-class Obstacle:
-    """A sphere to keep out of, in the world: centre (3,) and radius in metres, or one of them per knot, (knots, 3) and (knots,)."""
+class Clearance(LinkTerm, Cost):
+    """The distance of each link with collision shapes from each object of `scene`, and, with
+    `self_pairs`, from the links that it can touch (`robot.collisions.self_pairs`), in metres,
+    negative inside. It charges half the square of what is missing of `margin` metres, and nothing
+    beyond (`Barrier`).
 
-    center: Annotated[Any, POINT, "in the world, in metres"]
-    radius: Annotated[Any, _RADIUS, "in metres"]
-
-
-@dataclass
-class LinkSphere:
-    """A sphere on a link: around a point of a frame, in metres."""
-
-    frame: Annotated[str, FRAME, "the frame that it moves with"]
-    radius: Annotated[float, _RADIUS, "in metres"]
-    offset: Annotated[Any, POINT, "its centre in the frame, in metres"] = (0.0, 0.0, 0.0)
-
-
-class Clearance(Limit):
-    """The distance between each sphere and each obstacle, in metres, negative inside; at the centre its gradient is smoothed to zero.
-
-    A distance converges as well as its square, which has another unit and a weaker gradient inside. The target is centre and radius of each obstacle, then the
-    radius of each sphere.
+    Which shapes there are and the margin are compiled; where the shapes are may change: set
+    `scene`. `rg.Limits(scene=…, self_clearance=…)` forbids what this charges for.
     """
 
-    def key(self) -> str:
-        return f"Clearance {[(s.frame, self._offset(s)) for s in self.limits.spheres]} {len(self.limits.obstacles)}"
+    price = (*Cost.price, "margin")
 
-    def size(self, system: System) -> int:
-        return len(self.limits.obstacles) * len(self.limits.spheres)
+    def __init__(
+        self,
+        scene: Annotated[
+            Scene | Sequence[Shape] | None,
+            schema.file(".toml"),
+            "solids to keep clear of: a file in the task's folder with `[[shape]]` tables",
+        ] = None,
+        margin: Annotated[float, schema.number(least=0), "metres within which it charges"] = 0.05,
+        weight: Weight = 0.0,
+        final: Final = 0.0,
+        self_pairs: Annotated[
+            bool, schema.flag, "whether links keep clear of each other, too"
+        ] = True,
+    ):
+        margin = float(numbers("the margin of Clearance", margin, ()))
+        if not margin >= 0:
+            raise InputError(
+                f"the margin of Clearance is a distance in metres, not negative, not {margin:g}"
+            )
+        super().__init__(weight, final, Barrier(lower=margin))
+        self.scene, self.margin, self.self_pairs = as_scene(scene), margin, bool(self_pairs)
+        if not len(self.scene) and not self.self_pairs:
+            raise InputError(
+                "Clearance has nothing to keep clear of: give it a scene, or self_pairs=True"
+            )
 
-    def target_size(self, system: System) -> int:
-        return 4 * len(self.limits.obstacles) + len(self.limits.spheres)
-
-    def targets(self, system: System, knots: int) -> np.ndarray:
-        robot = robot_of(system, "an obstacle")
-        columns = []
-        for i, o in enumerate(self.limits.obstacles):
-            columns.append(numbers(f"the centre of obstacle {i}", o.center, (knots, 3)))
-            columns.append(numbers(f"the radius of obstacle {i}", o.radius, (knots,))[:, None])
-        for s in self.limits.spheres:
-            point_of(robot, s.frame, self._offset(s))
-            columns.append(numbers(f"the radius of the sphere on {s.frame!r}", s.radius, (knots,))[:, None])
-        radii = np.concatenate([c for c in columns if c.shape[1] == 1], axis=1)
-        if (radii <= 0).any():
-            raise InputError("radii of obstacles and of spheres are positive")
-        return np.concatenate(columns, axis=1)
-
-    def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector:
-        robot = robot_of(system, "an obstacle")
-        q = robot.split(x)[0]
-        result = []
-        for k, s in enumerate(self.limits.spheres):
-            p = kinematics.frame_transform(robot.model, q, point_of(robot, s.frame, self._offset(s))).r
-            for _, distance, radius in self._around(p, k, target):
-                result.append(distance - radius * math.sqrt(1 + _SOFT**2))
-        return tuple(result)
-
-    def jacobian(self, system: System, x: Vector, u: Vector, target: Vector) -> Jacobians:
-        robot = robot_of(system, "an obstacle")
-        q, rows = robot.split(x)[0], []
-        for k, s in enumerate(self.limits.spheres):
-            point = point_of(robot, s.frame, self._offset(s))
-            p = kinematics.frame_transform(robot.model, q, point).r
-            columns = list(zip(*kinematics.jacobian(robot.model, q, point, "world")[:3], strict=True))
-            for away, distance, _ in self._around(p, k, target):
-                direction = tuple(a / distance for a in away)
-                rows.append((*(dot3(direction, c) for c in columns), *((0.0,) * robot.nv)))
-        return tuple(rows), None
-
-    def asked(self, system: System, knots: int) -> Bounds:
-        lower = numbers("clearance", self.limits.clearance, (knots, self.size(system)))
-        if (lower < 0).any():
-            raise InputError(f"clearance is a distance to keep, so it is not negative; this is {self.limits.clearance!r}")
-        return lower, np.full(lower.shape, np.inf)
-
-    def start_text(self, system: System, k: int, c: float) -> str:
-        sphere, obstacle = divmod(k, len(self.limits.obstacles))
-        return f"at the start, the sphere on {self.limits.spheres[sphere].frame!r} is {c:.3g} m from obstacle {obstacle}, less than the clearance"
-
-    def _around(self, p: Vector3, sphere: int, target: Vector) -> Iterator[tuple[Vector3, Scalar, Scalar]]:
-        """For each obstacle the way from its centre to p, its smoothed length, and the sum of radii."""
-        count = len(self.limits.obstacles)
-        for i in range(count):
-            away = sub3(p, target[4 * i : 4 * i + 3])
-            radius = target[4 * i + 3] + target[4 * count + sphere]
-            soft = _SOFT * radius
-            yield away, sqrt(dot3(away, away) + soft * soft), radius
-
-    @staticmethod
-    def _offset(sphere: LinkSphere) -> tuple[float, ...]:
-        return tuple(numbers(f"the offset of the sphere on {sphere.frame!r}", sphere.offset, (3,)).tolist())
+    def units(self, system: System) -> tuple[str, ...]:
+        return ("m",) * self.size(system)

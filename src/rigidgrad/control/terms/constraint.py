@@ -1,6 +1,7 @@
 """Constraints: terms between bounds.
 
-Those of the state alone hold on knots 1 … N, since the start is given; those that use the control on knots 0 … N - 1.
+Those of the state alone hold on knots 1 … N, since the start is given; those that use the control
+on knots 0 … N - 1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Constraint(Term):
         return None
 
     def bounds(self, system: System, knots: int, start: np.ndarray | None = None) -> Bounds:
-        """(lower, upper), each (knots, size), ±inf on the knot that it does not hold on. With a start (nx,), that is checked as well."""
+        """(lower, upper), each (knots, size), ±inf on the knot that it does not hold on. With a
+        start (nx,), that is checked as well.
+        """
         lower, upper = (np.array(b) for b in self.asked(system, knots))
         free = -1 if self.uses_control else 0
         lower[free], upper[free] = -np.inf, np.inf
@@ -41,5 +44,6 @@ def check_order(what: str, lower: np.ndarray, upper: np.ndarray) -> None:
     if bad.size:
         knot, k = bad[0]
         raise InputError(
-            f"{what} {k} at knot {knot} is from {lower[knot, k]:g} to {upper[knot, k]:g}, and nothing lies between: exchange or widen them"
+            f"{what} {k} at knot {knot} is from {lower[knot, k]:g} to {upper[knot, k]:g}, and"
+            " nothing lies between: exchange or widen them"
         )

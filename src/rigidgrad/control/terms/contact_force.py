@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms.joints import Matrix, Vector
 from rigidgrad.control.numeric_input import numbers
@@ -12,17 +13,22 @@ from rigidgrad.control.system import RobotSystem, System
 from rigidgrad.control.terms.cost import Activated, Weight
 from rigidgrad.control.terms.notation import FRAME
 from rigidgrad.control.terms.touching import ForceCost
+from rigidgrad.model.contacts import Contact
 from rigidgrad.schema import numbers as several
 
 
 class ContactForce(ForceCost):
-    """The force of a contact, in world axes, less a target: 0 unless given, 3 numbers, or 6 of a surface (a moment follows), or one set per knot. Small weights share loads between feet."""
+    """The force of a contact, in world axes, less a target: 0 unless given, 3 numbers, or 6 of a
+    surface (a moment follows), or one set per knot. Small weights share loads between feet.
+    """
 
     def __init__(
         self,
-        contact: Annotated[Any, FRAME, "the frame of a contact"],
+        contact: Annotated[Contact, FRAME, "the frame of a contact"],
         weight: Weight = 0.0,
-        target: Annotated[Any, several(), "newtons in world axes, and of a surface newton metres after them"] = 0.0,
+        target: Annotated[
+            ArrayLike, several(), "newtons in world axes, and of a surface newton metres after them"
+        ] = 0.0,
         activation: Activated = None,
     ):
         super().__init__(weight, activation=activation)
@@ -41,7 +47,9 @@ class ContactForce(ForceCost):
     def targets(self, system: System, knots: int) -> np.ndarray:
         super().targets(system, knots)
         result = np.zeros((knots, self.contact.rows))
-        result[:-1] = numbers("the target of ContactForce", self.target, (knots - 1, self.contact.rows))
+        result[:-1] = numbers(
+            "the target of ContactForce", self.target, (knots - 1, self.contact.rows)
+        )
         return result
 
     def matrix(self, system: RobotSystem, x: Vector) -> Matrix:

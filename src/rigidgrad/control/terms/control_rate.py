@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad import schema
 from rigidgrad.algorithms.joints import Matrix, Vector
@@ -18,12 +19,15 @@ from rigidgrad.scalars import sub
 
 
 class ControlRate(Cost):
-    """Change controls little: r_k = u_k - u_{k-1}, from one step to the next, not divided by its seconds.
+    """Change controls little: r_k = u_k - u_{k-1}, from one step to the next, not divided by its
+    seconds.
 
-    `previous` is the control before the first one, a number or (nu,). Unless it is given the first control is free, and the sum begins with u_1 - u_0. Under `rg.MPC` it is the control that acts when a plan
-    begins. A weight per knot (steps, nu) is that of the change to this knot's control.
+    `previous` is the control before the first one, a number or (nu,). Unless it is given the first
+    control is free, and the sum begins with u_1 - u_0. Under `rg.MPC` it is the control that acts
+    when a plan begins. A weight per knot (steps, nu) is that of the change to this knot's control.
 
-    Solvers find the optimum with the control of the step before as a part of the state (`control.memory`).
+    `rg.Inequality(ControlRate(), lower, upper)` keeps changes between bounds. Solvers find the
+    optimum with the control of the step before as a part of the state (`control.memory`).
     """
 
     uses_control = True
@@ -32,9 +36,10 @@ class ControlRate(Cost):
         self,
         weight: Weight = 0.0,
         previous: Annotated[
-            Any,
+            ArrayLike | None,
             schema.number() | schema.numbers(),
-            "the control before the first one: a number, or one per control; unless given, the first one is free",
+            "the control before the first one: a number, or one per control; unless given, the"
+            " first one is free",
         ] = None,
         activation: Activated = None,
     ):
@@ -43,7 +48,11 @@ class ControlRate(Cost):
 
     def control_before(self, system: System) -> np.ndarray | None:
         """(nu,), or None where it was not given."""
-        return None if self.previous is None else numbers("the previous control of ControlRate", self.previous, (system.nu,))
+        return (
+            None
+            if self.previous is None
+            else numbers("the previous control of ControlRate", self.previous, (system.nu,))
+        )
 
     def size(self, system: System) -> int:
         return system.nu
@@ -59,14 +68,23 @@ class ControlRate(Cost):
         return tuple(map(sub, u, _remembering(system).before(x)))
 
     def jacobian(self, system: System, x: Vector, u: Vector, target: Vector) -> Jacobians:
-        still = (0.0,) * _remembering(system).bare.ndx
-        return tuple((*still, *row) for row in _diagonal(-1.0, system.nu)), _diagonal(1.0, system.nu)
+        still = (0.0,) * _remembering(system).inner.ndx
+        return tuple((*still, *row) for row in _diagonal(-1.0, system.nu)), _diagonal(
+            1.0, system.nu
+        )
+
+
+def rate_of(term: Any) -> ControlRate | None:
+    """The ControlRate that a cost or a constraint is, or is about; None for others."""
+    found = getattr(term, "term", term)
+    return found if isinstance(found, ControlRate) else None
 
 
 def _remembering(system: System) -> Remembering:
     if not isinstance(system, Remembering):
         raise InputError(
-            "ControlRate is a cost of a problem that rg.solve or rg.MPC solves with rg.PDDP or rg.Direct on the CPU; it is no constraint, and nothing else knows the control of the step before"
+            "ControlRate is for problems that rg.solve or rg.MPC solves with rg.PDDP or rg.Direct"
+            " on the CPU; nothing else knows the control of the step before"
         )
     return system
 

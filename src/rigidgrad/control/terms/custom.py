@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from rigidgrad.control.terms.activation import Activation
 from rigidgrad.control.terms.cost import Cost, Final, Weight
 from rigidgrad.control.terms.function import Function
 
 
 class Custom(Function, Cost):
-    """½ Σ w r² of a residual r that a Python function returns, a number or a tuple of them (see `Function`)."""
+    """½ Σ w r² of a residual r that a Python function returns, a number or a tuple of them (see
+    `Function`). `name` is what reports call it.
+    """
 
     def __init__(
         self,
@@ -19,7 +23,7 @@ class Custom(Function, Cost):
         weight: Weight = 0.0,
         final: Final = 0.0,
         *,
-        parameters: Any = None,
+        parameters: ArrayLike | None = None,
         name: str | None = None,
         activation: Activation | None = None,
     ):

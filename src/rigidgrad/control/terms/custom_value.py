@@ -13,24 +13,32 @@ from rigidgrad.scalars import Scalar, mul
 
 
 class CustomValue(Custom):
-    """w times the one number that a Python function returns (see `Function`), with exact second derivatives.
+    """w times the one number that a Python function returns (see `Function`), with exact second
+    derivatives.
 
-    Where these are indefinite, a solver regularises; a sum of squares converges better as `Custom`. On joints with quaternions, second derivatives are those
-    along the exponential map.
+    Where these are indefinite, a solver regularises; a sum of squares converges better as `Custom`.
+    On joints with quaternions, second derivatives are those along the exponential map.
     """
 
     def size(self, system: System) -> int:
         size = super().size(system)
         if self.activation is not None:
-            raise InputError(f"{self.name}: a CustomValue is charged as it is; an activation goes with Custom")
+            raise InputError(
+                f"{self.name}: a CustomValue is charged as it is; an activation goes with Custom"
+            )
         if size != 1:
-            raise InputError(f"{self.name} returned {size} numbers; a CustomValue is one, and Custom squares and adds several")
+            raise InputError(
+                f"{self.name} returned {size} numbers; a CustomValue is one, and Custom squares and"
+                " adds several"
+            )
         return size
 
     def value(self, system: System, x: Vector, u: Vector, target: Vector, weight: Vector) -> Scalar:
         return mul(weight[0], self.residual(system, x, u, target)[0])
 
-    def expand(self, system: System, x: Vector, u: Vector, target: Vector, weight: Vector) -> Quadratic:
+    def expand(
+        self, system: System, x: Vector, u: Vector, target: Vector, weight: Vector
+    ) -> Quadratic:
         gradient = differentiate(self.perturbed(system), None, ["dx", "du"], "forward")
         hessian = differentiate(gradient, None, ["dx", "du"], "forward", values=True)
         (lx,), (lu,), (lxx,), _, (lux,), (luu,) = at_zero(system, hessian, x, u, target)

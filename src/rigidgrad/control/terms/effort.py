@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad import schema
 from rigidgrad.algorithms.joints import Matrix, Vector
@@ -22,9 +23,11 @@ _REFERENCE = schema.only("gravity") | schema.number() | schema.numbers()
 
 
 class Effort(Cost):
-    """Spend little control: r = u - reference; the reference is 0 unless given, (nu,) or one per knot (knots - 1, nu).
+    """Spend little control: r = u - reference; the reference is 0 unless given, (nu,) or one per
+    knot (knots - 1, nu).
 
-    With `reference="gravity"` it is what holds a robot where it is, at every knot, so that the weight does not pull it down.
+    With `reference="gravity"` it is what holds a robot where it is, at every knot, so that the
+    weight does not pull it down.
     """
 
     uses_control = True
@@ -32,7 +35,11 @@ class Effort(Cost):
     def __init__(
         self,
         weight: Weight = 0.0,
-        reference: Annotated[Any, _REFERENCE, 'what costs nothing: a number, one per control, or `"gravity"`: holding still is free'] = 0.0,
+        reference: Annotated[
+            ArrayLike,
+            _REFERENCE,
+            'what costs nothing: a number, one per control, or `"gravity"`: holding still is free',
+        ] = 0.0,
         activation: Activated = None,
     ):
         super().__init__(weight, activation=activation)
@@ -40,6 +47,7 @@ class Effort(Cost):
 
     @property
     def against_gravity(self) -> bool:
+        """Whether holding still is free."""
         return isinstance(self.reference, str)
 
     @property
@@ -60,7 +68,9 @@ class Effort(Cost):
         if not self.against_gravity:
             result[:-1] = numbers("the reference of Effort", self.reference, (knots - 1, system.nu))
         elif self.reference != "gravity":
-            raise InputError(f'the reference of Effort is numbers or "gravity", not {self.reference!r}')
+            raise InputError(
+                f'the reference of Effort is numbers or "gravity", not {self.reference!r}'
+            )
         else:
             robot_of(system, 'Effort(reference="gravity")')
         return result
@@ -68,11 +78,15 @@ class Effort(Cost):
     def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector:
         if self.against_gravity:
             robot = robot_of(system, "gravity")
-            target = _apply(self._holding(robot), rnea.gravity_torque(robot.model, robot.split(x)[0]))
+            target = _apply(
+                self._holding(robot), rnea.gravity_torque(robot.model, robot.split(x)[0])
+            )
         return tuple(a - b for a, b in zip(u, target, strict=True))
 
     def jacobian(self, system: System, x: Vector, u: Vector, target: Vector) -> Jacobians:
-        J_u = tuple(tuple(1.0 if i == j else 0.0 for j in range(system.nu)) for i in range(system.nu))
+        J_u = tuple(
+            tuple(1.0 if i == j else 0.0 for j in range(system.nu)) for i in range(system.nu)
+        )
         if not self.against_gravity:
             return None, J_u
         robot = robot_of(system, "gravity")
@@ -83,11 +97,15 @@ class Effort(Cost):
 
     @staticmethod
     def _holding(robot: RobotSystem) -> Matrix | None:
-        """From joint forces to the controls that come nearest to them; None where these are the same."""
+        """From joint forces to the controls that come nearest to them; None where these are the
+        same.
+        """
         if robot.actuation is None:
             return None
         return tuple(tuple(row) for row in np.linalg.pinv(np.array(robot.actuation)).tolist())
 
 
 def _apply(matrix: Matrix | None, vector: Vector) -> Vector:
-    return tuple(vector) if matrix is None else tuple(total(map(mul, row, vector)) for row in matrix)
+    return (
+        tuple(vector) if matrix is None else tuple(total(map(mul, row, vector)) for row in matrix)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms import kinematics
 from rigidgrad.algorithms.joints import Vector
@@ -22,20 +23,31 @@ AXES = ("world", "local", "spatial")
 
 
 class FrameVelocity(Cost):
-    """The velocity of a frame, or of the point at `offset` in it, less a target: 6 numbers, linear first, or one set per knot (knots, 6).
+    """The velocity of a frame, or of the point at `offset` in it, less a target: 6 numbers, linear
+    first, or one set per knot (knots, 6).
 
-    `expressed_in` as of `robot.frame_velocity`: "world" axes at the point, the frame's own ("local"), or the spatial velocity at the world's origin ("spatial"). Weights are a
-    number, a pair (linear, angular), or six numbers: `weight=(1e2, 0)` lets a foot that lands turn as it likes.
+    `expressed_in` as of `robot.frame_velocity`: "world" axes at the point, the frame's own
+    ("local"), or the spatial velocity at the world's origin ("spatial"). Weights are a number, a
+    pair (linear, angular), or six numbers: `weight=(1e2, 0)` lets a foot that lands turn as it
+    likes.
     """
 
     def __init__(
         self,
         frame: Annotated[str, FRAME, "the frame that moves"],
-        target: Annotated[Any, several(6), "linear, then angular velocity, in m/s and rad/s"] = 0.0,
+        target: Annotated[
+            ArrayLike, several(6), "linear, then angular velocity, in m/s and rad/s"
+        ] = 0.0,
         weight: Weight = 0.0,
         final: Final = 0.0,
-        expressed_in: Annotated[str, word(*AXES), "the axes: of the world, the frame's own, or at the world's origin"] = "world",
-        offset: Annotated[Any, POINT, "the point of the frame, in its axes, in metres"] = (0.0, 0.0, 0.0),
+        expressed_in: Annotated[
+            str, word(*AXES), "the axes: of the world, the frame's own, or at the world's origin"
+        ] = "world",
+        offset: Annotated[ArrayLike, POINT, "the point of the frame, in its axes, in metres"] = (
+            0.0,
+            0.0,
+            0.0,
+        ),
         activation: Activated = None,
     ):
         super().__init__(weight, final, activation)
@@ -74,4 +86,9 @@ class FrameVelocity(Cost):
         return state_jacobian(robot_of(system, "FrameVelocity"), 6, self._velocity, x), None
 
     def _velocity(self, robot: RobotSystem, x: Vector) -> Vector:
-        return kinematics.frame_velocity(robot.model, *robot.split(x), point_of(robot, self.frame, self.offset), self.expressed_in)
+        return kinematics.frame_velocity(
+            robot.model,
+            *robot.split(x),
+            point_of(robot, self.frame, self.offset),
+            self.expressed_in,
+        )

@@ -16,6 +16,7 @@ from rigidgrad.control.terms.notation import FRAME
 from rigidgrad.control.terms.robot import robot_of
 from rigidgrad.control.terms.term import Jacobians
 from rigidgrad.control.terms.touching import ForceCost
+from rigidgrad.model.contacts import Contact
 from rigidgrad.scalars import add, div, mul, sqrt, sub, total
 from rigidgrad.schema import only, whole
 
@@ -24,22 +25,30 @@ _FACETS = whole(3, 1000) | only("round").then(lambda _: None)
 
 
 class FrictionCone(ForceCost):
-    """How far a contact's force is outside of its friction cone, in newtons: |tangent| - μ normal ≤ 0, and -normal ≤ 0.
+    """How far a contact's force is outside of its friction cone, in newtons: |tangent| - μ normal ≤
+    0, and -normal ≤ 0.
 
-    With `facets` the cone is a pyramid of so many sides, whose force is at most μ normal along each of them; with `facets=None` it is the round cone itself. As a cost it charges the square of
-    what lies outside (`Barrier`); `rg.Inequality(FrictionCone(contact), upper=0)` is the constraint. μ and the normal are the contact's.
+    With `facets` the cone is a pyramid of so many sides, whose force is at most μ normal along each
+    of them; with `facets=None` it is the round cone itself. As a cost it charges the square of what
+    lies outside (`Barrier`); `rg.Inequality(FrictionCone(contact), upper=0)` is the constraint. μ
+    and the normal are the contact's.
     """
 
     def __init__(
         self,
-        contact: Annotated[Any, FRAME, "the frame of a contact"],
+        contact: Annotated[Contact, FRAME, "the frame of a contact"],
         weight: Weight = 0.0,
         facets: Annotated[
-            int | None, _FACETS, 'sides of the pyramid that stands for the cone, at least 3, or `"round"` for the cone itself'
+            int | None,
+            _FACETS,
+            'sides of the pyramid that stands for the cone, at least 3, or `"round"` for the cone'
+            " itself",
         ] = 4,
         activation: Activated = None,
     ):
-        super().__init__(weight, activation=Barrier(upper=0.0) if activation is None else activation)
+        super().__init__(
+            weight, activation=Barrier(upper=0.0) if activation is None else activation
+        )
         self._take(contact)
         if facets is not None:
             check_whole("facets", facets, 3)
@@ -82,7 +91,9 @@ class FrictionCone(ForceCost):
         force, *by = robot.contact_force_gradient(*robot.split(x), u)
         own = self._rows(robot)
         _, along = self._side(force[own][:3])
-        of_q, of_v, of_u = ([total(map(mul, along, column)) for column in zip(*d[own][:3], strict=True)] for d in by)
+        of_q, of_v, of_u = (
+            [total(map(mul, along, column)) for column in zip(*d[own][:3], strict=True)] for d in by
+        )
         assert by_x is not None and by_u is not None
         mu = self.contact.friction
         top_x = tuple(add(a, mul(mu, b)) for a, b in zip((*of_q, *of_v), by_x[0], strict=True))
@@ -90,7 +101,9 @@ class FrictionCone(ForceCost):
         return (top_x, by_x[0]), (top_u, by_u[0])
 
     def _side(self, force: Vector) -> tuple[Any, Vector]:
-        """The length of the tangential force, its tip rounded, and the direction that it grows in."""
+        """The length of the tangential force, its tip rounded, and the direction that it grows
+        in.
+        """
         n = self.contact.normal
         normal = total(map(mul, n, force))
         tangent = tuple(sub(f, mul(k, normal)) for f, k in zip(force, n, strict=True))

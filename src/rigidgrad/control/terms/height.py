@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms import kinematics
 from rigidgrad.algorithms.joints import Vector
@@ -18,15 +19,21 @@ from rigidgrad.schema import number
 
 
 class Height(Cost):
-    """How high a frame, or the point at `offset` in it, is above z = 0 in the world, less a target: metres, one number or one per knot (knots,). For feet in swing, and for feet that land."""
+    """How high a frame, or the point at `offset` in it, is above z = 0 in the world, less a target:
+    metres, one number or one per knot (knots,). For feet in swing, and for feet that land.
+    """
 
     def __init__(
         self,
         frame: Annotated[str, FRAME, "the frame whose height counts"],
-        target: Annotated[Any, number(), "metres above z = 0"] = 0.0,
+        target: Annotated[ArrayLike, number(), "metres above z = 0"] = 0.0,
         weight: Weight = 0.0,
         final: Final = 0.0,
-        offset: Annotated[Any, POINT, "the point of the frame, in its axes, in metres"] = (0.0, 0.0, 0.0),
+        offset: Annotated[ArrayLike, POINT, "the point of the frame, in its axes, in metres"] = (
+            0.0,
+            0.0,
+            0.0,
+        ),
         activation: Activated = None,
     ):
         super().__init__(weight, final, activation)
@@ -55,10 +62,14 @@ class Height(Cost):
 
     def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector:
         robot = robot_of(system, "Height")
-        X = kinematics.frame_transform(robot.model, robot.split(x)[0], point_of(robot, self.frame, self.offset))
+        X = kinematics.frame_transform(
+            robot.model, robot.split(x)[0], point_of(robot, self.frame, self.offset)
+        )
         return (X.r[2] - target[0],)
 
     def jacobian(self, system: System, x: Vector, u: Vector, target: Vector) -> Jacobians:
         robot = robot_of(system, "Height")
-        J = kinematics.jacobian(robot.model, robot.split(x)[0], point_of(robot, self.frame, self.offset), "world")
+        J = kinematics.jacobian(
+            robot.model, robot.split(x)[0], point_of(robot, self.frame, self.offset), "world"
+        )
         return ((*J[2], *((0.0,) * robot.nv)),), None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms.joints import Vector
 from rigidgrad.control.numeric_input import numbers
@@ -19,20 +20,22 @@ from rigidgrad.errors import InputError
 
 
 class Inequality(Constraint):
-    """lower ≤ r ≤ upper, where r is what a Python function of x and u returns (as for `costs.Function`), or the residual of a term: `Inequality(Reach(…), …)`.
+    """lower ≤ r ≤ upper, where r is what a Python function of x and u returns (as for
+    `costs.Function`), or the residual of a term: `Inequality(Reach(…), …)`.
 
-    Bounds are a number, one per number of r, or one set per knot, (knots, size), or (knots - 1, size) if r depends on the control. `at` is "all", "final", or the
-    knots to hold on. Parameters may be changed as `constraint.term.parameters`.
+    Bounds are a number, one per number of r, or one set per knot, (knots, size), or (knots - 1,
+    size) if r depends on the control. `at` is "all", "final", or the knots to hold on. Parameters
+    may be changed as `constraint.term.parameters`. `name` is what reports call it.
     """
 
     def __init__(
         self,
         function: Callable[..., Any] | Term,
-        lower: Any = -np.inf,
-        upper: Any = np.inf,
+        lower: ArrayLike = -np.inf,
+        upper: ArrayLike = np.inf,
         *,
-        at: Any = "all",
-        parameters: Any = None,
+        at: ArrayLike = "all",
+        parameters: ArrayLike | None = None,
         name: str | None = None,
     ):
         if isinstance(function, Term) and parameters is not None:
@@ -78,7 +81,10 @@ class Inequality(Constraint):
     def asked(self, system: System, knots: int) -> Bounds:
         size, name = self.size(system), self._name()
         acting = np.arange(knots - 1) if self.uses_control else np.arange(knots)
-        given = [numbers(f"the {side} bound of {name}", b, (len(acting), size), infinite=True) for side, b in self._sides()]
+        given = [
+            numbers(f"the {side} bound of {name}", b, (len(acting), size), infinite=True)
+            for side, b in self._sides()
+        ]
         check_order(name, *given)
         if not np.isfinite(given).any():
             raise InputError(f"{name} has no finite bound: give it a lower or an upper one")
@@ -105,15 +111,23 @@ class Inequality(Constraint):
         last = knots - 1 - self.uses_control
         chosen = [knots - 1] if isinstance(self.at, str) and self.at == "final" else self.at
         try:
-            held = np.atleast_1d(np.array([operator.index(k) for k in np.atleast_1d(chosen).tolist()], dtype=int))
+            held = np.atleast_1d(
+                np.array([operator.index(k) for k in np.atleast_1d(chosen).tolist()], dtype=int)
+            )
         except TypeError:
-            raise InputError(f'at is "all", "final", or knots as whole numbers, not {self.at!r}') from None
+            raise InputError(
+                f'at is "all", "final", or knots as whole numbers, not {self.at!r}'
+            ) from None
         held = np.where(held < 0, held + knots, held)
         if held.size == 0 or (held < 0).any() or (held > last).any():
             raise self._misplaced(
-                0 if self.uses_control else 1, last, "the last knot has no control" if self.uses_control else "the start is given"
+                0 if self.uses_control else 1,
+                last,
+                "the last knot has no control" if self.uses_control else "the start is given",
             )
         return held
 
     def _misplaced(self, first: int, last: int, reason: str) -> InputError:
-        return InputError(f"{self._name()} can hold on the knots {first} to {last} ({reason}), not at {self.at!r}")
+        return InputError(
+            f"{self._name()} can hold on the knots {first} to {last} ({reason}), not at {self.at!r}"
+        )

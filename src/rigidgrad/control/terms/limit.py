@@ -1,4 +1,6 @@
-"""Constraints that rg.Limits holds, and the notations of their bounds: True for the robot's own, numbers, or a tuple (lower, upper)."""
+"""Constraints that rg.Limits holds, and the notations of their bounds: True for the robot's own,
+numbers, or a tuple (lower, upper).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ class Limit(Constraint):
         lower, upper = super().bounds(system, knots)
         if start is None:
             return lower, upper
-        at_start = tuple(np.asarray(start, dtype=float).tolist()), (0.0,) * system.nu, tuple(self.targets(system, knots)[0].tolist())
+        at_start = (
+            tuple(np.asarray(start, dtype=float).tolist()),
+            (0.0,) * system.nu,
+            tuple(self.targets(system, knots)[0].tolist()),
+        )
         c = np.array(self.residual(system, *at_start), dtype=float)
         low, high = (b[0] for b in self.asked(system, knots))
         out = np.minimum(c - low, 0) + np.maximum(c - high, 0)
@@ -50,7 +56,10 @@ class Limit(Constraint):
         if out.any() and not self.limits.recover:
             if self.start_matters:
                 k = int(np.argmax(abs(out)))
-                raise InputError(f"{self.start_text(system, k, c[k])}; start inside, widen the limits, or pass Limits(…, recover=True)")
+                raise InputError(
+                    f"{self.start_text(system, k, c[k])}; start inside, widen the limits, or pass"
+                    " Limits(…, recover=True)"
+                )
             return lower, upper
         remaining = 1 - np.arange(knots)[:, None] / (knots - 1)
         return lower + remaining * np.minimum(out, 0), upper + remaining * np.maximum(out, 0)
@@ -67,7 +76,10 @@ def is_pair(value: Any) -> bool:
 def own_limits(robot: RobotSystem, value: Any) -> JointLimits:
     limits = robot.robot.limits if value is True else value
     if limits.lower.shape != (robot.nq,) or limits.effort.shape != (robot.nv,):
-        raise InputError(f"these limits are another robot's: they have {len(limits.lower)} positions, and {robot.name!r} has {robot.nq}")
+        raise InputError(
+            f"these limits are another robot's: they have {len(limits.lower)} positions, and"
+            f" {robot.name!r} has {robot.nq}"
+        )
     return limits
 
 

@@ -30,7 +30,8 @@ class Position(Limit):
         return selection([j.v for j in self._joints(system)], system.ndx), None
 
     def asked(self, system: System, knots: int) -> Bounds:
-        robot, value = robot_of(system, "a position limit"), self.limits.position
+        robot = robot_of(system, "a position limit")
+        value: Any = self.limits.position
         if is_own(value):
             limits = own_limits(robot, value)
             value = limits.lower, limits.upper
@@ -38,16 +39,30 @@ class Position(Limit):
         single[[j.q for j in self._joints(robot)]] = True
 
         def spread(b: Any, beyond: float) -> Any:
-            return b if b is None or shape_of(b) else np.where(single, numbers("position limit", b, (), infinite=True), beyond)
+            return (
+                b
+                if b is None or shape_of(b)
+                else np.where(single, numbers("position limit", b, (), infinite=True), beyond)
+            )
 
-        value = (spread(value[0], -np.inf), spread(value[1], np.inf)) if is_pair(value) else spread(value, np.inf)
+        value = (
+            (spread(value[0], -np.inf), spread(value[1], np.inf))
+            if is_pair(value)
+            else spread(value, np.inf)
+        )
         lower, upper = self.limits.bounds_of("position", value, (knots, robot.nq))
         if np.isfinite(lower[:, ~single]).any() or np.isfinite(upper[:, ~single]).any():
-            raise InputError("floating, spherical and planar joints have no position limits: leave ±inf there, or write an Inequality")
+            raise InputError(
+                "floating, spherical and planar joints have no position limits: leave ±inf there,"
+                " or write an Inequality"
+            )
         return lower[:, single], upper[:, single]
 
     def start_text(self, system: System, k: int, c: float) -> str:
-        return f"joint {self._joints(system)[k].name!r} starts at {c:g}, outside of its position limits"
+        return (
+            f"joint {self._joints(system)[k].name!r} starts at {c:g}, outside of its position"
+            " limits"
+        )
 
     def _joints(self, system: System) -> list[Joint]:
         """In the order of their numbers in q."""

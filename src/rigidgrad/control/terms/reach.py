@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms import kinematics, tangent_maps
 from rigidgrad.algorithms.joints import Vector
@@ -22,21 +23,28 @@ from rigidgrad.spatial import Matrix3, Vector3, multiply3, sub3, transpose
 class Reach(Cost):
     """Bring a frame, or the point at `offset` in it, to a position or a pose in the world.
 
-    A position is (3,) or one per knot (knots, 3); then r = p - target. A pose is a homogeneous matrix (4, 4) or (knots, 4, 4); then r has three numbers more, the
-    rotation vector log(R_targetᵀ R) in the target's axes. Weights of a pose are a number, a pair (position, orientation), or six numbers.
+    A position is (3,) or one per knot (knots, 3); then r = p - target. A pose is a homogeneous
+    matrix (4, 4) or (knots, 4, 4); then r has three numbers more, the rotation vector log(R_targetᵀ
+    R) in the target's axes. Weights of a pose are a number, a pair (position, orientation), or six
+    numbers.
     """
 
     def __init__(
         self,
         frame: Annotated[str, FRAME, "the frame that goes to the target"],
-        target: Annotated[Any, POINT | POSE, "a point in the world, in metres, or a 4x4 pose"],
-        offset: Annotated[Any, POINT, "the point of the frame that goes there, in its axes, in metres"] = (0.0, 0.0, 0.0),
+        target: Annotated[
+            ArrayLike, POINT | POSE, "a point in the world, in metres, or a 4x4 pose"
+        ],
+        offset: Annotated[
+            ArrayLike, POINT, "the point of the frame that goes there, in its axes, in metres"
+        ] = (0.0, 0.0, 0.0),
         weight: Weight = 0.0,
         final: Final = 0.0,
         activation: Activated = None,
     ):
         super().__init__(weight, final, activation)
-        self.frame, self.target = frame, target
+        self.frame = frame
+        self.target: Any = target
         self.offset = tuple(numbers("the offset of Reach", offset, (3,)).tolist())
         self.pose = shape_of(target)[-2:] == (4, 4)
 
@@ -62,7 +70,10 @@ class Reach(Cost):
             return numbers("the target of Reach (a position)", self.target, (knots, 3))
         T = numbers("the target of Reach (a pose)", self.target, (knots, 4, 4))
         R = T[:, :3, :3]
-        if not np.allclose(R @ R.transpose(0, 2, 1), np.eye(3), atol=1e-6) or (np.linalg.det(R) < 0).any():
+        if (
+            not np.allclose(R @ R.transpose(0, 2, 1), np.eye(3), atol=1e-6)
+            or (np.linalg.det(R) < 0).any()
+        ):
             raise InputError("the upper left 3x3 part of a target of Reach must be a rotation")
         if not np.allclose(T[:, 3], (0, 0, 0, 1)):
             raise InputError("the last row of a target of Reach must be 0 0 0 1")
@@ -73,7 +84,9 @@ class Reach(Cost):
 
     def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector:
         robot = robot_of(system, "Reach")
-        X = kinematics.frame_transform(robot.model, robot.split(x)[0], point_of(robot, self.frame, self.offset))
+        X = kinematics.frame_transform(
+            robot.model, robot.split(x)[0], point_of(robot, self.frame, self.offset)
+        )
         position = sub3(X.r, target[:3])
         return (*position, *self._turn(X.E, target)) if self.pose else position
 
@@ -84,7 +97,9 @@ class Reach(Cost):
         rows = J[:3]
         if self.pose:
             E = kinematics.frame_transform(robot.model, q, point).E
-            rows += tangent_maps.block_times([rotation_vector_jacobian(E, self._turn(E, target))], J[3:])
+            rows += tangent_maps.block_times(
+                [rotation_vector_jacobian(E, self._turn(E, target))], J[3:]
+            )
         return tuple((*row, *((0.0,) * robot.nv)) for row in rows), None
 
     def _turn(self, E: Matrix3, target: Vector) -> Vector3:

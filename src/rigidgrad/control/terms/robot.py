@@ -12,7 +12,10 @@ from rigidgrad.model.pose import IDENTITY_POSE, Pose
 
 def robot_of(system: System, what: str) -> RobotSystem:
     if not isinstance(system, RobotSystem):
-        raise InputError(f"{what} needs a robot, and the system is {system.name!r}; use a function (Custom, Inequality, Equality) instead")
+        raise InputError(
+            f"{what} needs a robot, and the system is {system.name!r}; use a function (Custom,"
+            " Inequality, Equality) instead"
+        )
     return system
 
 

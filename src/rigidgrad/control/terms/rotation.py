@@ -9,7 +9,9 @@ from rigidgrad.spatial import Matrix3, Vector3, add3, cross3, dot3, scale3, tran
 
 
 def rotation_vector(R: Matrix3) -> Vector3:
-    """log R, of length up to π. Of four multiples of its quaternion the one with the longest divisor is taken (Shepperd 1978), so it is right near π, too."""
+    """log R, of length up to π. Of four multiples of its quaternion the one with the longest
+    divisor is taken (Shepperd 1978), so it is right near π, too.
+    """
     (a, b, c), (d, e, f), (g, h, i) = R
     best: Vector = (1 + a + e + i, h - f, c - g, d - b)
     largest = best[0]
@@ -32,7 +34,9 @@ def rotation_vector(R: Matrix3) -> Vector3:
 
 
 def rotation_vector_jacobian(E: Matrix3, r: Vector3) -> Matrix3:
-    """Takes an angular velocity in world axes to the rate of r = log(R_targetᵀ R): J_r(r)⁻¹ E with E = Rᵀ and J_r⁻¹ = 1 + ½ r× + (1 - θ/2 cot θ/2)/θ² r×r×."""
+    """Takes an angular velocity in world axes to the rate of r = log(R_targetᵀ R): J_r(r)⁻¹ E with
+    E = Rᵀ and J_r⁻¹ = 1 + ½ r× + (1 - θ/2 cot θ/2)/θ² r×r×.
+    """
     rest = cotangent_rest(dot3(r, r))
     columns = []
     for e in transpose(E):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rigidgrad.algorithms import manifold
 from rigidgrad.algorithms.joints import Vector
@@ -22,11 +23,14 @@ class State(Cost):
 
     def __init__(
         self,
-        goal: Annotated[Any, GOAL, '`"start"`, or a state as the task writes its `start`'],
+        goal: Annotated[ArrayLike, GOAL, '`"start"`, or a state as the task writes its `start`'],
         weight: Annotated[
-            Any, STATE_WEIGHT, "of every knot but the last: a number, one per number of the residual, or `{ position = …, velocity = … }`"
+            ArrayLike,
+            STATE_WEIGHT,
+            "of every knot but the last: a number, one per number of the residual, or `{ position ="
+            " …, velocity = … }`",
         ] = 0.0,
-        final: Annotated[Any, STATE_WEIGHT, "of the last knot, likewise"] = 0.0,
+        final: Annotated[ArrayLike, STATE_WEIGHT, "of the last knot, likewise"] = 0.0,
         activation: Activated = None,
     ):
         super().__init__(weight, final, activation)
@@ -49,7 +53,10 @@ class State(Cost):
         r = super().remaining(system, x, target)
         if not isinstance(system, RobotSystem) or isinstance(self.activation, Barrier):
             return r
-        return (*manifold.separation(system.model, system.split(target)[0], system.split(x)[0]), *r[system.nv :])
+        return (
+            *manifold.separation(system.model, system.split(target)[0], system.split(x)[0]),
+            *r[system.nv :],
+        )
 
     def targets(self, system: System, knots: int) -> np.ndarray:
         result = numbers("the goal of State", self.goal, (knots, system.nx))
@@ -59,7 +66,8 @@ class State(Cost):
                 unit = np.array(manifold.normalize(system.model, q))
             if not np.allclose(unit, q, rtol=0, atol=1e-6):
                 raise InputError(
-                    "the goal of State has a quaternion or (cos, sin) whose length is not 1; pass its q through robot.normalize"
+                    "the goal of State has a quaternion or (cos, sin) whose length is not 1; pass"
+                    " its q through robot.normalize"
                 )
         return result
 

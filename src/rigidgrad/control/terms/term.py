@@ -1,7 +1,8 @@
-"""Terms of a problem, over any scalar: vectors of numbers that depend on the state and the control of one knot.
+"""Terms of a problem, over any scalar: vectors of numbers that depend on the state and the control
+of one knot.
 
-A Cost (cost.py) charges for a term, a Constraint (constraint.py) keeps it between bounds. Targets, weights and bounds are inputs of the compiled problem and
-may change at any time.
+A Cost (cost.py) charges for a term, a Constraint (constraint.py) keeps it between bounds. Targets,
+weights and bounds are inputs of the compiled problem and may change at any time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ Jacobians = tuple[Matrix | None, Matrix | None]
 
 
 class Term(ABC):
-    """A residual r(x, u; target). One that uses the control does not act on the last knot, which has none."""
+    """A residual r(x, u; target). One that uses the control does not act on the last knot, which
+    has none.
+    """
 
     @property
     def uses_state(self) -> bool:
+        """Whether r depends on the state."""
         return True
 
     @property
     def uses_control(self) -> bool:
+        """Whether r depends on the control."""
         return False
 
     @abstractmethod
@@ -40,14 +45,19 @@ class Term(ABC):
         """(knots, target_size). Checks all that can be wrong with the term for this system."""
 
     @abstractmethod
-    def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector: ...
+    def residual(self, system: System, x: Vector, u: Vector, target: Vector) -> Vector:
+        """r(x, u; target), (size,)."""
 
     @abstractmethod
     def jacobian(self, system: System, x: Vector, u: Vector, target: Vector) -> Jacobians:
-        """(∂r/∂dx, ∂r/∂du), of shapes (size, ndx) and (size, nu), in the tangent space at x; None where r does not depend on it."""
+        """(∂r/∂dx, ∂r/∂du), of shapes (size, ndx) and (size, nu), in the tangent space at x; None
+        where r does not depend on it.
+        """
 
     def units(self, system: System) -> tuple[str, ...]:
-        """Of each number of the residual: "m", "rad", "m/s", "rad/s", or "" where only the user knows."""
+        """Of each number of the residual: "m", "rad", "m/s", "rad/s", or "" where only the user
+        knows.
+        """
         return ("",) * self.size(system)
 
     def remaining(self, system: System, x: Vector, target: Vector) -> Vector:

@@ -18,7 +18,9 @@ from rigidgrad.scalars import mul, total
 
 
 class ForceCost(Cost):
-    """A residual that is linear in the force of one contact, in world axes: r = A f - target. In an impact, of its impulse; where the contact does not hold, of 0."""
+    """A residual that is linear in the force of one contact, in world axes: r = A f - target. In an
+    impact, of its impulse; where the contact does not hold, of 0.
+    """
 
     uses_control = True
     contact: Contact
@@ -50,7 +52,8 @@ class ForceCost(Cost):
         if self.contact.constraint not in known:
             held = ", ".join(c.frame for c in known) or "none"
             raise InputError(
-                f"{self.label()}: no phase of the problem has this contact; contacts of its phases: {held}. Give the same rg.Contact to both"
+                f"{self.label()}: no phase of the problem has this contact; contacts of its phases:"
+                f" {held}. Give the same rg.Contact to both"
             )
         assert robot.held is not None
         return robot.held.rows(self.contact.constraint)

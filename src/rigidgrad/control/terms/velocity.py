@@ -11,7 +11,9 @@ from rigidgrad.control.terms.term import Jacobians
 
 
 class Velocity(Limit):
-    """All joint velocities. A start that is too fast may slow down within a step, so it is no error."""
+    """All joint velocities. A start that is too fast may slow down within a step, so it is no
+    error.
+    """
 
     start_matters = False
 

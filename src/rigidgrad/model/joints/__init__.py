@@ -15,14 +15,33 @@ from rigidgrad.model.joints.prismatic import Prismatic
 from rigidgrad.model.joints.revolute import Revolute
 from rigidgrad.model.joints.spherical import Spherical
 
-FIXED = "fixed"  # of a joint that does not move: in descriptions only, a Model has merged what it joins
+__all__ = [
+    "FIXED",
+    "JOINT_TYPES",
+    "Continuous",
+    "Floating",
+    "Helical",
+    "JointType",
+    "Planar",
+    "Prismatic",
+    "Revolute",
+    "Spherical",
+    "joint_type",
+    "register",
+]
+
+FIXED = (
+    "fixed"  # of a joint that does not move: in descriptions only, a Model has merged what it joins
+)
 
 _registered: dict[str, JointType] = {}
 JOINT_TYPES: Mapping[str, JointType] = MappingProxyType(_registered)
 
 
 def register(type: JointType) -> None:
-    """Makes a type known. Compiled code is kept on disk under the type's name: a type that changes needs another one."""
+    """Makes a type known. Compiled code is kept on disk under the type's name: a type that changes
+    needs another one.
+    """
     if type.name in (*_registered, FIXED):
         raise InputError(f"there already is a joint type '{type.name}'; give yours another name")
     _registered[type.name] = type
@@ -33,7 +52,9 @@ def joint_type(name: str, of: str = "joint") -> JointType:
     try:
         return _registered[name]
     except (KeyError, TypeError):
-        raise InputError(f"{of}: there is no joint type {name!r}; there are {', '.join((*_registered, FIXED))}") from None
+        raise InputError(
+            f"{of}: there is no joint type {name!r}; there are {', '.join((*_registered, FIXED))}"
+        ) from None
 
 
 for _type in (Revolute(), Continuous(), Prismatic(), Helical(), Spherical(), Planar(), Floating()):

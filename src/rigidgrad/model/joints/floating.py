@@ -1,12 +1,23 @@
-"""A free body: SE(3) as (position, quaternion (x, y, z, w)), velocities (linear, angular) along the moving axes.
+"""A free body: SE(3) as (position, quaternion (x, y, z, w)), velocities (linear, angular) along the
+moving axes.
 
-Its right Jacobian is J_r = [[J, Q], [0, J]] on (linear, angular), with J of SO(3) and Q of Barfoot (2017, section 7.1.5).
+Its right Jacobian is J_r = [[J, Q], [0, J]] on (linear, angular), with J of SO(3) and Q of Barfoot
+(2017, section 7.1.5).
 """
 
 from __future__ import annotations
 
 from rigidgrad import rotations
-from rigidgrad.model.joints.joint_type import QUATERNION, Geometry, JointType, Matrix, Vector, X, Y, Z
+from rigidgrad.model.joints.joint_type import (
+    QUATERNION,
+    Geometry,
+    JointType,
+    Matrix,
+    Vector,
+    X,
+    Y,
+    Z,
+)
 from rigidgrad.rotations import (
     away_from_zero,
     combine_matrices,
@@ -64,7 +75,9 @@ class Floating(JointType):
         return Transform(transpose(rotation_from_quaternion(*q[3:])), (q[0], q[1], q[2]))
 
     def subspace(self, joint: Geometry) -> tuple[Motion, ...]:
-        return tuple(Motion(ZERO3, e) for e in IDENTITY3) + tuple(Motion(e, ZERO3) for e in IDENTITY3)
+        return tuple(Motion(ZERO3, e) for e in IDENTITY3) + tuple(
+            Motion(e, ZERO3) for e in IDENTITY3
+        )
 
     def integrate(self, q: Vector, dv: Vector) -> Vector:
         linear, w = dv[:3], dv[3:]
@@ -102,7 +115,9 @@ class Floating(JointType):
     def rates(self, q: Vector) -> Matrix:
         back = transpose(rotation_from_quaternion(*q[3:]))
         zero = (0.0, 0.0, 0.0)
-        return tuple((*row, *zero, 0.0) for row in back) + tuple((*zero, *row) for row in quaternion_rates(*q[3:]))
+        return tuple((*row, *zero, 0.0) for row in back) + tuple(
+            (*zero, *row) for row in quaternion_rates(*q[3:])
+        )
 
 
 def _moved(linear: Vector3, w: Vector3) -> Vector3:
@@ -132,7 +147,9 @@ def _coupling(linear: Vector3, w: Vector3) -> Matrix3:
     second = combine_matrices([(1.0, multiply3(f, fp)), (1.0, multiply3(pf, f)), (-3.0, fpf)])
     last = combine_matrices([(1.0, multiply3(fpf, f)), (1.0, multiply3(ff, pf))])
     first = combine_matrices([(1.0, fp), (1.0, pf), (1.0, fpf)])
-    return combine_matrices([(0.5, p), (third(t), first), (_quartic(t), second), (_quintic(t), last)])
+    return combine_matrices(
+        [(0.5, p), (third(t), first), (_quartic(t), second), (_quintic(t), last)]
+    )
 
 
 def _quartic(t: Scalar) -> Scalar:
@@ -140,7 +157,15 @@ def _quartic(t: Scalar) -> Scalar:
     small = small_angle(t)
     safe = away_from_zero(t, small)
     _, c = sincos(sqrt(safe))
-    coefficients = (1 / 24, -1 / 720, 1 / 40320, -1 / 3628800, 1 / 479001600, -1 / 87178291200, 1 / 20922789888000)
+    coefficients = (
+        1 / 24,
+        -1 / 720,
+        1 / 40320,
+        -1 / 3628800,
+        1 / 479001600,
+        -1 / 87178291200,
+        1 / 20922789888000,
+    )
     return select(small, series(t, coefficients), (safe + 2 * c - 2) / (2 * safe * safe))
 
 
@@ -150,5 +175,15 @@ def _quintic(t: Scalar) -> Scalar:
     safe = away_from_zero(t, small)
     theta = sqrt(safe)
     s, c = sincos(theta)
-    coefficients = (1 / 120, -1 / 2520, 1 / 120960, -1 / 9979200, 1 / 1245404160, -1 / 217945728000, 1 / 50812489728000)
-    return select(small, series(t, coefficients), (2 * theta - 3 * s + theta * c) / (2 * safe * safe * theta))
+    coefficients = (
+        1 / 120,
+        -1 / 2520,
+        1 / 120960,
+        -1 / 9979200,
+        1 / 1245404160,
+        -1 / 217945728000,
+        1 / 50812489728000,
+    )
+    return select(
+        small, series(t, coefficients), (2 * theta - 3 * s + theta * c) / (2 * safe * safe * theta)
+    )

@@ -20,7 +20,10 @@ class Helical(JointType):
     hub = "cylinder"
 
     def transform(self, joint: Geometry, q: Vector) -> Transform:
-        return Transform(transpose(rotation_about(joint.axis, *sincos(q[0]))), scale3(mul(joint.pitch, q[0]), joint.axis))
+        return Transform(
+            transpose(rotation_about(joint.axis, *sincos(q[0]))),
+            scale3(mul(joint.pitch, q[0]), joint.axis),
+        )
 
     def subspace(self, joint: Geometry) -> tuple[Motion, ...]:
         return (Motion(joint.axis, scale3(joint.pitch, joint.axis)),)

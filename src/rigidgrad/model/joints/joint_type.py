@@ -1,7 +1,10 @@
-"""What a joint type knows: facts, kinematics over any scalar, its names in other programs and how it is drawn.
+"""What a joint type knows: facts, kinematics over any scalar, its names in other programs and how
+it is drawn.
 
-A position is a vector of plain numbers, which may be followed by a direction: numbers of length one, (cos, sin) or a quaternion (x, y, z, w). A tangent has one
-number per freedom, in the moving frame. The base class has the kinematics of vectors, where ⊕ is +; `transform` and `subspace` are for each type to say.
+A position is a vector of plain numbers, which may be followed by a direction: numbers of length
+one, (cos, sin) or a quaternion (x, y, z, w). A tangent has one number per freedom, in the moving
+frame. The base class has the kinematics of vectors, where ⊕ is +; `transform` and `subspace` are
+for each type to say.
 """
 
 from __future__ import annotations
@@ -53,10 +56,14 @@ class JointType(ABC):
 
     name: ClassVar[str]
     units: ClassVar[tuple[str, ...]]  # of each freedom, "rad" or "m"
-    freedoms: ClassVar[tuple[str, ...]] = ("",)  # their names after the joint's own; one that is alone needs none
+    freedoms: ClassVar[tuple[str, ...]] = (
+        "",
+    )  # their names after the joint's own; one that is alone needs none
     coordinates: ClassVar[tuple[str, ...]] = ("",)  # what people set instead of a direction: angles
     direction: ClassVar[Direction | None] = None
-    axis: ClassVar[Literal["own", "z", "none"]] = "none"  # each joint has its own; always z of its frame; there is none
+    axis: ClassVar[Literal["own", "z", "none"]] = (
+        "none"  # each joint has its own; always z of its frame; there is none
+    )
     has_pitch: ClassVar[bool] = False
     bounded: ClassVar[bool] = False  # whether its numbers have a lower and an upper limit
     is_hinge: ClassVar[bool] = False  # whether it turns about its axis, and nothing else
@@ -64,13 +71,22 @@ class JointType(ABC):
 
     # names in other programs
     urdf: ClassVar[str | None] = None
-    mujoco: ClassVar[tuple[tuple[str, tuple[float, ...] | None], ...]] = ()  # MuJoCo's joints, each with its axis (None: the joint's own)
-    pinocchio: ClassVar[tuple[str, ...]] = ()  # its classes; of types with an axis those along x, y, z and any axis come first
-    moves_as: ClassVar[str | None] = None  # in code that is not Python: `targets/gpu/code/operations.h` and `viewer/player/joints.js`
+    mujoco: ClassVar[
+        tuple[tuple[str, tuple[float, ...] | None], ...]
+    ] = ()  # MuJoCo's joints, each with its axis (None: the joint's own)
+    pinocchio: ClassVar[
+        tuple[str, ...]
+    ] = ()  # its classes; of types with an axis those along x, y, z and any axis come first
+    moves_as: ClassVar[str | None] = (
+        # in code that is not Python: `targets/gpu/code/operations.h` and `viewer/player/joints.js`
+        None
+    )
 
-    hub: ClassVar[Literal["cylinder", "sphere"] | None] = None  # what is drawn at the joint where a robot has no shapes of its own
+    hub: ClassVar[Literal["cylinder", "sphere"] | None] = (
+        None  # what is drawn at the joint where a robot has no shapes of its own
+    )
 
-    # --- facts -------------------------------------------------------------------------------------------------------------------
+    # --- facts ------------------------------------------------------------------------------------
 
     @cached_property
     def nv(self) -> int:
@@ -91,7 +107,9 @@ class JointType(ABC):
 
     @cached_property
     def carried(self) -> int:
-        """How many of its velocities are linear ones along axes that turn with the body: those beside a direction."""
+        """How many of its velocities are linear ones along axes that turn with the body: those
+        beside a direction.
+        """
         return self.plain if self.direction else 0
 
     @cached_property
@@ -99,7 +117,9 @@ class JointType(ABC):
         return (0.0,) * self.plain + (self.direction.neutral if self.direction else ())
 
     def is_free(self, at_root: bool) -> bool:
-        """Whether it says how a robot may move about, and not how it moves itself: no motor is in it."""
+        """Whether it says how a robot may move about, and not how it moves itself: no motor is in
+        it.
+        """
         return False
 
     def pinocchio_widths(self) -> tuple[int, ...]:
@@ -111,18 +131,23 @@ class JointType(ABC):
         return (limit.lower, limit.upper) if self.bounded else (-inf, inf)
 
     def span(self, k: int, lower: float, upper: float) -> tuple[float, float]:
-        """Where the plain number k is tried and shown: within its limits; where there is none, a turn or two metres."""
+        """Where the plain number k is tried and shown: within its limits; where there is none, a
+        turn or two metres.
+        """
         reach = 1.0 if self.units[k] == "m" else pi
         low = lower if np.isfinite(lower) else (upper - 2 * reach if np.isfinite(upper) else -reach)
         return low, upper if np.isfinite(upper) else low + 2 * reach
 
-    def random(self, rng: np.random.Generator, shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    def random(
+        self, rng: np.random.Generator, shape: tuple[int, ...], lower: np.ndarray, upper: np.ndarray
+    ) -> np.ndarray:
         """Positions (…, nq) within limits (nq,)."""
         q = np.empty((*shape, self.nq))
         if self.direction is None:
             for k in range(self.nq):
                 low, high = self.span(k, lower[k], upper[k])
-                # half of the way there and back: -0 is 0, and the width of the widest limits is finite
+                # half of the way there and back: -0 is 0, and the width of the widest limits is
+                # finite
                 q[..., k] = 2 * rng.uniform(low / 2 + 0.0, high / 2 + 0.0, shape)
             return q
         q[..., : self.plain] = rng.uniform(-1, 1, (*shape, self.plain))
@@ -130,7 +155,7 @@ class JointType(ABC):
         q[..., self.plain :] = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
         return q
 
-    # --- kinematics --------------------------------------------------------------------------------------------------------------
+    # --- kinematics -------------------------------------------------------------------------------
 
     @abstractmethod
     def transform(self, joint: Geometry, q: Vector) -> Transform:
@@ -149,7 +174,9 @@ class JointType(ABC):
         return self.separation(q0, q1)
 
     def separation(self, q0: Vector, q1: Vector) -> Vector:
-        """How far apart positions are, in the layout of `difference` and the axes at q0, but along straight lines."""
+        """How far apart positions are, in the layout of `difference` and the axes at q0, but along
+        straight lines.
+        """
         return tuple(b - a for a, b in zip(q0, q1, strict=True))
 
     def normalize(self, q: Vector) -> Vector:

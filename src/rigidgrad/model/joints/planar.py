@@ -1,4 +1,6 @@
-"""Motion in the xy plane of the joint's frame: SE(2) as (x, y, cos, sin), velocities along the moving axes."""
+"""Motion in the xy plane of the joint's frame: SE(2) as (x, y, cos, sin), velocities along the
+moving axes.
+"""
 
 from __future__ import annotations
 

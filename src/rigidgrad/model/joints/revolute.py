@@ -19,7 +19,12 @@ class Revolute(JointType):
 
     urdf = "revolute"
     mujoco = (("mjJNT_HINGE", None),)
-    pinocchio: ClassVar[tuple[str, ...]] = ("JointModelRX", "JointModelRY", "JointModelRZ", "JointModelRevoluteUnaligned")
+    pinocchio: ClassVar[tuple[str, ...]] = (
+        "JointModelRX",
+        "JointModelRY",
+        "JointModelRZ",
+        "JointModelRevoluteUnaligned",
+    )
     moves_as = "revolute"
     hub = "cylinder"
 

@@ -1,7 +1,9 @@
-"""Algorithms for the threads of a block: Plancher 2022, Algorithms 4, 10 and 11, as operations on vectors in shared memory (`code/operations.h`).
+"""Algorithms for the threads of a block that go from body to body, as operations on vectors in
+shared memory (`code/operations.h`): the inverse of the mass matrix (Plancher 2022, Algorithm 11)
+and forward dynamics by its factors.
 
-Each function takes a `Body` of work and returns values; what can run at the same time is found by `schedule.py`. The model is canonical: the axes of all joints
-with one freedom are z.
+Each function takes the `Work` of a block and returns values; what can run at the same time is found
+by `schedule.py`. The model is canonical: the axes of all joints with one freedom are z.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from typing import Any
 
 from rigidgrad.algorithms.joints import motion_subspace
 from rigidgrad.model.model import WORLD, Frame, Model
@@ -17,12 +19,14 @@ from rigidgrad.targets.gpu.schedule import Block, Number, Value
 
 Place = Value | Number
 _UNIT_Z = (0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
-_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 @dataclass
 class Work:
-    """The block of one function of a model: its inputs in shared memory, its constants, and what it records."""
+    """The block of one function of a model: its inputs in shared memory, its constants, and what it
+    records.
+    """
 
     model: Model
     block: Block = field(default_factory=Block)
@@ -42,16 +46,21 @@ class Work:
             self.block.add("load:constants", (), (self.constants[key],))
         return self.constants[key]
 
-    # --- the tree ----------------------------------------------------------------------------------------------------------------
+    # --- the tree ---------------------------------------------------------------------------------
 
     @cached_property
     def z(self) -> int:
-        """Whether every joint turns about z."""
-        return int(all(j.kind.is_hinge for j in self.model.joints))
+        """Whether every joint turns about z, as fast as the numbers of v say."""
+        return int(all(j.kind.is_hinge and j.multiplier == 1.0 for j in self.model.joints))
 
     def freedoms(self, body: int) -> range:
         joint = self.model.joints[body]
-        return range(joint.v, joint.v + joint.nv)
+        return range(joint.dof, joint.dof + joint.nv)
+
+    @cached_property
+    def source(self) -> list[int]:
+        """For each freedom the number of v that moves it: a mimic joint's is its master's."""
+        return [j.v + k for j in self.model.joints for k in range(j.nv)]
 
     @cached_property
     def body_of(self) -> list[int]:
@@ -68,7 +77,11 @@ class Work:
 
     @cached_property
     def ranges(self) -> list[tuple[int, int]]:
-        """For each freedom the range of those in its part of the tree below the world: M⁻¹ is zero outside."""
+        """For each freedom the range of those in its part of the tree below the world: M⁻¹ is zero
+        outside.
+        """
+        if self.model.has_mimic:
+            return [(0, self.model.nv)] * self.model.nv
         result = []
         for body in self.body_of:
             part = self.subtree[self.model.ancestors[body][-1]]
@@ -77,163 +90,62 @@ class Work:
 
     @cached_property
     def S(self) -> list[tuple[float, ...]]:
-        return [(*m.angular, *m.linear) for j in self.model.joints for m in motion_subspace(j)]
+        """What a unit of v moves: of a mimic joint, its axis times its multiplier."""
+        return [
+            tuple(x * j.multiplier for x in (*m.angular, *m.linear))
+            for j in self.model.joints
+            for m in motion_subspace(j)
+        ]
 
-    # --- small pieces ------------------------------------------------------------------------------------------------------------
+    @cached_property
+    def armature(self) -> list[float]:
+        scales = [j.multiplier**2 for j in self.model.joints for _ in range(j.nv)]
+        return [x * scale for x, scale in zip(self.model.armature, scales, strict=True)]
 
-    def one(self, kind: str, reads: Sequence, size: int, **more) -> Value:
+    # --- small pieces -----------------------------------------------------------------------------
+
+    def one(
+        self, kind: str, reads: Sequence[Value | Number | int], size: int, **more: Any
+    ) -> Value:
         return self.block.add(kind, reads, (size,), **more)[0]
 
     def call(self, name: str, *flags: int) -> str:
         return f"{name}({', '.join(map(str, flags))})" if flags else name
 
+    def total(self, numbers: Sequence[Number]) -> Number:
+        if len(numbers) == 1:
+            return numbers[0]
+        return self.one("total", (), 1, listed=[(x,) for x in numbers])[0]
+
     def transforms(self, bodies: Sequence[int] | None = None) -> dict[int, Value]:
         """X of each body."""
-        q = self.inputs["q"]
-        chosen = self.model.bodies if bodies is None else bodies
-        joints = self.model.joints
-        return {i: self.one(f"joint_{joints[i].kind.moves_as}", (q[joints[i].q], i), 12) for i in chosen}
-
-    def along(self, k: int, f: Value) -> Number:
-        """S_k · f: a number of f where S_k is a unit vector."""
-        units = [c for c, x in enumerate(self.S[k]) if x != 0.0]
-        if len(units) == 1 and self.S[k][units[0]] == 1.0:
-            return f[units[0]]
-        return self.one("project", (f, k), 1)[0]
-
-
-@dataclass
-class Sweep:
-    """What inverse dynamics leaves: per body X, v, a, I v, and the force across its joint."""
-
-    X: dict[int, Value]
-    v: list[Value]
-    a: list[Value]
-    h: list[Value]
-    f: list[Value]
-
-
-def inverse_dynamics(w: Work, X: dict[int, Value], v: Value | None, a: Value | None, external: Mapping[str, Value] | None = None) -> Sweep:
-    """Algorithm 10."""
-    sweep = outward(w, X, v, a, external)
-    transmit(w, X, sweep.f)
-    return sweep
-
-
-def outward(w: Work, X: dict[int, Value], v: Value | None, a: Value | None, external: Mapping[str, Value] | None = None) -> Sweep:
-    """Both outward loops of Algorithm 10 in one, with a_0 = -gravity; f are the forces on each body alone."""
-    model = w.model
-    gravity = w.constant((0.0, 0.0, 0.0, *(-g for g in model.gravity)))
-    zero = w.constant((0.0,) * 6)
-    sweep = Sweep(X, [], [], [], [])
-    for i in model.bodies:
-        first, count = w.freedoms(i).start, len(w.freedoms(i))
-        parent = model.parents[i]
-        above = gravity if parent == WORLD else sweep.a[parent]
-        if v is None:
-            ai, f = w.block.add("still", (X[i], above, i), (6, 6))
-            vi = hi = zero
-        else:
-            acceleration = 0 if a is None else a[first]
-            kind = w.call("forward", w.z, int(a is not None))
-            before = zero if parent == WORLD else sweep.v[parent]
-            vi, ai, f, hi = w.block.add(kind, (X[i], before, above, v[first], acceleration, i, first, count), (6, 6, 6, 6))
-        sweep.v.append(vi)
-        sweep.a.append(ai)
-        sweep.h.append(hi)
-        sweep.f.append(f)
-    for name, force in (external or {}).items():
-        frame = model.frame(name)
-        if frame.body != WORLD:
-            sweep.f[frame.body] = w.one("wrench", (sweep.f[frame.body], offset(w, frame), force), 6)
-    return sweep
-
-
-def transmit(w: Work, X: Mapping[int, Value], f: list[Value]) -> None:
-    """The inward loop: f_λ += Xᵀ f, in place."""
-    for i in reversed(w.model.bodies):
-        f[i] = collected(w, f[i], [(X[c], f[c]) for c in w.model.children[i]])
-
-
-def collected(w: Work, own: Value | None, terms: Sequence[tuple[Value, Value]]) -> Value:
-    """own + Σ Xᵀ f."""
-    if not terms:
-        assert own is not None
-        return own
-    if own is None:
-        assert len(terms) == 1
-        return w.one("back", terms[0], 6)
-    if len(terms) == 1:
-        return w.one("back_add", (own, *terms[0]), 6)
-    return w.one("back_sum", (own,), 6, listed=terms)
-
-
-def joint_forces(w: Work, f: Sequence[Value], a: Value | None) -> list[Number]:
-    """τ: a number for each freedom."""
-    result = []
-    for k, body in enumerate(w.body_of):
-        if a is not None and w.model.armature[k] != 0.0:
-            result.append(w.one(w.call("torque", w.z, 1), (f[body], k, a[k]), 1)[0])
-        else:
-            result.append(w.along(k, f[body]))
-    return result
-
-
-def gradient(w: Work, sweep: Sweep, v: Value) -> tuple[dict[tuple[int, int], Number], dict[tuple[int, int], Number]]:
-    """Algorithm 4: ∂τ/∂q and ∂τ/∂q̇ as numbers by (row, column), zero columns left out."""
-    model, X = w.model, sweep.X
-    motions: list[dict[tuple[str, int], tuple[Value, Value]]] = []  # per body, by column: ∂v, ∂a
-    forces: list[dict[tuple[str, int], Value]] = []
-    zero = w.constant((0.0,) * 6)
-    gravity = w.constant((0.0, 0.0, 0.0, *(-g for g in model.gravity)))
-    for i in model.bodies:
-        first, count = w.freedoms(i).start, len(w.freedoms(i))
-        parent = model.parents[i]
-        own: dict[tuple[str, int], tuple[Value, Value]] = {}
-        if parent != WORLD:
-            for key, (dv, da) in motions[parent].items():
-                pair = w.block.add(w.call("column", w.z), (X[i], dv, da, v[first], first, count), (6, 6))
-                own[key] = pair[0], pair[1]
-        before, above = (zero, gravity) if parent == WORLD else (sweep.v[parent], sweep.a[parent])
-        for k in w.freedoms(i):
-            fields = (X[i], before, above, v[first], k, first, count)
-            if w.z:
-                vq, aq = w.block.add("own_columns(1)", fields, (6, 6))
-                own["q", k], own["v", k] = (vq, aq), (w.constant(_UNIT_Z), vq)
-            else:
-                vq, aq, av = w.block.add("own_columns(0)", fields, (6, 6, 6))
-                own["q", k], own["v", k] = (vq, aq), (w.constant(w.S[k]), av)
-        motions.append(own)
-        forces.append({key: w.one("force", (da, dv, sweep.v[i], sweep.h[i], i), 6, together="force") for key, (dv, da) in own.items()})
-    results: dict[str, dict[tuple[int, int], Number]] = {"q": {}, "v": {}}
-    for i in reversed(model.bodies):
-        for key in forces[i] | {key: None for c in model.children[i] for key in forces[c]}:
-            terms = [(c, forces[c][key]) for c in model.children[i] if key in forces[c]]
-            kind, k = key
-            if kind == "q" and terms and k in w.freedoms(terms[0][0]):
-                c, df = terms[0]
-                forces[i][key] = w.one(w.call("back_own", w.z), (X[c], df, sweep.f[c], k), 6)
-            else:
-                forces[i][key] = collected(w, forces[i].get(key), [(X[c], df) for c, df in terms])
-        for (kind, column), df in forces[i].items():
-            for row in w.freedoms(i):
-                results[kind][row, column] = w.along(row, df)
-    return results["q"], results["v"]
+        found = {}
+        for i in self.model.bodies if bodies is None else bodies:
+            joint = self.model.joints[i]
+            q = self.inputs["q"][joint.q]
+            if joint.is_mimic:
+                q = self.one("follow", (q, i), 1)[0]
+            found[i] = self.one(f"joint_{joint.kind.moves_as}", (q, i), 12)
+        return found
 
 
 class Freedoms:
-    """The tree freedom by freedom: those of one joint follow each other without a transform between."""
+    """The tree freedom by freedom: those of one joint follow each other without a transform
+    between.
+    """
 
     def __init__(self, w: Work, X: Mapping[int, Value]):
         self.n = w.model.nv
-        identity = w.constant(_IDENTITY)
+        identity = w.constant(IDENTITY)
         self.parents: list[int] = []
         self.transform: list[Value] = []
         self.inertia: list[int] = []  # the body whose inertia the freedom carries, or one without
         for k, body in enumerate(w.body_of):
             own, above = w.freedoms(body), w.model.parents[body]
             first = k == own.start
-            self.parents.append(k - 1 if not first else WORLD if above == WORLD else w.freedoms(above).stop - 1)
+            self.parents.append(
+                k - 1 if not first else WORLD if above == WORLD else w.freedoms(above).stop - 1
+            )
             self.transform.append(X[body] if first else identity)
             self.inertia.append(body if k == own.stop - 1 else len(w.model.joints))
         self.moves = [int(t is not identity) for t in self.transform]
@@ -245,7 +157,8 @@ class Freedoms:
             if p != WORLD:
                 self.children[p].append(k)
         carries = {depth[k] for k in range(self.n) if self.children[k]}
-        self.handed_on = [int(d in carries) for d in depth]  # whether anyone at this depth has children
+        # whether anyone at this depth has children
+        self.handed_on = [int(d in carries) for d in depth]
         self.below: list[list[int]] = [[] for _ in range(self.n)]
         for k in reversed(range(self.n)):
             self.below[k] = sorted(x for c in self.children[k] for x in (c, *self.below[c]))
@@ -253,7 +166,9 @@ class Freedoms:
 
 @dataclass
 class Factor:
-    """U and D⁻¹ of each freedom, as 8 numbers; the columns of M⁻¹ that start with it, where they are wanted."""
+    """U and D⁻¹ of each freedom, as 8 numbers; the columns of M⁻¹ that start with it, where they
+    are wanted.
+    """
 
     tree: Freedoms
     U: dict[int, Value]
@@ -262,7 +177,9 @@ class Factor:
 
 
 def factorize(w: Work, X: Mapping[int, Value], inverse: Value | None) -> Factor:
-    """Articulated inertias from the leaves up: lines 4-8 and 12-15 of Algorithm 11. With `inverse`, an array (nv, nv), also what its columns start from."""
+    """Articulated inertias from the leaves up: lines 4-8 and 12-15 of Algorithm 11. With `inverse`,
+    an array (nv, nv), also what its columns start from.
+    """
     t = Freedoms(w, X)
     P: dict[int, Value] = {}
     factor = Factor(t, {}, {}, {})
@@ -271,11 +188,15 @@ def factorize(w: Work, X: Mapping[int, Value], inverse: Value | None) -> Factor:
         reads = (t.transform[k], t.inertia[k], k)
         listed = [(P[c],) for c in t.children[k]]
         if t.hangs[k]:
-            P[k], factor.U[k], *column = w.block.add(kind, reads, (21, 8, 6) if inverse else (21, 8), listed=listed)
+            P[k], factor.U[k], *column = w.block.add(
+                kind, reads, (21, 8, 6) if inverse else (21, 8), listed=listed
+            )
             if column:
                 factor.F[k] = column[0]
         else:
-            factor.U[k], *column = w.block.add(kind, reads, (8, inverse[k * t.n + k], 6) if inverse else (8,), listed=listed)
+            factor.U[k], *column = w.block.add(
+                kind, reads, (8, inverse[k * t.n + k], 6) if inverse else (8,), listed=listed
+            )
             if column:
                 factor.A[k] = column[1]
     return factor
@@ -284,7 +205,8 @@ def factorize(w: Work, X: Mapping[int, Value], inverse: Value | None) -> Factor:
 def minv(w: Work, factor: Factor, inverse: Value) -> None:
     """Algorithm 11: fills the array (nv, nv) within the ranges of the parts of the tree."""
     t, n = factor.tree, factor.tree.n
-    F: list[dict[int, Value]] = [{} for _ in range(n)]  # the force of column c at k, in the frame of k
+    # the force of column c at k, in the frame of k
+    F: list[dict[int, Value]] = [{} for _ in range(n)]
     A: list[dict[int, Value]] = [{} for _ in range(n)]
     m: dict[tuple[int, int], Place] = {}
     for k in reversed(range(n)):
@@ -309,15 +231,27 @@ def minv(w: Work, factor: Factor, inverse: Value) -> None:
             A[k][c] = _handed_on(w, t, k, reads, (inverse[k * n + c], inverse[c * n + k]))
 
 
-def _handed_on(w: Work, t: Freedoms, k: int, reads: Sequence, numbers: tuple[Number, Number]) -> Value:
+def _handed_on(
+    w: Work,
+    t: Freedoms,
+    k: int,
+    reads: Sequence[Value | Number | int],
+    numbers: tuple[Number, Number],
+) -> Value:
     needed = t.handed_on[k]
-    return w.block.add(w.call("inverse_forward", w.z, t.moves[k], needed), reads, [*numbers, 6] if needed else numbers)[-1]
+    return w.block.add(
+        w.call("inverse_forward", w.z, t.moves[k], needed),
+        reads,
+        [*numbers, 6] if needed else numbers,
+    )[-1]
 
 
 def accelerations(w: Work, factor: Factor, f: Sequence[Value], tau: Value) -> Value:
-    """q̈ with M q̈ = τ - c, by elimination along the tree; f are the forces on each body for q̈ = 0. An array (nv,).
+    """q̈ with M q̈ = τ - c, by elimination along the tree; f are the forces on each body for q̈ =
+    0. An array (nv,).
 
-    M⁻¹ times the right side would do for one result; but it is not backward stable, and the gradient shows it in float32.
+    M⁻¹ times the right side would do for one result; but it is not backward stable, and the
+    gradient shows it in float32.
     """
     t = factor.tree
     a = w.block.value(t.n, array=True)
@@ -328,35 +262,20 @@ def accelerations(w: Work, factor: Factor, f: Sequence[Value], tau: Value) -> Va
     for k in reversed(range(t.n)):
         own = f[t.inertia[k]] if t.inertia[k] < len(f) else zero
         kind = w.call("solve_back", w.z, t.moves[k], t.hangs[k])
-        reads, listed = (own, factor.U[k], t.transform[k], k, tau[k]), [(G[c],) for c in t.children[k]]
+        reads, listed = (
+            (own, factor.U[k], t.transform[k], k, tau[k]),
+            [(G[c],) for c in t.children[k]],
+        )
         if t.hangs[k]:
             u[k], G[k] = w.block.add(kind, reads, (1, 6), listed=listed)
         else:
             *_, A[k] = w.block.add(kind, reads, (a[k], a[k], 6), listed=listed)
     for k in range(t.n):
         if t.hangs[k]:
-            A[k] = _handed_on(w, t, k, (A[t.parents[k]], factor.U[k], t.transform[k], k, u[k]), (a[k], a[k]))
+            A[k] = _handed_on(
+                w, t, k, (A[t.parents[k]], factor.U[k], t.transform[k], k, u[k]), (a[k], a[k])
+            )
     return a
-
-
-def mass_matrix(w: Work, X: Mapping[int, Value]) -> Value:
-    """Composite bodies level by level; then a thread a column walks up to the root. An array (nv, nv), the upper triangle where it is not zero."""
-    model, n = w.model, w.model.nv
-    result = w.block.value(n * n, array=True)
-    I: dict[int, Value] = {}
-    P: dict[int, Value] = {}
-    for i in reversed(model.bodies):
-        listed = [(P[c],) for c in model.children[i]]
-        if model.parents[i] == WORLD:
-            (I[i],) = w.block.add("composite(0)", (X[i], i), (10,), listed=listed)
-        else:
-            I[i], P[i] = w.block.add("composite(1)", (X[i], i), (10, 10), listed=listed)
-    for k, body in enumerate(w.body_of):
-        path = model.ancestors[body]
-        steps = [(X[child], w.freedoms(i).start, len(w.freedoms(i))) for child, i in pairwise(path)]
-        fields = (I[body], k, result, n, w.freedoms(body).start)
-        w.block.add(w.call("mass_column", w.z), fields, (), stores=(result,), listed=steps, together="mass")
-    return result
 
 
 def offset(w: Work, frame: Frame) -> Value:

@@ -1,4 +1,6 @@
-"""Where frames are and how they move, for the threads of a block: placements by pairwise products, Jacobians by products of all prefixes."""
+"""Where frames are and how they move, for the threads of a block: placements by pairwise products,
+Jacobians by products of all prefixes.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,18 @@ from rigidgrad.targets.gpu.schedule import Value
 
 
 def frame_transform(w: Work, X: Mapping[int, Value], frame: Frame) -> Value:
-    """From the world to the frame: neighbours are composed pairwise, in as many stages as the path's length has binary digits."""
-    chain = [offset(w, frame), *(X[i] for i in w.model.ancestors[frame.body])] if frame.body != WORLD else [offset(w, frame)]
+    """From the world to the frame: neighbours are composed pairwise, in as many stages as the
+    path's length has binary digits.
+    """
+    chain = (
+        [offset(w, frame), *(X[i] for i in w.model.ancestors[frame.body])]
+        if frame.body != WORLD
+        else [offset(w, frame)]
+    )
     while len(chain) > 1:
-        pairs = [w.one("compose", (a, b), 12) for a, b in zip(chain[::2], chain[1::2], strict=False)]
+        pairs = [
+            w.one("compose", (a, b), 12) for a, b in zip(chain[::2], chain[1::2], strict=False)
+        ]
         chain = pairs + chain[len(chain) - len(chain) % 2 :]
     return chain[0]
 
@@ -23,7 +33,10 @@ def prefixes(w: Work, chain: Sequence[Value], after: bool) -> list[Value]:
     """All products chain[k] … chain[0] (`after`) or chain[0] … chain[k], by doubling."""
     done, step = list(chain), 1
     while step < len(done):
-        pairs = [((done[k], done[k - step]) if after else (done[k - step], done[k])) for k in range(step, len(done))]
+        pairs = [
+            ((done[k], done[k - step]) if after else (done[k - step], done[k]))
+            for k in range(step, len(done))
+        ]
         done = done[:step] + [w.one("compose", pair, 12) for pair in pairs]
         step *= 2
     return done
@@ -31,7 +44,9 @@ def prefixes(w: Work, chain: Sequence[Value], after: bool) -> list[Value]:
 
 @dataclass
 class Columns:
-    """Columns of a frame's Jacobian along its path: an array of 6 numbers a freedom, linear first, and which freedom each is."""
+    """Columns of a frame's Jacobian along its path: an array of 6 numbers a freedom, linear first,
+    and which freedom each is.
+    """
 
     array: Value
     freedoms: list[int]
@@ -45,7 +60,11 @@ def jacobian(w: Work, X: Mapping[int, Value], frame: Frame, expressed_in: str) -
     to_frame = offset(w, frame)
     if expressed_in == "local":
         # from body i to the frame: offset · X_last … X_{i+1}
-        chain = prefixes(w, [to_frame, *(X[i] for i in reversed(path[1:]))], after=False) if path else [to_frame]
+        chain = (
+            prefixes(w, [to_frame, *(X[i] for i in reversed(path[1:]))], after=False)
+            if path
+            else [to_frame]
+        )
         poses = dict(zip(reversed(path), chain, strict=False))
     else:
         chain = prefixes(w, [X[i] for i in path], after=True)
@@ -57,7 +76,11 @@ def jacobian(w: Work, X: Mapping[int, Value], frame: Frame, expressed_in: str) -
         if expressed_in == "local":
             w.block.add(w.call("jacobian_local", w.z), (pose, k), (array[6 * place],))
         else:
-            w.block.add(w.call("jacobian_world", w.z, int(expressed_in == "world")), (pose, to_frame, k), (array[6 * place],))
+            w.block.add(
+                w.call("jacobian_world", w.z, int(expressed_in == "world")),
+                (pose, to_frame, k),
+                (array[6 * place],),
+            )
     return Columns(array, freedoms, to_frame)
 
 
@@ -65,12 +88,16 @@ def path_rates(w: Work, freedoms: Sequence[int], v: Value) -> Value:
     """The velocities of the path's freedoms as neighbours."""
     rates = w.block.value(max(len(freedoms), 2), array=True)
     for place, k in enumerate(freedoms):
-        w.block.add("copy", (v[k],), (rates[place],))
+        w.block.add("copy", (v[w.source[k]],), (rates[place],))
     return rates
 
 
-def jacobian_derivative(w: Work, X: Mapping[int, Value], v: Value, frame: Frame, expressed_in: str) -> Columns:
-    """Each column moves with its body: in the world by m × J, in the frame by the body's motion against the frame."""
+def jacobian_derivative(
+    w: Work, X: Mapping[int, Value], v: Value, frame: Frame, expressed_in: str
+) -> Columns:
+    """Each column moves with its body: in the world by m × J, in the frame by the body's motion
+    against the frame.
+    """
     local = int(expressed_in == "local")
     J = jacobian(w, X, frame, expressed_in if local else "spatial")
     if not J.freedoms:
@@ -86,5 +113,7 @@ def jacobian_derivative(w: Work, X: Mapping[int, Value], v: Value, frame: Frame,
     array = w.block.value(6 * len(J.freedoms), array=True)
     for place, k in enumerate(J.freedoms):
         reads = (J.array[6 * place], motion[w.body_of[k]], last, to_frame)
-        w.block.add(w.call("jacobian_rate", int(expressed_in == "world"), local), reads, (array[6 * place],))
+        w.block.add(
+            w.call("jacobian_rate", int(expressed_in == "world"), local), reads, (array[6 * place],)
+        )
     return Columns(array, J.freedoms, to_frame)

@@ -1,4 +1,6 @@
-"""A header-only CUDA C++ library of a robot's functions, with an example, a benchmark and a CMake file."""
+"""A header-only CUDA C++ library of a robot's functions, with an example, a benchmark and a CMake
+file.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +13,78 @@ from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.program.program import Program
 from rigidgrad.targets.c import MARK
-from rigidgrad.targets.gpu import block_code, cuda_example, thread
+from rigidgrad.targets.gpu import block_code, cuda_example, macros, thread
 from rigidgrad.targets.gpu.block import SHARED_BYTES, BlockFunction
-from rigidgrad.targets.gpu.kernel import DTYPES, REAL, Kernel
+from rigidgrad.targets.gpu.facts import Facts, sizes
+from rigidgrad.targets.gpu.kernel import DTYPES, REAL, SHAPES, Kernel
 from rigidgrad.targets.gpu.text import argument_names
 from rigidgrad.targets.gpu.thread import ThreadFunction
 from rigidgrad.targets.gpu.thread_kernel import LoopFunction
 from rigidgrad.targets.names import comment, identifier, identifiers
 
+LICENSE = "MIT"  # of what is generated: it holds parts of this library
 SPACE = {"float64": "f64", "float32": "f32"}
-SPLIT = ("velocities", "accelerations", "forces", "momenta")  # what the host computes for the split partitioning
+# what the host computes for the split partitioning
+SPLIT = ("velocities", "accelerations", "forces")
 
 
 class Entry:
-    """A function with its kernels, by shape, and its names in C. There is none by block if no GPU has the shared memory."""
+    """A function with its kernels, of the shapes that are asked for, and its names in C. There is
+    none by block if no GPU has the shared memory.
+    """
 
-    def __init__(self, name: str, program: Program | kernels.Kernel, blocked: BlockFunction | None):
+    def __init__(
+        self,
+        name: str,
+        program: Program | kernels.Kernel,
+        blocked: BlockFunction | None,
+        shapes: Sequence[str] = SHAPES,
+    ):
         self.name = name
         self.program = program
-        self.thread = Kernel(self.name, ThreadFunction(name, program) if isinstance(program, Program) else LoopFunction(name, program))
+        self.thread = self.block = None
+        if "thread" in shapes:
+            self.thread = Kernel(
+                self.name,
+                (
+                    ThreadFunction(name, program)
+                    if isinstance(program, Program)
+                    else LoopFunction(name, program)
+                ),
+            )
         fits = blocked is not None and blocked.shared_bytes("float32") <= SHARED_BYTES
-        self.block = Kernel(self.name, blocked) if blocked and fits else None
+        if "block" in shapes and blocked and fits:
+            self.block = Kernel(self.name, blocked)
+        if not self.kernels:
+            raise InputError(
+                f"{name} has no kernel with a block per state"
+                f"{' that a GPU has the shared memory for' if blocked else ''}: add 'thread' to"
+                " shapes="
+            )
         self.ins, self.outs = argument_names(program.inputs, program.outputs)
+
+    thread: Kernel | None
+    block: Kernel | None
 
     @property
     def kernels(self) -> list[Kernel]:
-        return [self.thread] + ([self.block] if self.block else [])
+        return [kernel for kernel in (self.thread, self.block) if kernel]
+
+    @property
+    def work(self) -> int:
+        """Numbers that each thread of the thread kernel computes in, in global memory."""
+        return self.thread.work if self.thread else 0
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is a function of one state by one thread."""
+        return self.thread is not None and isinstance(self.thread.function, ThreadFunction)
 
     def arguments(self, real: str) -> str:
-        return ", ".join([f"const {real} *{x}" for x in self.ins.values()] + [f"{real} *{x}" for x in self.outs.values()])
+        return ", ".join(
+            [f"const {real} *{x}" for x in self.ins.values()]
+            + [f"{real} *{x}" for x in self.outs.values()]
+        )
 
     @property
     def passed(self) -> str:
@@ -53,11 +98,26 @@ class Entry:
         )
 
 
-def entries_of(programs: Mapping[str, Program | kernels.Kernel], blocks: Mapping[str, BlockFunction | None]) -> dict[str, Entry]:
+_SUFFIXES = ("", "_launch", "_state", "_block", "_thread_kernel", "_block_kernel", "_sizes")
+
+
+def entries_of(
+    programs: Mapping[str, Program | kernels.Kernel],
+    blocks: Mapping[str, BlockFunction | None],
+    shapes: Sequence[str] = SHAPES,
+) -> dict[str, Entry]:
     if not programs:
         raise InputError("there is nothing to generate: name at least one function")
-    names = identifiers(programs, suffixes=("", "_launch", "_state", "_block", "_thread_kernel", "_block_kernel"))
-    return {key: Entry(names[key], program, blocks.get(key)) for key, program in programs.items()}
+    for shape in shapes:
+        if shape not in SHAPES:
+            raise unknown_name("shape of kernels", shape, SHAPES)
+    if not shapes:
+        raise InputError(f"shapes= names at least one of {', '.join(map(repr, SHAPES))}")
+    names = identifiers(programs, suffixes=_SUFFIXES)
+    return {
+        key: Entry(names[key], program, blocks.get(key), shapes)
+        for key, program in programs.items()
+    }
 
 
 def render(
@@ -70,63 +130,119 @@ def render(
     blocks: Mapping[str, BlockFunction | None] | None = None,
     partitionings: Mapping[str, BlockFunction] | None = None,
     sweep: Program | None = None,
+    shapes: Sequence[str] = SHAPES,
+    facts: Facts | None = None,
 ) -> dict[str, str]:
-    """Files by name. `blocks` are block functions of the programs that have one; `partitionings` those of the split and fused gradient, and `sweep` the
-    Program that gives the host's part of the split one."""
+    """Files by name. `blocks` are block functions of the programs that have one; `partitionings`
+    those of the split and fused gradient, and `sweep` the Program that gives the host's part of the
+    split one. `shapes` are those of the kernels that are written, `facts` what the library says of
+    the robot.
+    """
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise unknown_name("dtype", dtype, DTYPES)
     prefix = identifier(name)
-    entries = entries_of(programs, blocks or {})
-    splits = {key: Kernel(key, f) for key, f in (partitionings or {}).items()} if "fused_gradient" in programs else {}
+    entries = entries_of(programs, blocks or {}, shapes)
+    splits = splits_of(entries, partitionings)
+    text = _kernels(name, entries, splits, sweep if splits else None)
+    names = macros.defined([_prelude(), text, "#define KERNEL"])
+    header = _header(prefix, name, entries, dtypes, notes or {}, splits, facts, names)
     files = {
-        f"{prefix}.cuh": _header(prefix, name, entries, dtypes, notes or {}, splits),
-        f"{prefix}_kernels.h": _kernels(name, entries, splits, sweep if splits else None),
+        f"{prefix}.cuh": header,
+        f"{prefix}_kernels.h": macros.prefixed(text, names),
         "rigidgrad_cuda.h": (block_code.CODE / "host_cuda.h").read_text(encoding="utf-8"),
     }
     if samples:
         files["main.cu"] = cuda_example.example(prefix, entries, dtypes, samples, bool(splits))
-        files["benchmark.cu"] = cuda_example.benchmark(prefix, entries, dtypes, samples, bool(splits))
+        files["benchmark.cu"] = cuda_example.benchmark(
+            prefix, entries, dtypes, samples, bool(splits)
+        )
         files["CMakeLists.txt"] = cuda_example.cmake(prefix)
     return files
 
 
-def _kernels(name: str, entries: Mapping[str, Entry], splits: Mapping[str, Kernel], sweep: Program | None) -> str:
+def splits_of(
+    entries: Mapping[str, Entry], partitionings: Mapping[str, BlockFunction] | None
+) -> dict[str, Kernel]:
+    """Kernels of the split and the fused gradient, beside that which does all of it."""
+    whole = entries.get("fused_gradient")
+    if not (whole and whole.block):
+        return {}
+    return {key: Kernel(key, f) for key, f in (partitionings or {}).items()}
+
+
+def _kernels(
+    name: str, entries: Mapping[str, Entry], splits: Mapping[str, Kernel], sweep: Program | None
+) -> str:
     """Included once a type of number, within a namespace of its own."""
-    parts = [f"/* {comment(name)}: {MARK}; do not edit. Included by the header, once for each type of number. */"]
+    parts = [
+        f"/* {comment(name)}: {MARK}; do not edit. Included by the header, once for each type of"
+        " number. */"
+    ]
     blocked = [e.block for e in entries.values() if e.block] + list(splits.values())
     if blocked:
         model = blocked[0].function.model  # type: ignore[union-attr]
         parts += [block_code.common_code(), block_code.robot_code(model)]
     for entry in entries.values():
-        if isinstance(f := entry.thread.function, ThreadFunction):
+        if entry.thread and isinstance(f := entry.thread.function, ThreadFunction):
             parts.append(thread.render_state(f, entry.name, entry.ins, entry.outs))
         parts += [kernel.text() for kernel in entry.kernels]
     parts += [kernel.text() for kernel in splits.values()]
     if sweep is not None:
         f = ThreadFunction("sweep", sweep)
-        parts.append(thread.render_state(f, "gradient_sweep", *argument_names(sweep.inputs, sweep.outputs)))
+        parts.append(
+            thread.render_state(f, "gradient_sweep", *argument_names(sweep.inputs, sweep.outputs))
+        )
     return "\n\n".join([*parts, ""])
 
 
 def _header(
-    prefix: str, name: str, entries: Mapping[str, Entry], dtypes: Sequence[str], notes: Mapping[str, str], splits: Mapping[str, Kernel]
+    prefix: str,
+    name: str,
+    entries: Mapping[str, Entry],
+    dtypes: Sequence[str],
+    notes: Mapping[str, str],
+    splits: Mapping[str, Kernel],
+    facts: Facts | None,
+    names: Sequence[str],
 ) -> str:
     listed = "\n".join(_summary(e, notes.get(key, "")) for key, e in entries.items())
     text = [
-        _TOP.substitute(name=prefix, title=comment(name), mark=MARK, listed=listed, prelude=_prelude()),
+        _TOP.substitute(
+            name=prefix, title=comment(name), mark=MARK, license=LICENSE, listed=listed
+        ),
         f"namespace {prefix} {{",
+        constants(entries, facts),
+        macros.prefixed(f"{_KERNEL}\n{_prelude().strip()}", names),
     ]
     for dtype in dtypes:
         text.append(
-            f'namespace {SPACE[dtype]} {{\ntypedef {REAL[dtype]} real;\n#include "{prefix}_kernels.h"\n}}  // namespace {SPACE[dtype]}'
+            f"namespace {SPACE[dtype]} {{\ntypedef {REAL[dtype]} real;\n#include"
+            f' "{prefix}_kernels.h"\n}}  // namespace {SPACE[dtype]}'
         )
     for dtype in dtypes:
         text += [_host_functions(e, dtype) for e in entries.values()]
         if splits:
             text.append(_partitionings(entries["fused_gradient"], splits, dtype))
-    text.append(f"}}  // namespace {prefix}\n")
+    text += [
+        f"}}  // namespace {prefix}",
+        f"#ifndef RIGIDGRAD_OWN_PRELUDE\n{macros.ended(names)}\n#endif\n",
+    ]
     return "\n\n".join(text)
+
+
+def constants(entries: Mapping[str, Entry], facts: Facts | None) -> str:
+    """Of the robot, and of each function."""
+    lines = [facts.text()] if facts else []
+    lines.append(
+        "/* Numbers of a state in the arrays of each function; its block kernel's threads, and"
+        " numbers in shared memory. */"
+    )
+    for e in entries.values():
+        ins, outs = e.sizes()
+        block = (e.block.threads, e.block.shared_bytes("float32") // 4) if e.block else None
+        lines.append(sizes(e.name, ins + outs, block))
+    return "\n".join(lines)
 
 
 def _prelude() -> str:
@@ -142,20 +258,35 @@ def _summary(e: Entry, note: str) -> str:
 def _host_functions(e: Entry, dtype: str) -> str:
     real, space = REAL[dtype], SPACE[dtype]
     ins, outs = e.sizes()
-    work = e.thread.work * e.thread.threads  # of a block
+    work = e.work * e.thread.threads if e.thread else 0  # of a block
     memory = "rigidgrad::Memory &memory, " if work else ""
     lines = [
-        f"/* {e.name} of n states at device addresses{'; memory is what it computes in, one for each stream' if work else ''} */",
-        f"inline void {e.name}_launch({memory}int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic, cudaStream_t stream = 0) {{",
+        (
+            f"/* {e.name} of n states at device"
+            f" addresses{'; memory is what it computes in, one for each stream' if work else ''} */"
+        ),
+        (
+            f"inline void {e.name}_launch({memory}int n, {e.arguments(real)}, rigidgrad::Shape"
+            " shape = rigidgrad::Shape::automatic, cudaStream_t stream = 0) {"
+        ),
         "  if (n <= 0) return;",
     ]
-    start = "  rigidgrad::start({space}::{entry}<0>, rigidgrad::blocks_for(n, {states}), {threads}, {shared}, stream, n, {passed});"
+    start = (
+        "  rigidgrad::start({space}::{entry}<0>, rigidgrad::blocks_for(n, {states}), {threads},"
+        " {shared}, stream, n, {passed});"
+    )
 
     def launch(kernel: Kernel) -> str:
         if kernel.work:
             reserve = f"({real} *)memory.reserve((size_t)blocks * {work} * sizeof({real}))"
-            blocks = f"const int blocks = rigidgrad::blocks_within(n, {kernel.states}, {work} * sizeof({real}));"
-            return f"  {{\n    {blocks}\n    rigidgrad::start({space}::{kernel.entry}<0>, blocks, {kernel.threads}, 0, stream, n, {e.passed}, {reserve});\n  }}"
+            blocks = (
+                f"const int blocks = rigidgrad::blocks_within(n, {kernel.states}, {work} *"
+                f" sizeof({real}));"
+            )
+            return (
+                f"  {{\n    {blocks}\n    rigidgrad::start({space}::{kernel.entry}<0>, blocks,"
+                f" {kernel.threads}, 0, stream, n, {e.passed}, {reserve});\n  }}"
+            )
         return start.format(
             space=space,
             entry=kernel.entry,
@@ -165,24 +296,44 @@ def _host_functions(e: Entry, dtype: str) -> str:
             passed=e.passed,
         )
 
-    if e.block:
+    if e.block and e.thread:
         lines += [
-            "  if (shape == rigidgrad::Shape::automatic) shape = n < rigidgrad::many ? rigidgrad::Shape::block : rigidgrad::Shape::thread;",
+            (
+                "  if (shape == rigidgrad::Shape::automatic) shape = n < rigidgrad::many ?"
+                " rigidgrad::Shape::block : rigidgrad::Shape::thread;"
+            ),
             "  if (shape == rigidgrad::Shape::block)",
             "  " + launch(e.block),
             "  else",
             "  " + launch(e.thread),
         ]
     else:
-        lines += ["  (void)shape; /* this function has no block kernel */", launch(e.thread)]
-    moved = ", ".join([f"in[{i}]" for i in range(len(ins))] + [f"out[{i}]" for i in range(len(outs))])
+        (only,) = e.kernels
+        lines += [f"  (void)shape; /* there is one kernel, by {only.shape} */", launch(only)]
+    moved = ", ".join(
+        [f"in[{i}]" for i in range(len(ins))] + [f"out[{i}]" for i in range(len(outs))]
+    )
     lines += [
         "}",
         f"/* {e.name} of n states on the host: copies over, computes, copies back */",
-        f"inline void {e.name}(rigidgrad::Workspace &workspace, int n, {e.arguments(real)}, rigidgrad::Shape shape = rigidgrad::Shape::automatic) {{",
-        f"  rigidgrad::run<{real}>(workspace, n, {{{', '.join(f'{{{k}, {s}}}' for k, s in ins)}}}, {{{', '.join(f'{{{k}, {s}}}' for k, s in outs)}}},",
-        f"    [&](int rows, const std::vector<const {real} *> &in, const std::vector<{real} *> &out, cudaStream_t stream) {{",
-        f"      {e.name}_launch({'workspace.memory(stream), ' if work else ''}rows, {moved}, shape == rigidgrad::Shape::automatic && n >= rigidgrad::many ? rigidgrad::Shape::thread : shape, stream);",
+        (
+            f"inline void {e.name}(rigidgrad::Workspace &workspace, int n, {e.arguments(real)},"
+            " rigidgrad::Shape shape = rigidgrad::Shape::automatic) {"
+        ),
+        (
+            f"  rigidgrad::run<{real}>(workspace, n,"
+            f" {{{', '.join(f'{{{k}, {s}}}' for k, s in ins)}}},"
+            f" {{{', '.join(f'{{{k}, {s}}}' for k, s in outs)}}},"
+        ),
+        (
+            f"    [&](int rows, const std::vector<const {real} *> &in, const std::vector<{real} *>"
+            " &out, cudaStream_t stream) {"
+        ),
+        (
+            f"      {e.name}_launch({'workspace.memory(stream), ' if work else ''}rows, {moved},"
+            " shape == rigidgrad::Shape::automatic && n >= rigidgrad::many ?"
+            " rigidgrad::Shape::thread : shape, stream);"
+        ),
         "    });",
         "}",
     ]
@@ -190,7 +341,9 @@ def _host_functions(e: Entry, dtype: str) -> str:
 
 
 def _partitionings(e: Entry, splits: Mapping[str, Kernel], dtype: str) -> str:
-    """Plancher et al. 2021, section IV-B: how much of the gradient of forward dynamics runs on the device."""
+    """Plancher et al. 2021, section IV-B: how much of the gradient of forward dynamics runs on the
+    device.
+    """
     real, space = REAL[dtype], SPACE[dtype]
     split, fused = splits["gradient_split"], splits["gradient_fused"]
     n = split.outputs["dq"][0]
@@ -211,27 +364,31 @@ def _partitionings(e: Entry, splits: Mapping[str, Kernel], dtype: str) -> str:
     return _PARTITIONINGS.substitute(words)
 
 
+_KERNEL = """\
+#ifndef RIGIDGRAD_OWN_PRELUDE
+#define KERNEL template <int rigidgrad_once> __global__ void
+#endif
+"""
+
 _TOP = Template("""\
 /* $title: $mark; do not edit. A header-only CUDA C++ library; needs nothing but CUDA.
+ * SPDX-License-Identifier: $license
  *
  * For each function f of n states, rows of numbers one after the other, in double and in float:
  *   f(workspace, n, inputs, outputs, shape)       arrays on the host: copied over and back, pinned, on two streams
  *   f_launch(n, inputs, outputs, shape, stream)   arrays on the device
  *   f64::f_state(inputs, outputs)                 one state by one thread, on the device or the host; f32:: in float
- *   f64::f_block(s, inputs, outputs)              one state by all threads of a block, for kernels of your own: a power of two threads, s shared memory
+ *   f64::f_block(s, inputs, outputs)              one state by all threads of a block, for kernels of your own: how many threads and how much shared memory s stands there
  *   f64::f_thread_kernel, f_block_kernel<0>       the kernels
- * Functions of robots so large that they are loops over bodies have no f_state, and their f_launch and f_thread_kernel take memory to compute in.
- * Errors are std::runtime_error. Functions:
+ *   f_sizes                                       numbers of a state in each array
+ * Functions of robots so large that they are loops over bodies have no f_state, and their f_launch and f_thread_kernel take memory to compute in; without
+ * kernels of one thread per state there is no f_state either. Macros of this file end with it. Errors are std::runtime_error. Functions:
 $listed
  */
 #pragma once
-#define KERNEL template <int rigidgrad_once> __global__ void
-#include "rigidgrad_cuda.h"
+#include <limits>
 
-#ifndef RIGIDGRAD_PRELUDE
-#define RIGIDGRAD_PRELUDE
-$prelude
-#endif
+#include "rigidgrad_cuda.h"
 """)
 
 _PARTITIONINGS = Template("""\
@@ -253,16 +410,15 @@ inline void gradient_fused(rigidgrad::Workspace &workspace, int n, const $real *
 }
 /* Split: velocities, accelerations and forces on the host, only the columns of the gradient on the device, the product with M^-1 on the host. */
 inline void gradient_split(rigidgrad::Workspace &workspace, int n, const $real *q, const $real *v, const $real *a, const $real *minv, $real *dq, $real *dv) {
-  std::vector<$real> cq((size_t)n * $nn), cv((size_t)n * $nn), sweep[4];
+  std::vector<$real> cq((size_t)n * $nn), cv((size_t)n * $nn), sweep[3];
   for (auto &x : sweep) x.resize((size_t)n * $wide);
   for (size_t k = 0; k < (size_t)n; ++k)
-    $space::gradient_sweep_state(q + k * $nq, v + k * $n, a + k * $n, sweep[0].data() + k * $wide, sweep[1].data() + k * $wide, sweep[2].data() + k * $wide,
-      sweep[3].data() + k * $wide);
+    $space::gradient_sweep_state(q + k * $nq, v + k * $n, a + k * $n, sweep[0].data() + k * $wide, sweep[1].data() + k * $wide, sweep[2].data() + k * $wide);
   rigidgrad::run<$real>(workspace, n,
-    {{q, $nq}, {v, $n}, {sweep[0].data(), $wide}, {sweep[1].data(), $wide}, {sweep[2].data(), $wide}, {sweep[3].data(), $wide}}, {{cq.data(), $nn}, {cv.data(), $nn}},
+    {{q, $nq}, {v, $n}, {sweep[0].data(), $wide}, {sweep[1].data(), $wide}, {sweep[2].data(), $wide}}, {{cq.data(), $nn}, {cv.data(), $nn}},
     [&](int rows, const std::vector<const $real *> &in, const std::vector<$real *> &out, cudaStream_t stream) {
       rigidgrad::start($space::gradient_split_block_kernel<0>, rigidgrad::blocks_for(rows, 1), $split_threads, $split_shared, stream, rows, in[0], in[1], in[2], in[3], in[4],
-        in[5], out[0], out[1]);
+        out[0], out[1]);
     });
   for (size_t k = 0; k < (size_t)n; ++k) {
     rigidgrad::minus_product<$real>($n, minv + k * $nn, cq.data() + k * $nn, dq + k * $nn);

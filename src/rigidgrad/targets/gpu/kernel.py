@@ -9,8 +9,9 @@ from functools import cached_property
 
 from rigidgrad.errors import unknown_name
 from rigidgrad.program.program import Shape
-from rigidgrad.targets.gpu import block_code, thread, thread_kernel
+from rigidgrad.targets.gpu import block_code, block_kernel, thread, thread_kernel
 from rigidgrad.targets.gpu.block import BlockFunction
+from rigidgrad.targets.gpu.block_kernel import BlockLoops
 from rigidgrad.targets.gpu.text import argument_names
 from rigidgrad.targets.gpu.thread import ThreadFunction
 from rigidgrad.targets.gpu.thread_kernel import LoopFunction
@@ -18,19 +19,22 @@ from rigidgrad.targets.gpu.thread_kernel import LoopFunction
 LANGUAGES = ("cuda", "opencl")
 SHAPES = ("thread", "block")
 DTYPES = ("float64", "float32")
+MOST_WORK = 1 << 30  # bytes that kernels with loops compute in
 REAL = {"float64": "double", "float32": "float"}
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """`prefix` names it in C: its entry is `{prefix}_{shape}_kernel(int n, inputs…, outputs…)`, each array n rows; that of a `LoopFunction` takes its work, too."""
+    """`prefix` names it in C: its entry is `{prefix}_{shape}_kernel(int n, inputs…, outputs…)`,
+    each array n rows; those of kernels with loops take their work, too.
+    """
 
     prefix: str
-    function: ThreadFunction | BlockFunction | LoopFunction
+    function: ThreadFunction | BlockFunction | LoopFunction | BlockLoops
 
     @property
     def shape(self) -> str:
-        return "block" if isinstance(self.function, BlockFunction) else "thread"
+        return "block" if isinstance(self.function, BlockFunction | BlockLoops) else "thread"
 
     @property
     def entry(self) -> str:
@@ -46,12 +50,14 @@ class Kernel:
 
     @property
     def threads(self) -> int:
-        return self.function.schedule.threads if isinstance(self.function, BlockFunction) else self.function.threads
+        return self.function.threads
 
     @property
     def states(self) -> int:
         """States that a block works on at once."""
-        return self.threads if self.shape == "thread" else 1
+        if self.shape == "thread":
+            return self.threads
+        return self.function.states if isinstance(self.function, BlockFunction) else 1
 
     def blocks(self, rows: int) -> int:
         """How many blocks n rows keep busy; kernels take any number."""
@@ -59,8 +65,19 @@ class Kernel:
 
     @property
     def work(self) -> int:
-        """Numbers in global memory that each thread needs beside the arrays."""
-        return self.function.work if isinstance(self.function, LoopFunction) else 0
+        """Numbers in global memory that each thread, or block, needs beside the arrays."""
+        return self.function.work if isinstance(self.function, LoopFunction | BlockLoops) else 0
+
+    def grid(self, rows: int, dtype: str) -> tuple[int, int]:
+        """How many blocks n rows keep busy, and the bytes of global memory that they compute in: at
+        most a gigabyte, or what one block needs.
+        """
+        of_block = self.work * (self.threads if self.shape == "thread" else 1)
+        size = of_block * (8 if dtype == "float64" else 4)
+        blocks = self.blocks(rows)
+        if size:
+            blocks = max(1, min(blocks, MOST_WORK // size))
+        return blocks, blocks * size
 
     def shared_bytes(self, dtype: str) -> int:
         return self.function.shared_bytes(dtype)
@@ -74,13 +91,17 @@ class Kernel:
     def sizes(self) -> dict[str, int]:
         """C names of all arguments, inputs first, and their numbers a row."""
         ins, outs = self.names
-        return {ins[k]: math.prod(s) for k, s in self.inputs.items()} | {outs[k]: math.prod(s) for k, s in self.outputs.items()}
+        return {ins[k]: math.prod(s) for k, s in self.inputs.items()} | {
+            outs[k]: math.prod(s) for k, s in self.outputs.items()
+        }
 
     def text(self) -> str:
         """The kernel without what comes before it."""
         ins, outs = self.names
         if isinstance(self.function, BlockFunction):
             return block_code.render(self.function, self.prefix, ins, outs)
+        if isinstance(self.function, BlockLoops):
+            return block_kernel.render(self.function, self.prefix, ins, outs)
         if isinstance(self.function, LoopFunction):
             return thread_kernel.render(self.function, self.prefix, ins, outs)
         return thread.render(self.function, self.prefix, ins, outs)

@@ -19,14 +19,18 @@ def real_number(x: float) -> str:
         return "(real)NAN"
     if math.isinf(x):
         return "(real)INFINITY" if x > 0 else "-(real)INFINITY"
-    return f"(real){x!r}" if x >= 0 and not (x == 0 and math.copysign(1, x) < 0) else f"-(real){-x!r}"
+    return (
+        f"(real){x!r}" if x >= 0 and not (x == 0 and math.copysign(1, x) < 0) else f"-(real){-x!r}"
+    )
 
 
 def real_table(name: str, numbers: Iterable[float]) -> str:
     return array(f"TABLE real {name}", [real_number(float(x)) for x in numbers])
 
 
-def argument_names(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+def argument_names(
+    inputs: Iterable[str], outputs: Iterable[str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Names of arguments in C for inputs and outputs, all different."""
     ins = identifiers(inputs, taken=_OURS, otherwise="_")
     return ins, identifiers(outputs, taken=_OURS.union(ins.values()), otherwise="_out")

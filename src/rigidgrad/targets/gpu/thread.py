@@ -1,16 +1,19 @@
 """Thread-per-state kernels: a Program in the registers of one thread.
 
-The threads of a block read and write the rows of the arrays together, through a tile of shared memory: global memory sees neighbouring threads at neighbouring
-addresses, whatever the length of a row. Results leave through the tile a few columns at a time, as soon as they are known. A Program with more values alive than
-registers is cut into parts, functions that pass what they share through an array of the thread: the compiler keeps that in memory where neighbouring threads
-are neighbours, and each part in registers.
+The threads of a block read and write the rows of the arrays together, through a tile of shared
+memory: global memory sees neighbouring threads at neighbouring addresses, whatever the length of a
+row. Results leave through the tile a few columns at a time, as soon as they are known. A Program
+with more values alive than registers is cut into parts, functions that pass what they share through
+an array of the thread: the compiler keeps that in memory where neighbouring threads are neighbours,
+and each part in registers.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,25 +23,47 @@ from rigidgrad.targets.gpu.text import real_number
 
 COLUMNS = 32  # of the tile for results
 SHARED_NUMBERS = 48 * 1024 // 8  # that fit every GPU, in float64
-REGISTERS = 120  # values alive at once beyond which a Program is cut; 255 registers hold as many doubles
+REGISTERS = (
+    120  # values alive at once beyond which a Program is cut; 255 registers hold as many doubles
+)
 PART = 350  # statements of a part
 
-_STATEMENTS = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
-    "neg": "-{}",
-    "fma": "FMA({}, {}, {})",
-    "fms": "FMA({}, {}, -{})",
-    "fnma": "FMA(-{}, {}, {})",
-    "fnms": "FMA(-{}, {}, -{})",
-    "sqrt": "SQRT({})",
-    "atan2": "ATAN2({}, {})",
-    "min": "({1} < {0}) ? {1} : {0}",
-    "max": "({0} < {1}) ? {1} : {0}",
-    "select": "({} < {}) ? {} : {}",
-}
+
+@dataclass(frozen=True)
+class Spelling:
+    """How a language writes the statements of a thread. `angle(j, x)` are those that bring `s{j}`
+    and `c{j}`, sine and cosine.
+    """
+
+    operations: Mapping[str, str]
+    declare: str  # of a name and a value
+    work: str  # a number that parts share
+    number: Callable[[float], str]
+    angle: Callable[[int, str], list[str]]
+
+
+_C = Spelling(
+    {
+        "add": "{} + {}",
+        "sub": "{} - {}",
+        "mul": "{} * {}",
+        "div": "{} / {}",
+        "neg": "-{}",
+        "fma": "FMA({}, {}, {})",
+        "fms": "FMA({}, {}, -{})",
+        "fnma": "FMA(-{}, {}, {})",
+        "fnms": "FMA(-{}, {}, -{})",
+        "sqrt": "SQRT({})",
+        "atan2": "ATAN2({}, {})",
+        "min": "({1} < {0}) ? {1} : {0}",
+        "max": "({0} < {1}) ? {1} : {0}",
+        "select": "({} < {}) ? {} : {}",
+    },
+    "const real {} = {};",
+    "work[{}]",
+    real_number,
+    lambda j, x: [f"real s{j}, c{j};", f"SINCOS({x}, &s{j}, &c{j});"],
+)
 
 
 Names = Mapping[str, str]
@@ -46,7 +71,9 @@ Names = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ThreadFunction:
-    """A Program with what its kernel needs: how many threads share a block, which inputs pass through shared memory."""
+    """A Program with what its kernel needs: how many threads share a block, which inputs pass
+    through shared memory.
+    """
 
     name: str
     program: Program
@@ -61,7 +88,9 @@ class ThreadFunction:
 
     @cached_property
     def staged(self) -> dict[str, int]:
-        """Inputs that are read through shared memory, and where in a row; a matrix that leaves no room for 32 threads is read from where it is."""
+        """Inputs that are read through shared memory, and where in a row; a matrix that leaves no
+        room for 32 threads is read from where it is.
+        """
         places: dict[str, int] = {}
         used = 0
         for key, shape in sorted(self.program.inputs.items(), key=lambda item: math.prod(item[1])):
@@ -94,12 +123,14 @@ class ThreadFunction:
 
 
 def _odd(n: int) -> int:
-    """Rows of odd length keep the columns of neighbouring threads in different banks of shared memory."""
+    """Rows of odd length keep the columns of neighbouring threads in different banks of shared
+    memory.
+    """
     return n | 1
 
 
 @dataclass
-class _Segment:
+class Segment:
     """Statements, and the results that leave after them: (place in the tile, output, index)."""
 
     lines: list[str]
@@ -108,7 +139,7 @@ class _Segment:
 
 def render(f: ThreadFunction, prefix: str, ins: Names, outs: Names) -> str:
     """The kernel `{prefix}_thread_kernel` and its parts."""
-    writer = _Writer(f.program, lambda key, k: _read(f, ins, key, k), cut=f.cut)
+    writer = Writer(f.program, lambda key, k: _read(f, ins, key, k), cut=f.cut)
     segments = writer.segments()
     parts, body, tables = [], [], []
     large = [k for k in f.program.inputs if k not in f.staged]
@@ -118,17 +149,34 @@ def render(f: ThreadFunction, prefix: str, ins: Names, outs: Names) -> str:
             parts.append(
                 "\n".join(
                     [
-                        f"PART void {prefix}_part{i}(LOCAL const real *in, LOCAL real *tile, real *work{more}) {{",
+                        (
+                            f"PART void {prefix}_part{i}(LOCAL const real *in, LOCAL real *tile,"
+                            f" real *work{more}) {{"
+                        ),
                         *_indented(segment.lines, "  "),
-                        *(["  (void)work;"] if not any("work[" in x for x in segment.lines) else []),
+                        *(
+                            ["  (void)work;"]
+                            if not any("work[" in x for x in segment.lines)
+                            else []
+                        ),
                         *(["  (void)in;"] if not any("ld(in" in x for x in segment.lines) else []),
-                        *(["  (void)tile;"] if not any("st(tile" in x for x in segment.lines) else []),
-                        *(f"  (void){ins[k]}_row;" for k in large if not any(f"{ins[k]}_row[" in x for x in segment.lines)),
+                        *(
+                            ["  (void)tile;"]
+                            if not any("st(tile" in x for x in segment.lines)
+                            else []
+                        ),
+                        *(
+                            f"  (void){ins[k]}_row;"
+                            for k in large
+                            if not any(f"{ins[k]}_row[" in x for x in segment.lines)
+                        ),
                         "}",
                     ]
                 )
             )
-            body.append(f"{prefix}_part{i}(in, tile, work{''.join(f', {ins[k]}_row' for k in large)});")
+            body.append(
+                f"{prefix}_part{i}(in, tile, work{''.join(f', {ins[k]}_row' for k in large)});"
+            )
         else:
             body += segment.lines
         flushed, table = _flush(f, outs, f"{prefix}_flush{i}", segment.flush)
@@ -137,20 +185,29 @@ def render(f: ThreadFunction, prefix: str, ins: Names, outs: Names) -> str:
     filled, table = _fills(f, prefix, outs)
     tables += table
     arguments = ", ".join(
-        [f"GLOBAL const real *{ins[k]}" for k in f.program.inputs] + [f"GLOBAL real *{outs[k]}" for k in f.program.outputs]
+        [f"GLOBAL const real *{ins[k]}" for k in f.program.inputs]
+        + [f"GLOBAL real *{outs[k]}" for k in f.program.outputs]
     )
     inputs = [
-        f"for (int t = TID; t < rows * {size}; t += NTHR) st(s, (t / {size}) * {f.input_stride} + {f.staged[k]} + t % {size}, {ins[k]}[(size_t)base * {size} + t]);"
+        f"for (int t = TID; t < rows * {size}; t += NTHR) st(s, (t / {size}) * {f.input_stride} +"
+        f" {f.staged[k]} + t % {size}, {ins[k]}[(size_t)base * {size} + t]);"
         for k in f.staged
         if (size := math.prod(f.program.inputs[k]))
     ]
-    rows = [f"GLOBAL const real *{ins[k]}_row = {ins[k]} + (size_t)(base + row) * {math.prod(f.program.inputs[k])};" for k in large]
+    rows = [
+        f"GLOBAL const real *{ins[k]}_row = {ins[k]} + (size_t)(base + row) *"
+        f" {math.prod(f.program.inputs[k])};"
+        for k in large
+    ]
     text = [
         f"KERNEL THREADS({f.threads}) {prefix}_thread_kernel(int n, {arguments}) {{",
         f"  ARENA(s, {f.shared_numbers});",
         *([f"  real work[{max(writer.slots, 1)}];"] if f.cut else []),
         "  for (int base = BID * NTHR; base < n; base += NBLK * NTHR) {",
-        "    const int rows = n - base < NTHR ? n - base : NTHR, row = TID < rows ? TID : 0; /* threads beyond the last row compute the first once more */",
+        (
+            "    const int rows = n - base < NTHR ? n - base : NTHR, row = TID < rows ? TID : 0; /*"
+            " threads beyond the last row compute the first once more */"
+        ),
         f"    LOCAL real *tile = s + {f.threads * f.input_stride} + {_odd(COLUMNS)} * TID;",
         f"    LOCAL const real *in = s + {f.input_stride} * row;",
         *_indented(inputs + rows, "    "),
@@ -166,18 +223,28 @@ def render(f: ThreadFunction, prefix: str, ins: Names, outs: Names) -> str:
 
 
 def render_state(
-    f: ThreadFunction, prefix: str, ins: Names, outs: Names, *, in_global: Collection[str] = (), out_local: bool = False
+    f: ThreadFunction,
+    prefix: str,
+    ins: Names,
+    outs: Names,
+    *,
+    in_global: Collection[str] = (),
+    out_local: bool = False,
 ) -> str:
-    """`{prefix}_state`: the function of one state for one thread, on pointers of its own, but for inputs `in_global` memory; for the host too.
+    """`{prefix}_state`: the function of one state for one thread, on pointers of its own, but for
+    inputs `in_global` memory; for the host too.
 
-    With `out_local`, results go to shared memory, where zeros are already, and there is none for the host.
+    With `out_local`, results go to shared memory, where zeros are already, and there is none for
+    the host.
     """
 
     def put(key: str, k: int, x: str) -> str:
         return f"st({outs[key]}, {k}, (real)({x}));" if out_local else f"{outs[key]}[{k}] = {x};"
 
-    writer = _Writer(f.program, lambda key, k: f"{ins[key]}[{k}]", cut=f.cut, store=put)
-    function, part, out = ("DEVICE", "PART", "LOCAL real") if out_local else ("BOTH", "BOTH_PART", "real")
+    writer = Writer(f.program, lambda key, k: f"{ins[key]}[{k}]", cut=f.cut, store=put)
+    function, part, out = (
+        ("DEVICE", "PART", "LOCAL real") if out_local else ("BOTH", "BOTH_PART", "real")
+    )
     arguments = ", ".join(
         [f"{'GLOBAL ' if k in in_global else ''}const real *{ins[k]}" for k in f.program.inputs]
         + [f"{out} *{outs[k]}" for k in f.program.outputs]
@@ -185,10 +252,16 @@ def render_state(
     segments = writer.segments()
     names = [*(ins[k] for k in f.program.inputs), *(outs[k] for k in f.program.outputs)]
     parts = []
-    lines = [put(key, k, real_number(x)) for key, k, x in _constants(f.program) if x or not out_local]
+    lines = [
+        put(key, k, real_number(x)) for key, k, x in constants(f.program) if x or not out_local
+    ]
     for i, segment in enumerate(segments):
         if f.cut:
-            unused = [x for x in names if not any(f"{x}[" in line or f"st({x}, " in line for line in segment.lines)]
+            unused = [
+                x
+                for x in names
+                if not any(f"{x}[" in line or f"st({x}, " in line for line in segment.lines)
+            ]
             silent = [f"(void){x};" for x in unused]
             parts.append(
                 "\n".join(
@@ -203,31 +276,55 @@ def render_state(
         else:
             lines += segment.lines
     work = [f"real work[{max(writer.slots, 1)}];"] if f.cut else []
-    return "\n".join([*parts, f"{function} void {prefix}_state({arguments}) {{", *_indented(work + lines, "  "), "}"])
+    return "\n".join(
+        [
+            *parts,
+            f"{function} void {prefix}_state({arguments}) {{",
+            *_indented(work + lines, "  "),
+            "}",
+        ]
+    )
 
 
-def render_step(step: Step) -> str:
+def render_step(step: Step, function: str = "PART") -> str:
     """A Program of a kernel: a function, and its parts where registers do not suffice."""
     cut = step.program.counts().live > REGISTERS
-    writer = _Writer(step.program, step.read, cut=cut, store=step.write)
-    constants = [(key, k, x) for key, k, x in _constants(step.program) if (key, k) not in step.left_out]
-    lines = [step.write(key, k, real_number(x)) for key, k, x in constants]
-    arguments = dict(step.arguments) | ({"late": "real *late"} if step.late else {}) | ({"work": "real *work"} if cut else {})
+    writer = Writer(step.program, step.read, cut=cut, store=step.write)
+    fixed = [(key, k, x) for key, k, x in constants(step.program) if (key, k) not in step.left_out]
+    lines = [step.write(key, k, real_number(x)) for key, k, x in fixed]
+    arguments = (
+        dict(step.arguments)
+        | ({"late": "real *late"} if step.late else {})
+        | ({"work": "real *work"} if cut else {})
+    )
     parts = []
     for i, segment in enumerate(writer.segments()):
         if cut:
             name = f"{step.name}_part{i}"
-            silent = [f"(void){x};" for x in arguments if not any(f"{x}[" in line for line in segment.lines)]
-            text = [f"PART void {name}({', '.join(arguments.values())}) {{", *_indented(segment.lines + silent, "  "), "}"]
+            silent = [f"(void){x};" for x in arguments if not named(x, segment.lines)]
+            text = [
+                f"PART void {name}({', '.join(arguments.values())}) {{",
+                *_indented(segment.lines + silent, "  "),
+                "}",
+            ]
             parts.append("\n".join(text))
             lines.append(f"{name}({', '.join(arguments)});")
         else:
             lines += segment.lines
-    arrays = [f"real {name}[{size}];" for name, size in (("work", writer.slots if cut else 0), ("late", step.late)) if size]
+    arrays = [
+        f"real {name}[{size}];"
+        for name, size in (("work", writer.slots if cut else 0), ("late", step.late))
+        if size
+    ]
     lines += step.after
-    silent = [f"(void){x};" for x in step.arguments if not cut and not any(f"{x}[" in line for line in lines)]
-    head = f"PART void {step.name}({', '.join(step.arguments.values())}) {{"
+    silent = [f"(void){x};" for x in step.arguments if not cut and not named(x, lines)]
+    head = f"{function} void {step.name}({', '.join(step.arguments.values())}) {{"
     return "\n".join([*parts, head, *_indented([*arrays, *lines, *silent], "  "), "}"])
+
+
+def named(name: str, lines: Sequence[str]) -> bool:
+    word = re.compile(rf"\b{name}\b")
+    return any(word.search(line) for line in lines)
 
 
 def _indented(lines: list[str], by: str) -> list[str]:
@@ -238,7 +335,9 @@ def _read(f: ThreadFunction, names: Names, key: str, k: int) -> str:
     return f"ld(in, {f.staged[key] + k})" if key in f.staged else f"{names[key]}_row[{k}]"
 
 
-def _flush(f: ThreadFunction, names: Names, table: str, results: list[tuple[int, str, int]]) -> tuple[list[str], list[str]]:
+def _flush(
+    f: ThreadFunction, names: Names, table: str, results: list[tuple[int, str, int]]
+) -> tuple[list[str], list[str]]:
     """All threads write the tile's columns to their places, neighbours together."""
     if not results:
         return [], []
@@ -249,17 +348,25 @@ def _flush(f: ThreadFunction, names: Names, table: str, results: list[tuple[int,
         if not columns:
             continue
         size, count = math.prod(f.program.outputs[key]), len(columns)
-        tables.append(array(f"TABLE unsigned short {table}_{o}", [str(x) for index, slot in columns for x in (slot, index)]))
+        tables.append(
+            array(
+                f"TABLE unsigned short {table}_{o}",
+                [str(x) for index, slot in columns for x in (slot, index)],
+            )
+        )
         lines += [
             f"for (int t = TID; t < rows * {count}; t += NTHR) {{",
             f"  const int r = t / {count}, c = t % {count};",
-            f"  {names[key]}[(size_t)(base + r) * {size} + {table}_{o}[2 * c + 1]] = ld(s, {origin} + {_odd(COLUMNS)} * r + {table}_{o}[2 * c]);",
+            (
+                f"  {names[key]}[(size_t)(base + r) * {size} + {table}_{o}[2 * c + 1]] = ld(s,"
+                f" {origin} + {_odd(COLUMNS)} * r + {table}_{o}[2 * c]);"
+            ),
             "}",
         ]
     return [*lines, "SYNC"], tables
 
 
-def _constants(program: Program) -> list[tuple[str, int, float]]:
+def constants(program: Program) -> list[tuple[str, int, float]]:
     """Results that do not depend on the inputs."""
     found, start = [], 0
     for key, shape in program.outputs.items():
@@ -275,30 +382,41 @@ def _constants(program: Program) -> list[tuple[str, int, float]]:
 
 def _fills(f: ThreadFunction, prefix: str, names: Names) -> tuple[list[str], list[str]]:
     by_value: dict[tuple[str, float], list[int]] = defaultdict(list)
-    for key, k, x in _constants(f.program):
+    for key, k, x in constants(f.program):
         by_value[key, x].append(k)
     lines, tables = [], []
     for i, ((key, x), places) in enumerate(by_value.items()):
         size, count = math.prod(f.program.outputs[key]), len(places)
         tables.append(array(f"TABLE unsigned short {prefix}_fill{i}", [str(k) for k in places]))
         lines.append(
-            f"for (int t = TID; t < rows * {count}; t += NTHR) {names[key]}[(size_t)(base + t / {count}) * {size} + {prefix}_fill{i}[t % {count}]] = {real_number(x)};"
+            f"for (int t = TID; t < rows * {count}; t += NTHR) {names[key]}[(size_t)(base + t /"
+            f" {count}) * {size} + {prefix}_fill{i}[t % {count}]] = {real_number(x)};"
         )
     return lines, tables
 
 
-class _Writer:
-    """Statements of a Program, in segments: results leave after each; with `cut`, each is a function of its own."""
+class Writer:
+    """Statements of a Program, in segments: results leave after each; with `cut`, each is a
+    function of its own.
+    """
 
     def __init__(
-        self, program: Program, read: Callable[[str, int], str], *, cut: bool, store: Callable[[str, int, str], str] | None = None
+        self,
+        program: Program,
+        read: Callable[[str, int], str],
+        *,
+        cut: bool,
+        store: Callable[[str, int, str], str] | None = None,
+        spelling: Spelling = _C,
+        part: int = PART,
     ):
         self.program, self.read, self.cut, self.store = program, read, cut, store
+        self.spelling, self.part = spelling, part
         self.slots = 0
         self._free: list[int] = []
         self._slot: dict[int, int] = {}
 
-    def segments(self) -> list[_Segment]:
+    def segments(self) -> list[Segment]:
         program = self.program
         results = self._results()
         steps = [i for i, node in enumerate(program.nodes) if node[0] not in LEAVES or i in results]
@@ -314,7 +432,7 @@ class _Writer:
             ends[p].append(j)
         segments = []
         for p, piece in enumerate(pieces):
-            segment = _Segment([], [])
+            segment = Segment([], [])
             loaded: set[int] = set()
             angles: set[int] = set()
             for i in piece:
@@ -328,7 +446,7 @@ class _Writer:
                         segment.flush.append((slot, key, k))
                         segment.lines.append(f"st(tile, {slot}, (real)({x}));")
                 if self.cut and last.get(i, p) > p and program.nodes[i][0] not in LEAVES:
-                    segment.lines.append(f"work[{self._take(i)}] = t{i};")
+                    segment.lines.append(f"{self.spelling.work.format(self._take(i))} = t{i};")
             if self.cut:
                 self._free += [self._slot[j] for j in ends[p] if j in self._slot]
             segments.append(segment)
@@ -345,14 +463,18 @@ class _Writer:
             start += size
         return found
 
-    def _pieces(self, steps: list[int], results: Mapping[int, list]) -> list[list[int]]:
-        """Where to cut: when the tile is full, and, where registers do not suffice, after so many statements."""
+    def _pieces(
+        self, steps: list[int], results: Mapping[int, list[tuple[int, str, int]]]
+    ) -> list[list[int]]:
+        """Where to cut: when the tile is full, and, where registers do not suffice, after so many
+        statements.
+        """
         pieces: list[list[int]] = []
         piece: list[int] = []
         columns = 0
         for i in steps:
             more = 0 if self.store else len(results.get(i, ()))
-            if piece and (columns + more > COLUMNS or (self.cut and len(piece) >= PART)):
+            if piece and (columns + more > COLUMNS or (self.cut and len(piece) >= self.part)):
                 pieces.append(piece)
                 piece, columns = [], 0
             piece.append(i)
@@ -366,18 +488,27 @@ class _Writer:
         self._slot[i] = self._free.pop()
         return self._slot[i]
 
-    def _operand(self, j: int, segment: _Segment, loaded: set[int], piece_of: Mapping[int, int], piece: int) -> str:
+    def _operand(
+        self, j: int, segment: Segment, loaded: set[int], piece_of: Mapping[int, int], piece: int
+    ) -> str:
         kind, *rest = self.program.nodes[j]
         if kind == "const":
-            return real_number(rest[0])
+            return self.spelling.number(rest[0])
         if kind == "input":
             return self.read(rest[0], rest[1])
         if self.cut and piece_of[j] != piece and j not in loaded:
             loaded.add(j)
-            segment.lines.append(f"const real t{j} = work[{self._slot[j]}];")
+            self._declare(segment, f"t{j}", self.spelling.work.format(self._slot[j]))
         return f"t{j}"
 
-    def _statement(self, i: int, segment: _Segment, loaded: set[int], angles: set[int], piece_of: Mapping[int, int]) -> None:
+    def _statement(
+        self,
+        i: int,
+        segment: Segment,
+        loaded: set[int],
+        angles: set[int],
+        piece_of: Mapping[int, int],
+    ) -> None:
         kind, *operands = self.program.nodes[i]
         if kind in LEAVES:
             return
@@ -390,13 +521,16 @@ class _Writer:
                 if j not in angles:
                     angles.add(j)
                     x = self._operand(j, segment, loaded, piece_of, piece)
-                    segment.lines += [f"real s{j}, c{j};", f"SINCOS({x}, &s{j}, &c{j});"]
+                    segment.lines += self.spelling.angle(j, x)
                 if not self.cut:
                     self._angles.add(j)
-            segment.lines.append(f"const real t{i} = {name};")
+            self._declare(segment, f"t{i}", name)
             return
         values = [self._operand(j, segment, loaded, piece_of, piece) for j in operands]
-        segment.lines.append(f"const real t{i} = {_STATEMENTS[kind].format(*values)};")
+        self._declare(segment, f"t{i}", self.spelling.operations[kind].format(*values))
+
+    def _declare(self, segment: Segment, name: str, value: str) -> None:
+        segment.lines.append(self.spelling.declare.format(name, value))
 
     @cached_property
     def _angles(self) -> set[int]:

@@ -1,4 +1,5 @@
 """Loops over arrays, written as Python functions, as LLVM IR.
 
-`values`, `arrays`: what they compute with; `source`, `cells`, `translate`: their control flow; `render`: the module.
+`values`, `arrays`: what they compute with; `source`, `cells`, `translate`: their control flow;
+`render`: the module.
 """

@@ -21,7 +21,9 @@ _MEMORY: dict[Any, ir.Type] = {
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """Numbers in memory. `strides`, in elements, of axes whose elements do not follow each other without gaps."""
+    """Numbers in memory. `strides`, in elements, of axes whose elements do not follow each other
+    without gaps.
+    """
 
     code: Code
     dtype: np.dtype
@@ -60,7 +62,9 @@ class Array:
 
     def at(self, index: Any, offset: int = 0) -> Any:
         """The address of an element of the flat array."""
-        return self.code.builder.gep(self.data, [self.code.index(index + offset if offset else index)])
+        return self.code.builder.gep(
+            self.data, [self.code.index(index + offset if offset else index)]
+        )
 
     def load(self, place: Any) -> Number:
         value, b = self.code.builder.load(place), self.code.builder
@@ -134,8 +138,18 @@ def memory_type(dtype: Any) -> Any:
         raise TypeError(f"compiled code has no arrays of {np.dtype(dtype)}") from None
 
 
-def loop(code: Code, start: Any, stop: Any, step: Any, body: Callable[[Number], None], leave: Any = None, again: Any = None) -> None:
-    """for k in range(start, stop, step): body(k). `leave` and `again` are blocks for a `break` and a `continue`."""
+def loop(
+    code: Code,
+    start: Any,
+    stop: Any,
+    step: Any,
+    body: Callable[[Number], None],
+    leave: Any = None,
+    again: Any = None,
+) -> None:
+    """for k in range(start, stop, step): body(k). `leave` and `again` are blocks for a `break` and
+    a `continue`.
+    """
     counter = code.room(I64)
     head, inside = code.block("head"), code.block("body")
     again, leave = again or code.block("next"), leave or code.block("after")
@@ -145,7 +159,11 @@ def loop(code: Code, start: Any, stop: Any, step: Any, body: Callable[[Number], 
     k = Number(code, code.builder.load(counter))
     b = code.builder
     inner = [b.icmp_signed(sign, k.ir, last) for sign in "<>"]
-    b.cbranch(b.select((step > 0).ir, *inner) if isinstance(step, Number) else inner[step < 0], inside, leave)
+    b.cbranch(
+        b.select((step > 0).ir, *inner) if isinstance(step, Number) else inner[step < 0],
+        inside,
+        leave,
+    )
     code.builder.position_at_end(inside)
     body(k)
     code.goto(again)

@@ -1,4 +1,6 @@
-"""Variables that are assigned in several places: memory on the stack, which LLVM turns into registers."""
+"""Variables that are assigned in several places: memory on the stack, which LLVM turns into
+registers.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,19 @@ class Cell:
     def fits(self, value: Any) -> bool:
         if isinstance(value, tuple):
             parts = self.parts if self.like is None else None
-            return parts is not None and len(parts) == len(value) and all(p.fits(x) for p, x in zip(parts, value, strict=True))
+            return (
+                parts is not None
+                and len(parts) == len(value)
+                and all(p.fits(x) for p, x in zip(parts, value, strict=True))
+            )
         if isinstance(value, Array):
-            return self.like is not None and (self.like.dtype, self.like.ndim) == (value.dtype, value.ndim)
-        if self.parts is not None or not isinstance(value, Number | int | float | np.number | np.bool_):
+            return self.like is not None and (self.like.dtype, self.like.ndim) == (
+                value.dtype,
+                value.ndim,
+            )
+        if self.parts is not None or not isinstance(
+            value, Number | int | float | np.number | np.bool_
+        ):
             return False
         if isinstance(value, Number):
             return bool(value.ir.type == self.type)
@@ -56,4 +67,6 @@ class Cell:
         if self.like is None:
             return values
         n = self.like.ndim
-        return Array(self.code, self.like.dtype, self.code.builder.load(self.room), values[:n], values[n:])
+        return Array(
+            self.code, self.like.dtype, self.code.builder.load(self.room), values[:n], values[n:]
+        )

@@ -28,10 +28,13 @@ class Fixed(NamedTuple):
 
 
 def render(function: Loops, types: tuple[Any, ...]) -> tuple[str, Any]:
-    """The module's text, and the shape of what the function returns: a type, or a tuple of types; None for nothing.
+    """The module's text, and the shape of what the function returns: a type, or a tuple of types;
+    None for nothing.
 
-    `types` are "int", "bool" or "float", an ArrayType, a Fixed, or a tuple of these. `kernel(i64 *words, i64 *results, i64 *library)` finds all arguments in `words`, an array as
-    the address of NumPy's object, and writes what is returned to `results`. `library` has the addresses of `C_FUNCTIONS`.
+    `types` are "int", "bool" or "float", an ArrayType, a Fixed, or a tuple of these. `kernel(i64
+    *words, i64 *results, i64 *library)` finds all arguments in `words`, an array as the address of
+    NumPy's object, and writes what is returned to `results`. `library` has the addresses of
+    `C_FUNCTIONS`.
     """
     while True:
         with contextlib.suppress(AgainError):
@@ -81,9 +84,16 @@ def _render(function: Loops, types: tuple[Any, ...]) -> tuple[str, Any]:
 
 
 def _numpy_array(code: Code, type_: ArrayType, address: Any) -> Array:
-    """From NumPy's object: after what every object has come the address of the data, the number of axes, and the addresses of sizes and strides."""
+    """From NumPy's object: after what every object has come the address of the data, the number of
+    axes, and the addresses of sizes and strides.
+    """
     dtype = np.dtype(type_.dtype)
-    b, fields = code.builder, code.builder.inttoptr(code.builder.add(address, I64(object.__basicsize__)), I64.as_pointer())
+    b, fields = (
+        code.builder,
+        code.builder.inttoptr(
+            code.builder.add(address, I64(object.__basicsize__)), I64.as_pointer()
+        ),
+    )
 
     def numbers(field: int) -> list[Number]:
         first = b.inttoptr(b.load(b.gep(fields, [I64(field)])), I64.as_pointer())
@@ -92,4 +102,6 @@ def _numpy_array(code: Code, type_: ArrayType, address: Any) -> Array:
     data = b.inttoptr(b.load(fields), memory_type(dtype).as_pointer())
     if type_.contiguous:
         return Array.contiguous(code, dtype, data, numbers(2))
-    return Array(code, dtype, data, tuple(numbers(2)), tuple(x // dtype.itemsize for x in numbers(3)))
+    return Array(
+        code, dtype, data, tuple(numbers(2)), tuple(x // dtype.itemsize for x in numbers(3))
+    )

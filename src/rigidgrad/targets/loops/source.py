@@ -6,27 +6,39 @@ import ast
 import builtins
 import inspect
 import textwrap
+import tokenize
 from collections import Counter
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 class Loops:
     """A Python function to be translated."""
 
-    def __init__(self, function: Callable[..., Any], reorder: bool = False) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        reorder: bool = False,
+        recorded: Callable[..., Any] | None = None,
+    ) -> None:
         self.reorder = reorder  # whether sums may be reordered
+        self.recorded = recorded or function  # what Python runs
         self.function = function
         self.__name__ = function.__name__
-        self.reals: set[str] = set()  # names that begin as whole numbers and become others in a loop
+        # names that begin as whole numbers and become others in a loop
+        self.reals: set[str] = set()
 
     @cached_property
     def tree(self) -> ast.FunctionDef:
-        """The source; an OSError where there is none, or something else at its place in the file."""
+        """The source; an OSError where there is none, or something else at its place in the
+        file.
+        """
         try:
             found = ast.parse(textwrap.dedent(inspect.getsource(self.function))).body[0]
-        except (TypeError, SyntaxError) as error:
+        except (TypeError, SyntaxError, tokenize.TokenError) as error:
             raise OSError(str(error)) from None
         if not isinstance(found, ast.FunctionDef) or found.name != self.function.__name__:
             raise OSError("only functions made by def are compiled")
@@ -45,7 +57,11 @@ class Loops:
             if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
                 loops.add(id(node.target))
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in loops:
+            if (
+                isinstance(node, ast.Name)
+                and isinstance(node.ctx, ast.Store)
+                and id(node) not in loops
+            ):
                 count[node.id] += 1
         return {name for name, times in count.items() if times > 1}
 
@@ -56,7 +72,23 @@ class Loops:
         return {**vars(builtins), **self.function.__globals__, **closure.nonlocals}
 
 
-def emits(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a function that writes IR itself: its first argument is the `Code`."""
-    function.writes_code = True  # type: ignore[attr-defined]
-    return function
+class Recorder:
+    """Memory of a kernel that Python runs, with a method for each of the words below that it knows:
+    what the kernel does to it is written down instead of compiled.
+    """
+
+
+def emits(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Marks a function that writes IR itself: its first argument is the `Code`. Called from Python,
+    it is the method of that name of a `Recorder`, its first argument.
+    """
+
+    @wraps(function)
+    def word(first: Any, *rest: Any) -> Result:
+        if isinstance(first, Recorder):
+            recorded: Result = getattr(first, function.__name__)(*rest)
+            return recorded
+        return function(first, *rest)
+
+    word.writes_code = True  # type: ignore[attr-defined]
+    return word

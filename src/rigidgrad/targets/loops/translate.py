@@ -1,7 +1,8 @@
 """Python functions with loops, conditions and assignments as IR.
 
-Everything that does not depend on run-time values happens while the code is written: constants fold, a condition that is known leaves one branch, and
-innermost loops of a few constant steps are unrolled. Calls leave the callee's code behind: of another `Loops`, of an `@emits` function, which
+Everything that does not depend on run-time values happens while the code is written: constants
+fold, a condition that is known leaves one branch, and innermost loops of a few constant steps are
+unrolled. Calls leave the callee's code behind: of another `Loops`, of an `@emits` function, which
 writes IR itself, or of a plain function over numbers.
 """
 
@@ -20,7 +21,17 @@ import numpy as np
 from rigidgrad.targets.loops.arrays import Array, loop
 from rigidgrad.targets.loops.cells import Cell
 from rigidgrad.targets.loops.source import Loops
-from rigidgrad.targets.loops.values import C_FUNCTIONS, F64, I1, I64, Code, Number, intrinsic_of, operators, select
+from rigidgrad.targets.loops.values import (
+    C_FUNCTIONS,
+    F64,
+    I1,
+    I64,
+    Code,
+    Number,
+    intrinsic_of,
+    operators,
+    select,
+)
 
 _UNROLLED = 32  # steps of a loop, at most
 _OPERATORS = operators()
@@ -36,7 +47,9 @@ class Translation:
     def __init__(self, code: Code, function: Loops, arguments: list[Any]) -> None:
         self.code, self.loops = code, function
         self.names: dict[str, Any] = {}
-        self.end: Any = None  # the block behind the function, once something returns from its middle
+        self.end: Any = (
+            None  # the block behind the function, once something returns from its middle
+        )
         self.returned: Any = None
         self.exits: list[tuple[Any, Any]] = []  # blocks for `continue` and `break`
         self.scope: tuple[int, ...] = ()  # the loops and branches that code is in
@@ -48,7 +61,9 @@ class Translation:
         """What the function returns."""
         body = self.loops.tree.body
         last = body[-1]
-        if isinstance(last, ast.Return) and not any(isinstance(n, ast.Return) for s in body[:-1] for n in ast.walk(s)):
+        if isinstance(last, ast.Return) and not any(
+            isinstance(n, ast.Return) for s in body[:-1] for n in ast.walk(s)
+        ):
             self.block(body[:-1])
             return None if last.value is None else self.value(last.value)
         self.block(body)
@@ -56,13 +71,16 @@ class Translation:
             self.code.goto(self.end)
         return self.returned.load() if self.returned is not None else None
 
-    # --- statements --------------------------------------------------------------------------------------------------------------
+    # --- statements -------------------------------------------------------------------------------
 
     def block(self, body: list[ast.stmt]) -> None:
         for statement in body:
             name = f"_{type(statement).__name__.lower()}"
             if not hasattr(self, name):
-                raise TypeError(f"line {statement.lineno} of {self.loops.__name__}: compiled code has no such statement")
+                raise TypeError(
+                    f"line {statement.lineno} of {self.loops.__name__}: compiled code has no such"
+                    " statement"
+                )
             getattr(self, name)(statement)
 
     def bind(self, name: str, value: Any) -> None:
@@ -73,17 +91,27 @@ class Translation:
             value = Number(self.code, self.code.cast(value, F64))
         cell = self.names.get(name)
         if not isinstance(cell, Cell) or not cell.fits(value):
-            if isinstance(cell, Cell) and len(cell.scope) < len(self.scope) and cell.scope == self.scope[: len(cell.scope)]:
+            if (
+                isinstance(cell, Cell)
+                and len(cell.scope) < len(self.scope)
+                and cell.scope == self.scope[: len(cell.scope)]
+            ):
                 self.changed(name, cell, value)
             cell = self.names[name] = Cell(self.code, value, self.scope)
         cell.store(value)
 
     def changed(self, name: str, cell: Cell, value: Any) -> None:
         """A loop or a branch gives a name of the code around it another type."""
-        if cell.parts is None and cell.type in (I1, I64) and (isinstance(value, float) or (isinstance(value, Number) and value.is_float)):
+        if (
+            cell.parts is None
+            and cell.type in (I1, I64)
+            and (isinstance(value, float) or (isinstance(value, Number) and value.is_float))
+        ):
             self.loops.reals.add(name)
             raise AgainError
-        raise TypeError(f"{self.loops.__name__}: '{name}' has another type in a loop or a branch than before it")
+        raise TypeError(
+            f"{self.loops.__name__}: '{name}' has another type in a loop or a branch than before it"
+        )
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -105,6 +133,10 @@ class Translation:
         for target in node.targets:
             self.assign(target, value)
 
+    def _annassign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.value(node.value))
+
     def _augassign(self, node: ast.AugAssign) -> None:
         apply = _OPERATORS[type(node.op).__name__]
         if isinstance(node.target, ast.Name):
@@ -119,7 +151,11 @@ class Translation:
         if isinstance(target, ast.Name):
             self.bind(target.id, value)
         elif isinstance(target, ast.Tuple):
-            values = [value.item(k) for k in range(len(target.elts))] if isinstance(value, Array) else value
+            values = (
+                [value.item(k) for k in range(len(target.elts))]
+                if isinstance(value, Array)
+                else value
+            )
             for part, x in zip(target.elts, values, strict=True):
                 self.assign(part, x)
         elif isinstance(target, ast.Subscript):
@@ -158,8 +194,16 @@ class Translation:
             raise TypeError("loops run over a range or a tuple")
         bounds = [self.value(x) for x in node.iter.args]
         start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-        inner = any(isinstance(n, ast.For | ast.While | ast.Continue | ast.Break) for s in node.body for n in ast.walk(s))
-        if not inner and all(isinstance(x, int) for x in (start, stop, step)) and len(range(start, stop, step)) <= _UNROLLED:
+        inner = any(
+            isinstance(n, ast.For | ast.While | ast.Continue | ast.Break)
+            for s in node.body
+            for n in ast.walk(s)
+        )
+        if (
+            not inner
+            and all(isinstance(x, int) for x in (start, stop, step))
+            and len(range(start, stop, step)) <= _UNROLLED
+        ):
             for k in range(start, stop, step):
                 self.names[name] = k
                 self.block(node.body)
@@ -206,7 +250,7 @@ class Translation:
         self.code.jump(block)
         self.code.builder.position_at_end(self.code.block("unreached"))
 
-    # --- expressions -------------------------------------------------------------------------------------------------------------
+    # --- expressions ------------------------------------------------------------------------------
 
     def value(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
@@ -220,7 +264,11 @@ class Translation:
         if isinstance(node, ast.UnaryOp):
             operand = self.value(node.operand)
             if isinstance(node.op, ast.Not):
-                return Number(self.code, self.code.builder.not_(self.code.truth(operand))) if isinstance(operand, Number) else not operand
+                return (
+                    Number(self.code, self.code.builder.not_(self.code.truth(operand)))
+                    if isinstance(operand, Number)
+                    else not operand
+                )
             return _OPERATORS[type(node.op).__name__](operand)
         if isinstance(node, ast.Compare):
             return self._compare(node)
@@ -230,7 +278,9 @@ class Translation:
             condition = self.value(node.test)
             if not isinstance(condition, Number):
                 return self.value(node.body if condition else node.orelse)
-            return self._either(condition, lambda: self.value(node.body), lambda: self.value(node.orelse))
+            return self._either(
+                condition, lambda: self.value(node.body), lambda: self.value(node.orelse)
+            )
         if isinstance(node, ast.Subscript):
             base, key = self.value(node.value), self.key(node.slice)
             return base.item(key) if isinstance(base, Array) else base[key]
@@ -238,7 +288,9 @@ class Translation:
             return getattr(self.value(node.value), node.attr)
         if isinstance(node, ast.Call):
             return self._call(node)
-        raise TypeError(f"line {node.lineno} of {self.loops.__name__}: compiled code has no such expression")
+        raise TypeError(
+            f"line {node.lineno} of {self.loops.__name__}: compiled code has no such expression"
+        )
 
     def name(self, name: str) -> Any:
         if name in self.names:
@@ -251,7 +303,9 @@ class Translation:
 
     def key(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Slice):
-            return slice(*(None if x is None else self.value(x) for x in (node.lower, node.upper, node.step)))
+            return slice(
+                *(None if x is None else self.value(x) for x in (node.lower, node.upper, node.step))
+            )
         if isinstance(node, ast.Tuple):
             return tuple(self.key(x) for x in node.elts)
         return self.value(node)
@@ -259,7 +313,9 @@ class Translation:
     def _compare(self, node: ast.Compare) -> Any:
         if len(node.ops) != 1:
             raise TypeError("comparisons have two sides")
-        return _OPERATORS[type(node.ops[0]).__name__](self.value(node.left), self.value(node.comparators[0]))
+        return _OPERATORS[type(node.ops[0]).__name__](
+            self.value(node.left), self.value(node.comparators[0])
+        )
 
     def _bool(self, nodes: list[ast.expr], every: bool) -> Any:
         """`and` or `or`: what comes later is worked out only if it decides."""
@@ -305,7 +361,11 @@ class Translation:
             return function(self.code, *arguments)
         if function in (np.empty, np.zeros):
             return self._array(function, *arguments)
-        known = _FUNCTIONS.get(function) if callable(function) and getattr(function, "__hash__", None) else None
+        known = (
+            _FUNCTIONS.get(function)
+            if callable(function) and getattr(function, "__hash__", None)
+            else None
+        )
         if known is not None and any(isinstance(x, Number | Array) for x in arguments):
             return known(*arguments)
         return function(*arguments)
@@ -338,6 +398,14 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     max: _larger,
     len: _length,
     abs: abs,
-    **{getattr(module, name): partial(intrinsic_of, name) for module in (math, np) for name in ("sqrt", "floor")},
-    **{getattr(module, name): partial(_of_library, name) for module in (math, np) for name in C_FUNCTIONS},
+    **{
+        getattr(module, name): partial(intrinsic_of, name)
+        for module in (math, np)
+        for name in ("sqrt", "floor")
+    },
+    **{
+        getattr(module, name): partial(_of_library, name)
+        for module in (math, np)
+        for name in C_FUNCTIONS
+    },
 }

@@ -1,7 +1,9 @@
-"""What translated code computes with: numbers and lanes of numbers, each standing for a value of the IR that is being written.
+"""What translated code computes with: numbers and lanes of numbers, each standing for a value of
+the IR that is being written.
 
-Arithmetic on a `Number` writes an instruction, so plain Python functions over numbers are called as they are, and leave straight-line code behind.
-Python's own numbers are constants, and take the type of what they meet.
+Arithmetic on a `Number` writes an instruction, so plain Python functions over numbers are called as
+they are, and leave straight-line code behind. Python's own numbers are constants, and take the type
+of what they meet.
 """
 
 from __future__ import annotations
@@ -16,11 +18,22 @@ from llvmlite import ir
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
-CONTRACT = ("contract",)  # a product and a sum may become one instruction, nothing else may change a rounding
-REORDER = ("contract", "nsz", "reassoc")  # sums may be reordered for SIMD; NaN and infinity keep their meaning
+CONTRACT = (
+    "contract",
+)  # a product and a sum may become one instruction, nothing else may change a rounding
+REORDER = (
+    "contract",
+    "nsz",
+    "reassoc",
+)  # sums may be reordered for SIMD; NaN and infinity keep their meaning
 
 
-C_FUNCTIONS = ("sin", "cos", "exp", "log")  # of the C library, called through a table of addresses: object code then needs no linking
+C_FUNCTIONS = (
+    "sin",
+    "cos",
+    "exp",
+    "log",
+)  # of the C library, called through a table of addresses: object code then needs no linking
 
 
 class Code:
@@ -29,7 +42,9 @@ class Code:
     def __init__(self, name: str, flags: tuple[str, ...] = CONTRACT) -> None:
         self.flags = flags  # of arithmetic
         self.module = ir.Module(name)
-        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [I64.as_pointer()] * 3), "kernel")
+        self.function = ir.Function(
+            self.module, ir.FunctionType(ir.VoidType(), [I64.as_pointer()] * 3), "kernel"
+        )
         self.function.attributes.add("nounwind")
         self._entry = ir.IRBuilder(self.function.append_basic_block("entry"))
         self._start = self.function.append_basic_block("start")
@@ -64,13 +79,17 @@ class Code:
         """An intrinsic of LLVM."""
         function = self.module.globals.get(name)
         if function is None:
-            function = ir.Function(self.module, ir.FunctionType(result, [a.type for a in arguments]), name)
+            function = ir.Function(
+                self.module, ir.FunctionType(result, [a.type for a in arguments]), name
+            )
         return self.builder.call(function, arguments)
 
     def c_function(self, name: str, x: Number) -> Number:
         """Of a number in the C library."""
         place = self.builder.gep(self.function.args[2], [I64(C_FUNCTIONS.index(name))])
-        pointer = self.builder.inttoptr(self.builder.load(place), ir.FunctionType(F64, [F64]).as_pointer())
+        pointer = self.builder.inttoptr(
+            self.builder.load(place), ir.FunctionType(F64, [F64]).as_pointer()
+        )
         result = Number(self, self.builder.call(pointer, [self.cast(x, F64)]))
         return Number(self, self.cast(result, x.ir.type)) if x.is_float else result
 
@@ -95,6 +114,8 @@ class Code:
     def truth(self, x: Any) -> Any:
         """The IR of a condition."""
         x = self.number(x)
+        if x.count > 1:
+            raise TypeError("code cannot branch on lanes")
         if x.ir.type == I1:
             return x.ir
         return (x != 0).ir
@@ -104,7 +125,9 @@ class Code:
         element = type_.element if isinstance(type_, ir.VectorType) else type_
         if not isinstance(x, Number):
             value: Any = float(x) if element in (F32, F64) else int(x)
-            return ir.Constant(type_, [value] * type_.count if isinstance(type_, ir.VectorType) else value)
+            return ir.Constant(
+                type_, [value] * type_.count if isinstance(type_, ir.VectorType) else value
+            )
         value, old, b = x.ir, x.ir.type, self.builder
         if old == type_:
             return value
@@ -115,7 +138,13 @@ class Code:
         if isinstance(old, ir.IntType):
             if type_ in (F32, F64):
                 return b.uitofp(value, type_) if old == I1 else b.sitofp(value, type_)
-            return b.zext(value, type_) if old == I1 else b.trunc(value, type_) if type_.width < old.width else b.sext(value, type_)
+            return (
+                b.zext(value, type_)
+                if old == I1
+                else b.trunc(value, type_)
+                if type_.width < old.width
+                else b.sext(value, type_)
+            )
         if isinstance(type_, ir.IntType):
             return b.fptosi(value, type_)
         return b.fpext(value, type_) if type_ == F64 else b.fptrunc(value, type_)
@@ -125,7 +154,9 @@ class Code:
         vector = ir.VectorType(number.type, count)
         undefined = ir.Constant(vector, ir.Undefined)
         one = self.builder.insert_element(undefined, number, I32(0))
-        return self.builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, count), [0] * count))
+        return self.builder.shuffle_vector(
+            one, undefined, ir.Constant(ir.VectorType(I32, count), [0] * count)
+        )
 
 
 def _rank(type_: Any) -> int:
@@ -151,7 +182,9 @@ class Number:
         """Lanes."""
         return int(self.ir.type.count) if isinstance(self.ir.type, ir.VectorType) else 1
 
-    def _common(self, other: Any, reflected: bool, real: bool = False) -> tuple[Any, Any, bool] | None:
+    def _common(
+        self, other: Any, reflected: bool, real: bool = False
+    ) -> tuple[Any, Any, bool] | None:
         """The IR of both operands as one type, and whether that is of floats."""
         if not isinstance(other, Number | int | float | np.number | np.bool_):
             return None
@@ -173,14 +206,23 @@ class Number:
             return NotImplemented
         a, b, is_float = common
         if is_float:
-            return Number(self.code, getattr(self.code.builder, "f" + name)(a, b, flags=self.code.flags))
+            return Number(
+                self.code, getattr(self.code.builder, "f" + name)(a, b, flags=self.code.flags)
+            )
         return Number(self.code, getattr(self.code.builder, name)(a, b))
 
     def _bits(self, other: Any, name: str) -> Number:
         b = self.code.builder
-        if self.ir.type == I1 and (isinstance(other, bool) or (isinstance(other, Number) and other.ir.type == I1)):
+        if self.ir.type == I1 and (
+            isinstance(other, bool) or (isinstance(other, Number) and other.ir.type == I1)
+        ):
             return Number(self.code, getattr(b, name)(self.ir, self.code.cast(other, I1)))
-        if self.count > 1 and isinstance(other, Number) and other.ir.type == self.ir.type and self.ir.type.element == I1:
+        if (
+            self.count > 1
+            and isinstance(other, Number)
+            and other.ir.type == self.ir.type
+            and self.ir.type.element == I1
+        ):
             return Number(self.code, getattr(b, name)(self.ir, other.ir))
         return Number(self.code, getattr(b, name)(self.code.index(self), self.code.index(other)))
 
@@ -190,7 +232,9 @@ class Number:
             return NotImplemented
         a, b, is_float = common
         if is_float:
-            compare = self.code.builder.fcmp_unordered if sign == "!=" else self.code.builder.fcmp_ordered
+            compare = (
+                self.code.builder.fcmp_unordered if sign == "!=" else self.code.builder.fcmp_ordered
+            )
             return Number(self.code, compare(sign, a, b))
         return Number(self.code, self.code.builder.icmp_signed(sign, a, b))
 
@@ -221,7 +265,8 @@ class Number:
     def __neg__(self) -> Number:
         if self.is_float:
             return Number(self.code, self.code.builder.fneg(self.ir))
-        return 0 - self
+        negated: Number = 0 - self
+        return negated
 
     def __and__(self, other: Any) -> Number:
         return self._bits(other, "and_")
@@ -237,21 +282,34 @@ class Number:
 
     def __floordiv__(self, other: Any) -> Number:
         """Rounded down, as in Python."""
-        if self.is_float or isinstance(other, float) or (isinstance(other, Number) and other.is_float):
+        if (
+            self.is_float
+            or isinstance(other, float)
+            or (isinstance(other, Number) and other.is_float)
+        ):
             return intrinsic_of("floor", self / other)
         if isinstance(other, int) and other > 0 and other & (other - 1) == 0:
             return self >> (other.bit_length() - 1)
-        return (self - self % other)._arithmetic(other, "sdiv")
+        whole: Number = (self - self % other)._arithmetic(other, "sdiv")
+        return whole
 
     def __mod__(self, other: Any) -> Number:
         """With the divisor's sign, as in Python."""
-        if self.is_float or isinstance(other, float) or (isinstance(other, Number) and other.is_float):
-            return self - self // other * other
+        if (
+            self.is_float
+            or isinstance(other, float)
+            or (isinstance(other, Number) and other.is_float)
+        ):
+            rest: Number = self - self // other * other
+            return rest
         if isinstance(other, int) and other > 0 and other & (other - 1) == 0:
             return self & (other - 1)
         left = self._arithmetic(other, "srem")
-        wrong = ((left < 0) & (self.code.number(other) > 0)) | ((left > 0) & (self.code.number(other) < 0))
-        return left + select(wrong, self.code.number(other), self.code.number(0))
+        wrong = ((left < 0) & (self.code.number(other) > 0)) | (
+            (left > 0) & (self.code.number(other) < 0)
+        )
+        signed: Number = left + select(wrong, self.code.number(other), self.code.number(0))
+        return signed
 
     def __pow__(self, other: Any) -> Any:
         if not isinstance(other, int) or other < 1:
@@ -264,7 +322,9 @@ class Number:
         return intrinsic_of("sqrt", self)
 
     def select(self, yes: Any, no: Any) -> Any:
-        """Of a comparison: yes where it holds, else no. Constants take the type of what was compared."""
+        """Of a comparison: yes where it holds, else no. Constants take the type of what was
+        compared.
+        """
         if not isinstance(yes, Number) and not isinstance(no, Number):
             if yes == no:
                 return yes
@@ -273,7 +333,12 @@ class Number:
             type_ = max((x.ir.type for x in (yes, no) if isinstance(x, Number)), key=_rank)
         if isinstance(self.ir.type, ir.VectorType) and not isinstance(type_, ir.VectorType):
             type_ = ir.VectorType(type_, self.count)
-        return Number(self.code, self.code.builder.select(self.ir, self.code.cast(yes, type_), self.code.cast(no, type_)))
+        return Number(
+            self.code,
+            self.code.builder.select(
+                self.ir, self.code.cast(yes, type_), self.code.cast(no, type_)
+            ),
+        )
 
     def __abs__(self) -> Number:
         return intrinsic_of("fabs", self) if self.is_float else select(self < 0, -self, self)
@@ -306,7 +371,9 @@ def select(condition: Number, yes: Any, no: Any) -> Number:
     """yes where the condition holds, else no."""
     code = condition.code
     type_ = max((code.number(x).ir.type for x in (yes, no)), key=_rank)
-    return Number(code, code.builder.select(condition.ir, code.cast(yes, type_), code.cast(no, type_)))
+    return Number(
+        code, code.builder.select(condition.ir, code.cast(yes, type_), code.cast(no, type_))
+    )
 
 
 def intrinsic_of(name: str, x: Any, *more: Any) -> Number:
@@ -315,12 +382,38 @@ def intrinsic_of(name: str, x: Any, *more: Any) -> Number:
     scalar = type_.element if isinstance(type_, ir.VectorType) else type_
     suffix = ("" if type_ is scalar else f"v{type_.count}") + ("f64" if scalar == F64 else "f32")
     code = x.code
-    return Number(code, code.call(f"llvm.{name}.{suffix}", type_, [code.cast(y, type_) for y in (x, *more)]))
+    return Number(
+        code, code.call(f"llvm.{name}.{suffix}", type_, [code.cast(y, type_) for y in (x, *more)])
+    )
 
 
 def operators() -> dict[str, Callable[..., Any]]:
     """Python's operators by the names of their syntax."""
-    named = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv", "Mod": "mod", "Pow": "pow"}
-    named |= {"BitAnd": "and_", "BitOr": "or_", "LShift": "lshift", "RShift": "rshift", "USub": "neg", "UAdd": "pos"}
-    named |= {"Lt": "lt", "LtE": "le", "Gt": "gt", "GtE": "ge", "Eq": "eq", "NotEq": "ne", "Is": "is_", "IsNot": "is_not"}
+    named = {
+        "Add": "add",
+        "Sub": "sub",
+        "Mult": "mul",
+        "Div": "truediv",
+        "FloorDiv": "floordiv",
+        "Mod": "mod",
+        "Pow": "pow",
+    }
+    named |= {
+        "BitAnd": "and_",
+        "BitOr": "or_",
+        "LShift": "lshift",
+        "RShift": "rshift",
+        "USub": "neg",
+        "UAdd": "pos",
+    }
+    named |= {
+        "Lt": "lt",
+        "LtE": "le",
+        "Gt": "gt",
+        "GtE": "ge",
+        "Eq": "eq",
+        "NotEq": "ne",
+        "Is": "is_",
+        "IsNot": "is_not",
+    }
     return {syntax: getattr(operator, name) for syntax, name in named.items()}

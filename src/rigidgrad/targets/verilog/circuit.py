@@ -1,7 +1,9 @@
-"""A schedule as a circuit: addresses in the port memories, multiplexers, and the microcode that drives each unit.
+"""A schedule as a circuit: addresses in the port memories, multiplexers, and the microcode that
+drives each unit.
 
-The microcode has a row for each cycle of `instances` intervals, after which it repeats. State i uses the rows from (i mod instances)·interval on, with addresses of
-its own, so that the states under way do not meet.
+The microcode has a row for each cycle of `instances` intervals, after which it repeats. State i
+uses the rows from (i mod instances)·interval on, with addresses of its own, so that the states
+under way do not meet.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from rigidgrad.targets.verilog.schedule import Port, Schedule, Unit
 
 @dataclass(frozen=True)
 class Memory:
-    """What stands at a port: `sources` in the order of the multiplexer's inputs, constants as raw values by address."""
+    """What stands at a port: `sources` in the order of the multiplexer's inputs, constants as raw
+    values by address.
+    """
 
     port: Port
     sources: tuple[Unit, ...]
@@ -118,7 +122,9 @@ class _Assembler:
         self.nodes = schedule.program.nodes
         self.codes: dict[Unit | int, Code] = {}
         self.memories: dict[Port, Memory] = {}
-        self.addresses: dict[tuple[Port, int, int, int], int] = {}  # (port, node, cycle written, instance)
+        self.addresses: dict[
+            tuple[Port, int, int, int], int
+        ] = {}  # (port, node, cycle written, instance)
         self.constant_addresses: dict[tuple[Port, float], int] = {}
         self.word_of: dict[tuple[str, int], int] = {}
         for name, shape in schedule.program.inputs.items():
@@ -131,23 +137,33 @@ class _Assembler:
             self._store(port)
         self._unit_codes()
         bank_sources = self._bank_codes()
-        return Circuit(self.schedule, self.format, self.memories, self.codes, bank_sources, self.word_of)
+        return Circuit(
+            self.schedule, self.format, self.memories, self.codes, bank_sources, self.word_of
+        )
 
     def _row(self, cycle: int, instance: int) -> int:
         return (cycle + instance * self.schedule.interval) % self.period
 
-    # --- addresses -----------------------------------------------------------------------------------------------------------------
+    # --- addresses --------------------------------------------------------------------------------
 
     def _store(self, port: Port) -> None:
-        """First fit, in the order of writing; what an address holds is a set of rows, as the bits of an integer."""
+        """First fit, in the order of writing; what an address holds is a set of rows, as the bits
+        of an integer.
+        """
         occupied: list[int] = []
         deliveries = self.schedule.deliveries[port]
-        arrivals = [(self._row(d.written, k), k, d) for d in deliveries for k in range(self.schedule.instances)]
+        arrivals = [
+            (self._row(d.written, k), k, d)
+            for d in deliveries
+            for k in range(self.schedule.instances)
+        ]
         for _, instance, d in sorted(arrivals, key=lambda x: x[:2]):
             mask = 0
             for cycle in range(d.written + 1, d.last + 1):
                 mask |= 1 << self._row(cycle, instance)
-            address = next((a for a, taken in enumerate(occupied) if not taken & mask), len(occupied))
+            address = next(
+                (a for a, taken in enumerate(occupied) if not taken & mask), len(occupied)
+            )
             if address == len(occupied):
                 occupied.append(0)
             occupied[address] |= mask
@@ -156,12 +172,16 @@ class _Assembler:
         constants: dict[int, int] = {}
         for x in self.schedule.constants[port]:
             address = len(occupied) + len(constants)
-            constants[address] = self.format.quantize(x, self.format.constant_fraction if factor else None)
+            constants[address] = self.format.quantize(
+                x, self.format.constant_fraction if factor else None
+            )
             self.constant_addresses[port, x] = address
         sources = tuple(sorted({d.source for d in deliveries}))
-        self.memories[port] = Memory(port, sources, max(len(occupied) + len(constants), 2), constants)
+        self.memories[port] = Memory(
+            port, sources, max(len(occupied) + len(constants), 2), constants
+        )
 
-    # --- microcode -----------------------------------------------------------------------------------------------------------------
+    # --- microcode --------------------------------------------------------------------------------
 
     def _code(self, unit: Unit | int, fields: dict[str, int]) -> Code:
         code = self.codes[unit] = Code(fields, [{} for _ in range(self.period)])
@@ -180,7 +200,12 @@ class _Assembler:
                     f"to{side}": memory.address_bits,
                     f"from{side}": memory.select_bits,
                 }
-            fields |= {"multiplier": {"constant": 1}, "adder": {"subtract": 1, "double": 1}, "trig": {"cosine": 1}}[unit.kind]
+            fields |= {
+                "multiplier": {"constant": 1},
+                "adder": {"subtract": 1, "double": 1},
+                "trig": {"cosine": 1},
+                "reciprocal": {},
+            }[unit.kind]
             self._code(unit, fields | {"made": 1, "state": instance_bits})
         for lane in sorted({load.unit for load in self.schedule.loads}):
             self._code(lane, {"word": bits(len(self.word_of)), "state": instance_bits, "negate": 1})
@@ -192,31 +217,35 @@ class _Assembler:
     def _operations(self, instance: int) -> None:
         for o in self.schedule.operations:
             rows = self.codes[o.unit].rows
-            row, done = rows[self._row(o.start, instance)], rows[self._row(o.start + self._delay(o.unit) - 1, instance)]
+            row, done = (
+                rows[self._row(o.start, instance)],
+                rows[self._row(o.start + self.schedule.delays.of_unit(o.unit.kind) - 1, instance)],
+            )
             for side, operand in enumerate(o.operands):
                 port = Port(o.unit, side)
                 row[f"read{side}"] = (
-                    self.constant_addresses[port, operand] if isinstance(operand, float) else self.addresses[port, *operand, instance]
+                    self.constant_addresses[port, operand]
+                    if isinstance(operand, float)
+                    else self.addresses[port, *operand, instance]
                 )
             kind = "add" if o.move else self.nodes[o.node][0]
             if kind == "mul":
                 row["constant"] = int(isinstance(o.operands[1], float))
             elif kind in ("add", "sub"):
                 row["subtract"], row["double"] = int(kind == "sub"), int(len(o.operands) == 1)
-            else:
+            elif kind != "rcp":
                 row["cosine"] = int(kind == "cos")
             done["made"], done["state"] = 1, instance
-
-    def _delay(self, unit: Unit) -> int:
-        d = self.schedule.delays
-        return {"multiplier": d.multiplier, "adder": d.adder, "trig": d.trig, "load": d.load}[unit.kind]
 
     def _deliveries(self, instance: int) -> None:
         for port, memory in self.memories.items():
             deliveries, side = self.schedule.deliveries[port], port.side
             for d in deliveries:
                 row = self.codes[port.unit].rows[self._row(d.written, instance)]
-                row[f"write{side}"], row[f"to{side}"] = 1, self.addresses[port, d.node, d.written, instance]
+                row[f"write{side}"], row[f"to{side}"] = (
+                    1,
+                    self.addresses[port, d.node, d.written, instance],
+                )
                 row[f"from{side}"] = memory.sources.index(d.source)
 
     def _loads(self, instance: int) -> None:
@@ -237,7 +266,13 @@ class _Assembler:
                 continue
             sources[bank] = tuple(sorted({source for _, source, _, _ in writes}))
             code = self._code(
-                bank, {"write": 1, "from": bits(len(sources[bank])), "beat": bits(beats), "state": bits(self.schedule.instances)}
+                bank,
+                {
+                    "write": 1,
+                    "from": bits(len(sources[bank])),
+                    "beat": bits(beats),
+                    "state": bits(self.schedule.instances),
+                },
             )
             for result, source, cycle, _ in writes:
                 for instance in range(self.schedule.instances):

@@ -1,6 +1,7 @@
 """float32 to fixed point and back, in hardware: three pipeline stages in, four out.
 
-In: rounded as the format says, too large a number or an infinity saturates, NaN becomes 0; `invalid` marks them. Out: rounded to the nearest float32, ties to even.
+In: rounded as the format says, too large a number or an infinity saturates, NaN becomes 0;
+`invalid` marks them. Out: rounded to the nearest float32, ties to even.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ INPUT_STAGES, OUTPUT_STAGES = 3, 4
 
 def float_to_fixed(name: str, format: Fixed) -> str:
     W, F = format.width, format.fraction_bits
-    # a float32 is mantissa · 2^(exponent - 150); as a raw value it is mantissa · 2^shift. One more bit than is kept decides about rounding.
+    # a float32 is mantissa · 2^(exponent - 150); as a raw value it is mantissa · 2^shift. One more
+    # bit than is kept decides about rounding.
     X = max(W + 2, 26)  # bits of a number that is not too large, and its half
     most = X - 1  # longest shift to the left that can keep a number in range
     up = "" if format.rounding == "truncate" else " + $signed({1'b0, halves[0]})"
@@ -56,7 +58,10 @@ def fixed_to_float(name: str, format: Fixed) -> str:
     for k in reversed(range(L)):
         n = 1 << k
         steps += [
-            f"        if (n{L - 1 - k}[{B - 1}:{B - n}] == 0) begin count[{k}] = 1; n{L - k} = n{L - 1 - k} << {n}; end",
+            (
+                f"        if (n{L - 1 - k}[{B - 1}:{B - n}] == 0) begin count[{k}] = 1; n{L - k} ="
+                f" n{L - 1 - k} << {n}; end"
+            ),
             f"        else begin count[{k}] = 0; n{L - k} = n{L - 1 - k}; end",
         ]
     half = L // 2
@@ -88,5 +93,8 @@ endmodule"""
 def _from_middle(steps: list[str], half: int) -> list[str]:
     """The first step after the middle register reads it."""
     return [
-        step.replace(f"n{half}[", "middle[").replace(f"= n{half} <<", "= middle <<").replace(f"= n{half};", "= middle;") for step in steps
+        step.replace(f"n{half}[", "middle[")
+        .replace(f"= n{half} <<", "= middle <<")
+        .replace(f"= n{half};", "= middle;")
+        for step in steps
     ]

@@ -1,7 +1,9 @@
 """A model of the circuit as a coprocessor: what a host gets back from a batch, and when.
 
-Numbers are those of the circuit, bit for bit, from its final Program. Times follow from the schedule's cycles at a clock that the caller states, and from a link that
-the caller assumes: beats move while states are computed, so a batch takes the link's latency twice, and then what is slowest of sending, computing and receiving.
+Numbers are those of the circuit, bit for bit, from its final Program. Times follow from the
+schedule's cycles at a clock that the caller states, and from a link that the caller assumes: beats
+move while states are computed, so a batch takes the link's latency twice, and then what is slowest
+of sending, computing and receiving.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ BATCHES = (16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Link:
-    """An assumption, not a measurement: bytes a second each way, and seconds from the start of a transfer to its first byte on the other side."""
+    """An assumption, not a measurement: bytes a second each way, and seconds from the start of a
+    transfer to its first byte on the other side.
+    """
 
     name: str
     bandwidth: float
@@ -56,12 +60,17 @@ class Coprocessor:
             raise InputError(f"the clock is a positive number of Hz, not {self.clock}")
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs (states, *shape) for inputs by name, (states, *shape) or flat: of the function itself, with q also where the circuit takes sines."""
+        """Outputs (states, *shape) for inputs by name, (states, *shape) or flat: of the function
+        itself, with q also where the circuit takes sines.
+        """
         flat = self.prepare(inputs)
         if not self.design.floats:
             return run(self.design.program, self.design.format, flat)
         single = {name: x.astype(np.float32) for name, x in flat.items()}
-        return {name: x.astype(np.float32) for name, x in run(self.design.program, self.design.format, single).items()}
+        return {
+            name: x.astype(np.float32)
+            for name, x in run(self.design.program, self.design.format, single).items()
+        }
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The stream's numbers by name, (states, numbers)."""
@@ -70,21 +79,32 @@ class Coprocessor:
             given |= {"sin": np.sin(given["q"]), "cos": np.cos(given["q"])}
         for name in self.design.program.inputs:
             if name not in given:
-                raise InputError(f"the input {name!r} is missing: the circuit takes {', '.join(self.design.program.inputs)}")
-        return {name: np.asarray(given[name], np.float64).reshape(len(given[name]), -1) for name in self.design.program.inputs}
+                raise InputError(
+                    f"the input {name!r} is missing: the circuit takes"
+                    f" {', '.join(self.design.program.inputs)}"
+                )
+        return {
+            name: np.asarray(given[name], np.float64).reshape(len(given[name]), -1)
+            for name in self.design.program.inputs
+        }
 
     def stream(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Words of the stream, (states, words), as integers: raw values, or the bits of float32."""
         flat = np.concatenate(list(self.prepare(inputs).values()), axis=1)
         if self.design.floats:
             return np.ascontiguousarray(flat.astype(np.float32)).view(np.int32).astype(np.int64)
-        return self.design.format.quantize(flat)
+        raw: np.ndarray = self.design.format.quantize(flat)
+        return raw
 
     def expected(self, words: np.ndarray) -> np.ndarray:
         """Words of results for words of the stream."""
         raw, start = {}, 0
         form = self.design.format
-        values = form.quantize(words.astype(np.int32).view(np.float32).astype(np.float64)) if self.design.floats else words
+        values = (
+            form.quantize(words.astype(np.int32).view(np.float32).astype(np.float64))
+            if self.design.floats
+            else words
+        )
         for name, shape in self.design.program.inputs.items():
             size = int(np.prod(shape))
             raw[name] = values[:, start : start + size]
@@ -92,23 +112,36 @@ class Coprocessor:
         results = run_raw(self.design.program, form, raw)
         if not self.design.floats:
             return results
-        return np.ascontiguousarray(form.value(results).astype(np.float32)).view(np.int32).astype(np.int64)
+        return (
+            np.ascontiguousarray(form.value(results).astype(np.float32))
+            .view(np.int32)
+            .astype(np.int64)
+        )
 
     def latency(self) -> float:
         """Seconds of one state in the circuit, from the start to the last result."""
         return self.design.schedule.cycles / self.clock
 
     def timing(self, states: int) -> Timing:
-        """Of a batch, conversion of numbers aside: with float32 streams there is none on the host."""
+        """Of a batch, conversion of numbers aside: with float32 streams there is none on the
+        host.
+        """
         c, s = self.design.circuit, self.design.schedule
         word = lane_bits(c) // 8
         send = states * c.input_beats * c.lanes * word / self.link.bandwidth
         receive = states * c.output_beats * c.lanes * word / self.link.bandwidth
-        extra = c.input_beats + c.output_beats + (INPUT_STAGES + OUTPUT_STAGES if self.design.floats else 1)
+        extra = (
+            c.input_beats
+            + c.output_beats
+            + (INPUT_STAGES + OUTPUT_STAGES if self.design.floats else 1)
+        )
         one = (s.cycles + extra) / self.clock
         compute = one + (states - 1) * max(s.interval, c.input_beats, c.output_beats) / self.clock
-        # the first state has to arrive before anything is computed, the last to be computed before it leaves
+        # the first state has to arrive before anything is computed, the last to be computed before
+        # it leaves
         total = 2 * self.link.latency + max(
-            compute + (send + receive) / states, send + one + receive / states, send / states + one + receive
+            compute + (send + receive) / states,
+            send + one + receive / states,
+            send / states + one + receive,
         )
         return Timing(states, send, compute, receive, total)

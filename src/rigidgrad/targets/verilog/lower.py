@@ -1,6 +1,8 @@
-"""A Program made ready for a circuit: products and sums of two terms only, sums as shallow trees, no negations, doubling by addition.
+"""A Program made ready for a circuit: products and sums of two terms only, sums as shallow trees,
+no negations, doubling by addition, quotients as products with a reciprocal ("rcp").
 
-The outcome is again a Program, the final one: what the circuit computes is what this Program gives over fixed-point numbers, in every bit.
+The outcome is again a Program, the final one: what the circuit computes is what this Program gives
+over fixed-point numbers, in every bit.
 """
 
 from __future__ import annotations
@@ -10,12 +12,22 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rigidgrad.errors import InputError
 from rigidgrad.program.program import LEAVES, Node, Output, Program, Shape
 from rigidgrad.program.recorder import Graph
 
 Term = tuple[int, int]  # (sign, node)
+# the unit that does an operation
+KIND = {
+    "mul": "multiplier",
+    "add": "adder",
+    "sub": "adder",
+    "sin": "trig",
+    "cos": "trig",
+    "rcp": "reciprocal",
+}
 _UNFUSED = {"fma": (1, 1), "fms": (1, -1), "fnma": (-1, 1), "fnms": (-1, -1)}
 
 
@@ -26,16 +38,24 @@ class Delays:
     multiplier: int = 4
     adder: int = 2
     trig: int = 7
+    reciprocal: int = 18
     load: int = 2
+    code: int = 1  # of the microcode, before anything happens; no operation waits for it
 
-    def of(self, kind: str) -> int:
-        return {"mul": self.multiplier, "add": self.adder, "sub": self.adder, "sin": self.trig, "cos": self.trig}.get(kind, 0)
+    def of(self, operation: str) -> int:
+        return self.of_unit(KIND[operation]) if operation in KIND else 0
+
+    def of_unit(self, kind: str) -> int:
+        cycles: int = getattr(self, kind)
+        return cycles
 
 
 def lower(program: Program, *, trig: str, lanes: int, delays: Delays) -> Program:
-    """The final Program. With trig="inputs" the sines and cosines of q are inputs instead of q (which stays where it is used otherwise).
+    """The final Program. With trig="inputs" the sines and cosines of q are inputs instead of q
+    (which stays where it is used otherwise).
 
-    No two results of one word lane (the result's number modulo `lanes`) are the same node, as a lane's memory takes one word a cycle.
+    No two results of one word lane (the result's number modulo `lanes`) are the same node, as a
+    lane's memory takes one word a cycle.
     """
     builder = _Builder(delays)
     plain = _unfused(program, trig)
@@ -47,11 +67,19 @@ def lower(program: Program, *, trig: str, lanes: int, delays: Delays) -> Program
 
 def _sines_as_inputs(program: Program) -> dict[str, Shape]:
     used = {node[1] for node in program.nodes if node[0] in ("sin", "cos")}
+    if not used:
+        return dict(program.inputs)
     for i in used:
         if program.nodes[i][0] != "input" or program.nodes[i][1] != "q":
-            raise InputError("a sine here is not that of a joint position: sines cannot be inputs, generate with trig='table'")
+            raise InputError(
+                "a sine here is not that of a joint position: sines cannot be inputs, generate with"
+                " trig='table'"
+            )
     direct = any(
-        program.nodes[j][:2] == ("input", "q") for node in program.nodes if node[0] not in (*LEAVES, "sin", "cos") for j in node[1:]
+        program.nodes[j][:2] == ("input", "q")
+        for node in program.nodes
+        if node[0] not in (*LEAVES, "sin", "cos")
+        for j in node[1:]
     )
     shape = program.inputs["q"]
     rest = {name: s for name, s in program.inputs.items() if name != "q" or direct}
@@ -76,13 +104,30 @@ def _unfused(program: Program, trig: str) -> Program:
                 total = graph.node("add", product, c)
                 place.append(total if sign > 0 else graph.node("neg", total))
             else:
-                place.append(graph.node("sub", product, c) if product_sign > 0 else graph.node("sub", c, product))
+                place.append(
+                    graph.node("sub", product, c)
+                    if product_sign > 0
+                    else graph.node("sub", c, product)
+                )
         elif kind in ("sin", "cos") and trig == "inputs":
             place.append(graph.node("input", kind, program.nodes[node[1]][2]))
+        elif kind == "div":
+            divisor = graph.nodes[operands[1]]
+            place.append(
+                graph.node(
+                    "mul",
+                    operands[0],
+                    graph.node("const", 1.0 / divisor[1])
+                    if divisor[0] == "const"
+                    else graph.node("rcp", operands[1]),
+                )
+            )
         elif kind in ("add", "sub", "mul", "neg", "sin", "cos"):
             place.append(graph.node(kind, *operands))
         else:
-            raise InputError(f"a circuit has no unit for {kind!r}: this function cannot be generated as Verilog")
+            raise InputError(
+                f"a circuit has no unit for {kind!r}: this function cannot be generated as Verilog"
+            )
     return Program(
         program.inputs,
         program.outputs,
@@ -92,14 +137,21 @@ def _unfused(program: Program, trig: str) -> Program:
 
 
 class _Builder:
-    """The graph of the final Program, with the cycle in which each node's value is there at the earliest."""
+    """The graph of the final Program, with the cycle in which each node's value is there at the
+    earliest.
+    """
 
     def __init__(self, delays: Delays):
         self.graph = Graph()
         self.delays = delays
         self._ready: list[int] = []
 
-    def node(self, *node) -> int:
+    def node(self, *node: Any) -> int:
+        if node[0] in ("add", "sub", "mul"):
+            a, b = (self.graph.nodes[j] for j in node[1:])
+            if a[0] == b[0] == "const":  # the sum of what was rounded is not what is rounded once
+                x, y = a[1], b[1]
+                node = ("const", {"add": x + y, "sub": x - y, "mul": x * y}[node[0]])
         index = self.graph.node(*node)
         if index == len(self._ready):
             kind = node[0]
@@ -112,7 +164,7 @@ class _Builder:
             self._ready.append(ready)
         return index
 
-    # --- terms -----------------------------------------------------------------------------------------------------------------------
+    # --- terms ------------------------------------------------------------------------------------
 
     def rebuild(self, nodes: Sequence[Node], results: Sequence[Output]) -> list[Term | float]:
         uses = Counter(j for node in nodes if node[0] not in LEAVES for j in node[1:])
@@ -130,7 +182,11 @@ class _Builder:
             kind = nodes[i][0]
             if kind in ("add", "sub", "neg") and (i in inner or i not in terms):
                 signs = {"add": (1, 1), "sub": (1, -1), "neg": (-1,)}[kind]
-                return [term for j, s in zip(nodes[i][1:], signs, strict=True) for term in leaves(j, sign * s)]
+                return [
+                    term
+                    for j, s in zip(nodes[i][1:], signs, strict=True)
+                    for term in leaves(j, sign * s)
+                ]
             return [(sign * terms[i][0], terms[i][1])]
 
         for i, node in enumerate(nodes):
@@ -146,9 +202,14 @@ class _Builder:
                 if sign < 0:
                     operand = self.negative(operand)
                 terms[i] = (1, self.node(kind, operand))
+            elif kind == "rcp":
+                sign, operand = terms[node[1]]
+                terms[i] = (sign, self.node(kind, operand))
             else:
                 terms[i] = (1, self.node(*node))
-        return [(r[0] * terms[r[1]][0], terms[r[1]][1]) if isinstance(r, tuple) else r for r in results]
+        return [
+            (r[0] * terms[r[1]][0], terms[r[1]][1]) if isinstance(r, tuple) else r for r in results
+        ]
 
     def product(self, a: Term, b: Term) -> Term:
         (s, i), (t, j) = a, b
@@ -157,15 +218,24 @@ class _Builder:
         sign = s * t
         if self.graph.nodes[i][0] == "const":
             whole = self.graph.nodes[i][1]
-            if whole in (2.0, 3.0, 4.0):  # one or two additions are quicker than a product, and need no multiplier
+            # one or two additions are quicker than a product, and need no multiplier
+            if whole == 1.0:
+                return sign, j
+            if whole in (2.0, 3.0, 4.0):
                 double = self.node("add", j, j)
-                return sign, double if whole == 2.0 else self.node("add", double, j if whole == 3.0 else double)
+                return sign, (
+                    double
+                    if whole == 2.0
+                    else self.node("add", double, j if whole == 3.0 else double)
+                )
         elif i > j:
             i, j = j, i
         return sign, self.node("mul", i, j)
 
     def total(self, terms: list[Term]) -> Term:
-        """The sum, always of the two terms that are there first. It has a minus sign only where every term has one."""
+        """The sum, always of the two terms that are there first. It has a minus sign only where
+        every term has one.
+        """
         if len(terms) > 1 and all(sign < 0 for sign, _ in terms):
             terms = self._one_positive(terms)
         heap = [(self._ready[i], k, (sign, i)) for k, (sign, i) in enumerate(terms)]
@@ -190,7 +260,11 @@ class _Builder:
         for k, (_, i) in enumerate(terms):
             node = self.graph.nodes[i]
             if node[0] == "mul":
-                candidates += [(self.graph.nodes[x], k, x, y) for x, y in (node[1:], node[:0:-1]) if self.graph.nodes[x][0] == "input"]
+                candidates += [
+                    (self.graph.nodes[x], k, x, y)
+                    for x, y in (node[1:], node[:0:-1])
+                    if self.graph.nodes[x][0] == "input"
+                ]
         if not candidates:
             return terms
         _, k, x, y = min(candidates, key=lambda c: (c[0][1:], c[1]))
@@ -207,7 +281,7 @@ class _Builder:
             return self.node("sub", *self.graph.nodes[i][:0:-1])
         return self.node("sub", self.node("const", 0.0), i)
 
-    # --- results ---------------------------------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def results(self, terms: Sequence[Term | float], lanes: int) -> list[Output]:
         taken: set[tuple[int, int]] = set()
@@ -243,12 +317,15 @@ def critical_path(program: Program, delays: Delays) -> int:
 
 def operation_counts(program: Program) -> dict[str, int]:
     kinds = Counter(node[0] for node in program.nodes)
-    constants = sum(node[0] == "mul" and program.nodes[node[1]][0] == "const" for node in program.nodes)
+    constants = sum(
+        node[0] == "mul" and program.nodes[node[1]][0] == "const" for node in program.nodes
+    )
     return {
         "multiplications": kinds["mul"],
         "by constants": constants,
         "additions": kinds["add"] + kinds["sub"],
         "sines and cosines": kinds["sin"] + kinds["cos"],
+        "reciprocals": kinds["rcp"],
         "inputs": sum(math.prod(s) for s in program.inputs.values()),
         "results": len(program.results),
     }

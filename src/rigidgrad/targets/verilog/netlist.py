@@ -1,7 +1,9 @@
 """Levels of LUTs between registers, counted in a synthesised netlist across its whole hierarchy.
 
-A LUT, and the asynchronous read of a memory in LUTs, is one level; carry chains and the wide multiplexers of a slice pass a level on, and so does a DSP block
-without registers. Paths start and end at flip-flops, memories' writes and block RAM. No delay is known here: levels say whether a clock is plausible, not what it is.
+A LUT, and the asynchronous read of a memory in LUTs, is one level; carry chains and the wide
+multiplexers of a slice pass a level on, and so does a DSP block without registers. Paths start and
+end at flip-flops, memories' writes and block RAM. No delay is known here: levels say whether a
+clock is plausible, not what it is.
 """
 
 from __future__ import annotations
@@ -45,13 +47,23 @@ class Resources:
 
 def resources(path: Path, top: str) -> Resources:
     """Of a netlist as yosys writes it with write_json."""
-    modules = json.loads(path.read_text())["modules"]
+    modules = json.loads(path.read_text("utf-8"))["modules"]
     flat = _Flat(modules, top)
     n = Counter(cell for cell, _, _ in flat.cells)
     logic = sum(n[f"LUT{k}"] for k in range(1, 7)) + n["INV"]
-    memory = sum(count * n[cell] for cell, count in LUTS_OF_MEMORY.items()) + n["SRL16E"] + n["SRLC32E"]
+    memory = (
+        sum(count * n[cell] for cell, count in LUTS_OF_MEMORY.items()) + n["SRL16E"] + n["SRLC32E"]
+    )
     ff = sum(n[cell] for cell in ("FDRE", "FDSE", "FDCE", "FDPE"))
-    return Resources(n["DSP48E2"], logic, memory, ff, n["RAMB36E2"] + n["RAMB18E2"] / 2, flat.levels(), dict(sorted(n.items())))
+    return Resources(
+        n["DSP48E2"],
+        logic,
+        memory,
+        ff,
+        n["RAMB36E2"] + n["RAMB18E2"] / 2,
+        flat.levels(),
+        dict(sorted(n.items())),
+    )
 
 
 class _Flat:
@@ -59,7 +71,9 @@ class _Flat:
 
     def __init__(self, modules: dict[str, Any], top: str):
         self.modules, self.top = modules, top
-        self.cells: list[tuple[str, dict[str, list[int]], dict[str, list[int]]]] = []  # (kind, inputs, outputs)
+        self.cells: list[
+            tuple[str, dict[str, list[int]], dict[str, list[int]]]
+        ] = []  # (kind, inputs, outputs)
         self._nets = 0
         self._add(top, {})
 
@@ -80,7 +94,8 @@ class _Flat:
 
         for cell in module["cells"].values():
             kind, bits = cell["type"], cell["connections"]
-            if kind in self.modules and kind.startswith(("$paramod", self.top)):  # the device's own cells are modules too
+            # the device's own cells are modules too
+            if kind in self.modules and kind.startswith(("$paramod", self.top)):
                 inner: dict[int, int] = {}
                 for port, info in self.modules[kind]["ports"].items():
                     for inside, bit in zip(info["bits"], bits.get(port, []), strict=False):
@@ -90,10 +105,14 @@ class _Flat:
                 continue
             directions = cell.get("port_directions", {})
             pins = {port: [net(b) for b in connection] for port, connection in bits.items()}
-            if kind == "DSP48E2" and any(_number(cell["parameters"].get(r, 0)) for r in ("AREG", "BREG", "MREG", "PREG")):
+            if kind == "DSP48E2" and any(
+                _number(cell["parameters"].get(r, 0)) for r in ("AREG", "BREG", "MREG", "PREG")
+            ):
                 kind = "DSP48E2 registered"
             ins = {p: x for p, x in pins.items() if directions.get(p) == "input"}
-            self.cells.append((kind, ins, {p: x for p, x in pins.items() if directions.get(p) == "output"}))
+            self.cells.append(
+                (kind, ins, {p: x for p, x in pins.items() if directions.get(p) == "output"})
+            )
 
     def levels(self) -> int:
         """The longest way, by depth-first search without recursion."""
@@ -109,7 +128,9 @@ class _Flat:
                 for bits in outs.values():
                     for bit in bits:
                         driver[bit] = index
-            ends += [bit for port, bits in ins.items() for bit in bits if own < 0 or bit not in through]
+            ends += [
+                bit for port, bits in ins.items() for bit in bits if own < 0 or bit not in through
+            ]
         depth: dict[int, int] = {}
         for end in ends:
             stack = [driver[end]] if end in driver and driver[end] not in depth else []
@@ -132,9 +153,15 @@ def _number(parameter: Any) -> int:
 
 
 def _through(kind: str, ins: dict[str, list[int]]) -> tuple[list[int], int]:
-    """Nets that reach the cell's outputs without a register, and the levels they cost; -1 where none does."""
+    """Nets that reach the cell's outputs without a register, and the levels they cost; -1 where
+    none does.
+    """
     if kind in _SEQUENTIAL or kind == "DSP48E2 registered":
         return [], -1
     if kind in LUTS_OF_MEMORY:
-        return [bit for port, bits in ins.items() if port.rstrip("0123456789") in _READS for bit in bits], 1
-    return [bit for bits in ins.values() for bit in bits], 0 if kind in _PASSING or kind == "DSP48E2" else 1
+        return [
+            bit for port, bits in ins.items() if port.rstrip("0123456789") in _READS for bit in bits
+        ], 1
+    return [
+        bit for bits in ins.values() for bit in bits
+    ], 0 if kind in _PASSING or kind == "DSP48E2" else 1

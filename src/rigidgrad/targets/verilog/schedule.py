@@ -1,4 +1,6 @@
-"""Which unit does which operation in which cycle: what the scheduler decides and the circuit is made from."""
+"""Which unit does which operation in which cycle: what the scheduler decides and the circuit is
+made from.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from rigidgrad.targets.verilog.lower import Delays
 
 
 class Unit(NamedTuple):
-    """kind: multiplier, adder, trig or load; the number counts within its kind."""
+    """kind: multiplier, adder, trig, reciprocal or load; the number counts within its kind."""
 
     kind: str
     number: int
@@ -27,22 +29,33 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True)
 class Resources:
-    """Units of each kind; `lanes` words of a stream's beat, which is also the number of output banks."""
+    """Units of each kind; `lanes` words of a stream's beat, which is also the number of output
+    banks.
+    """
 
     multipliers: int
     adders: int
     trig: int = 0
+    reciprocals: int = 0
     loads: int = 4
     lanes: int = 16
 
     def units(self, kind: str) -> list[Unit]:
-        count = {"multiplier": self.multipliers, "adder": self.adders, "trig": self.trig, "load": self.loads}[kind]
+        count = {
+            "multiplier": self.multipliers,
+            "adder": self.adders,
+            "trig": self.trig,
+            "reciprocal": self.reciprocals,
+            "load": self.loads,
+        }[kind]
         return [Unit(kind, k) for k in range(count)]
 
 
 @dataclass
 class Operation:
-    """`operands` by port side: (node, cycle in which it was written to the port), or a constant. A move makes its operand once more."""
+    """`operands` by port side: (node, cycle in which it was written to the port), or a constant. A
+    move makes its operand once more.
+    """
 
     node: int
     unit: Unit
@@ -60,7 +73,9 @@ class Load:
 
 @dataclass
 class Delivery:
-    """A word that a port keeps: taken from `source` in cycle `written`, read for the last time in cycle `last`."""
+    """A word that a port keeps: taken from `source` in cycle `written`, read for the last time in
+    cycle `last`.
+    """
 
     node: int
     source: Unit
@@ -79,7 +94,8 @@ class Schedule:
     loads: list[Load]
     deliveries: dict[Port, list[Delivery]]
     constants: dict[Port, list[float]]
-    writes: list[tuple[int, Unit, int, int]] = field(default_factory=list)  # (result, source, cycle, node)
+    # (result, source, cycle, node)
+    writes: list[tuple[int, Unit, int, int]] = field(default_factory=list)
 
     @property
     def instances(self) -> int:
@@ -94,4 +110,6 @@ class Schedule:
         busy: dict[str, int] = defaultdict(int)
         for operation in self.operations:
             busy[operation.unit.kind] += 1
-        return {kind: n / (self.interval * len(self.resources.units(kind))) for kind, n in busy.items()}
+        return {
+            kind: n / (self.interval * len(self.resources.units(kind))) for kind, n in busy.items()
+        }

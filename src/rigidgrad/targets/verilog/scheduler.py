@@ -1,15 +1,21 @@
-"""Which unit does which operation in which cycle: list scheduling by critical path, modulo the initiation interval.
+"""Which unit does which operation in which cycle: list scheduling by critical path, modulo the
+initiation interval.
 
-Operands wait where they are used. Each unit has a small memory at each of its inputs (a port), which takes one word a cycle from the results of that cycle and
-can be read at any address. So an operation fits a unit only if that unit is free in its cycle, and each of its operands either is at the port already or
-found the port's write slot free in the cycle in which it was made. The sources that a port ever takes words from are its multiplexer: units are
-chosen so that few are added. This takes the place of fixed clusters and of a network between them with delays of its own.
+Operands wait where they are used. Each unit has a small memory at each of its inputs (a port),
+which takes one word a cycle from the results of that cycle and can be read at any address. So an
+operation fits a unit only if that unit is free in its cycle, and each of its operands either is at
+the port already or found the port's write slot free in the cycle in which it was made. The sources
+that a port ever takes words from are its multiplexer: units are chosen so that few are added. This
+takes the place of fixed clusters and of a network between them with delays of its own.
 
-Inputs wait in a buffer and are put on one of a few load lanes, once or again, when a port needs them. A result that no port of a free unit could take when it was
-made is made again: an adder that has it adds zero (a move). So that this is always possible, a result is only made in a cycle in which some port of an adder, and of
-each kind of unit that needs it, is free for it, and that place is kept for it (a pledge). Results go to output banks, one write slot a cycle each.
+Inputs wait in a buffer and are put on one of a few load lanes, once or again, when a port needs
+them. A result that no port of a free unit could take when it was made is made again: an adder that
+has it adds zero (a move). So that this is always possible, a result is only made in a cycle in
+which some port of an adder, and of each kind of unit that needs it, is free for it, and that place
+is kept for it (a pledge). Results go to output banks, one write slot a cycle each.
 
-In a stream, state i starts `interval` cycles after state i - 1, so everything that is used in cycle t is used in every cycle t modulo the interval.
+In a stream, state i starts `interval` cycles after state i - 1, so everything that is used in cycle
+t is used in every cycle t modulo the interval.
 """
 
 from __future__ import annotations
@@ -20,31 +26,54 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rigidgrad.errors import InputError
-from rigidgrad.program.program import LEAVES, Program
-from rigidgrad.targets.verilog.lower import Delays
-from rigidgrad.targets.verilog.schedule import Delivery, Load, Operation, Port, Resources, Schedule, Unit
+from rigidgrad.program.program import LEAVES, Node, Program
+from rigidgrad.targets.verilog.datapaths import Datapaths
+from rigidgrad.targets.verilog.lower import KIND, Delays
+from rigidgrad.targets.verilog.schedule import (
+    Delivery,
+    Load,
+    Operation,
+    Port,
+    Resources,
+    Schedule,
+    Unit,
+)
 
 FOREVER = 1 << 30
-NEW_CONSTANT, NEW_LOAD, NEW_MOVE = 3, 2, 12  # what adding one to a port costs; a new source's cost is the scheduler's
-PORTS = {"multiplier": 2, "adder": 2, "trig": 1}
-KIND = {"mul": "multiplier", "add": "adder", "sub": "adder", "sin": "trig", "cos": "trig"}
+# what adding one to a port costs; a new source's cost is the scheduler's
+NEW_CONSTANT, NEW_LOAD, NEW_MOVE = (3, 2, 12)
+PORTS = {"multiplier": 2, "adder": 2, "trig": 1, "reciprocal": 1}
 
 
-def schedule(program: Program, resources: Resources, delays: Delays, interval: int | None = None) -> Schedule:
-    """`interval` cycles from one state to the next; None: the next state starts when one is done, which gives the least latency."""
+def schedule(
+    program: Program,
+    resources: Resources,
+    delays: Delays,
+    interval: int | None = None,
+    datapaths: Datapaths | None = None,
+) -> Schedule:
+    """`interval` cycles from one state to the next; None: the next state starts when one is done,
+    which gives the least latency. With `datapaths` a unit does operations of its own alone.
+    """
     _check(program, resources)
     if interval is not None and interval < least_interval(program, resources):
         raise InputError(
-            f"an interval of {interval} cycles is below {least_interval(program, resources)}: {bound_text(program, resources)}"
+            f"an interval of {interval} cycles is below {least_interval(program, resources)}:"
+            f" {bound_text(program, resources)}"
         )
-    found = _attempt(program, resources, delays, interval or FOREVER)
+    found = _attempt(program, resources, delays, interval or FOREVER, datapaths=datapaths)
     if found is None:
-        raise InputError(f"no schedule with an interval of {interval} cycles was found: try a longer one, more units or more load lanes")
+        raise InputError(
+            f"no schedule with an interval of {interval} cycles was found: try a longer one, more"
+            " units or more load lanes"
+        )
     return found
 
 
 def shortest_interval(program: Program, resources: Resources, delays: Delays) -> Schedule:
-    """The schedule of the least interval that is found from the lower bound upwards; at worst one state after the other."""
+    """The schedule of the least interval that is found from the lower bound upwards; at worst one
+    state after the other.
+    """
     alone = schedule(program, resources, delays)
     interval = least_interval(program, resources)
     while interval < alone.interval:
@@ -56,11 +85,18 @@ def shortest_interval(program: Program, resources: Resources, delays: Delays) ->
 
 
 def _attempt(
-    program: Program, resources: Resources, delays: Delays, interval: int, weights: tuple[int, ...] = (8, 3, 0)
+    program: Program,
+    resources: Resources,
+    delays: Delays,
+    interval: int,
+    weights: tuple[int, ...] = (8, 3, 0),
+    datapaths: Datapaths | None = None,
 ) -> Schedule | None:
-    """Greedy placement has luck: where it finds no place, it is tried again with less regard for the size of multiplexers."""
+    """Greedy placement has luck: where it finds no place, it is tried again with less regard for
+    the size of multiplexers.
+    """
     for new_source in weights:
-        found = _Scheduler(program, resources, delays, interval, new_source).run()
+        found = _Scheduler(program, resources, delays, interval, new_source, datapaths).run()
         if found is not None:
             return found
     return None
@@ -71,7 +107,9 @@ def least_interval(program: Program, resources: Resources) -> int:
 
 
 def bound_text(program: Program, resources: Resources) -> str:
-    return ", ".join(f"{name} need {cycles} cycles" for name, cycles in _bounds(program, resources).items())
+    return ", ".join(
+        f"{name} need {cycles} cycles" for name, cycles in _bounds(program, resources).items()
+    )
 
 
 def _bounds(program: Program, resources: Resources) -> dict[str, int]:
@@ -82,7 +120,10 @@ def _bounds(program: Program, resources: Resources) -> dict[str, int]:
     inputs = sum(node[0] == "input" for node in program.nodes)
     per_bank = -(-len(program.results) // resources.lanes)
     words = sum(math.prod(s) for s in program.inputs.values())
-    bounds = {f"{len(resources.units(k))} {k}s": -(-n // len(resources.units(k))) for k, n in count.items()}
+    bounds = {
+        f"{len(resources.units(k))} {k}s": -(-n // len(resources.units(k)))
+        for k, n in count.items()
+    }
     return bounds | {
         f"{resources.loads} load lanes": -(-inputs // resources.loads),
         f"beats of {resources.lanes} words": max(per_bank, -(-words // resources.lanes)),
@@ -94,7 +135,11 @@ def _check(program: Program, resources: Resources) -> None:
         if getattr(resources, name) < 1:
             raise InputError(f"{name} is at least 1, not {getattr(resources, name)}")
     if not resources.trig and any(node[0] in ("sin", "cos") for node in program.nodes):
-        raise InputError("the program takes sines: give it a trig unit, or sines and cosines as inputs")
+        raise InputError(
+            "the program takes sines: give it a trig unit, or sines and cosines as inputs"
+        )
+    if not resources.reciprocals and any(node[0] == "rcp" for node in program.nodes):
+        raise InputError("the program divides: give it a unit for reciprocals")
 
 
 class _Port:
@@ -108,7 +153,9 @@ class _Port:
 
 
 class _Room:
-    """Write slots of all ports of a kind of unit in each cycle: how many are taken, and how many pledged to results that have to go somewhere."""
+    """Write slots of all ports of a kind of unit in each cycle: how many are taken, and how many
+    pledged to results that have to go somewhere.
+    """
 
     def __init__(self, program: Program, ports: dict[str, int]):
         self.ports = ports
@@ -138,7 +185,9 @@ class _Room:
         return (i, kind) in self.pledges and self.pledges[i, kind][0] == written
 
     def has_left(self, kind: str, slot: int, also: int) -> bool:
-        """Beyond those also asked for, and one more if there are many: the operation's own result, or a move's other end, may fall into the same slot."""
+        """Beyond those also asked for, and one more if there are many: the operation's own result,
+        or a move's other end, may fall into the same slot.
+        """
         return self._left(kind, slot) > also + (self.ports[kind] > 4)
 
     def take(self, kind: str, i: int, written: int, slot: int) -> None:
@@ -160,7 +209,9 @@ class _Room:
 
 @dataclass
 class _Plan:
-    """How an operand would reach a port: as it is, by a new load, or by a move through a port of an adder."""
+    """How an operand would reach a port: as it is, by a new load, or by a move through a port of an
+    adder.
+    """
 
     cost: int
     node: int
@@ -168,7 +219,9 @@ class _Plan:
     written: int | None = None
     source: Unit | None = None
     load: bool = False
-    move: tuple[Port, int, Unit] | None = None  # the adder's port, the cycle in which it gets the value, and from where
+    move: tuple[Port, int, Unit] | None = (
+        None  # the adder's port, the cycle in which it gets the value, and from where
+    )
 
     def deliveries(self) -> Iterator[tuple[Port, int, int]]:
         if self.written is not None:
@@ -178,15 +231,32 @@ class _Plan:
 
 
 class _Scheduler:
-    def __init__(self, program: Program, resources: Resources, delays: Delays, interval: int, new_source: int):
+    def __init__(
+        self,
+        program: Program,
+        resources: Resources,
+        delays: Delays,
+        interval: int,
+        new_source: int,
+        datapaths: Datapaths | None,
+    ):
+        self.datapaths = datapaths
         self.new_source = new_source
-        self.program, self.resources, self.delays, self.interval = program, resources, delays, interval
+        self.program, self.resources, self.delays, self.interval = (
+            program,
+            resources,
+            delays,
+            interval,
+        )
         self.nodes = program.nodes
-        self.units = {kind: resources.units(kind) for kind in ("multiplier", "adder", "trig", "load")}
+        self.units = {kind: resources.units(kind) for kind in (*PORTS, "load")}
         self.busy: set[tuple[Unit, int]] = set()
         self.ports: dict[Port, _Port] = defaultdict(_Port)
-        self.made: dict[int, list[tuple[int, Unit]]] = {}  # node -> (cycle written, unit), once and for each move
-        self.loads: dict[int, list[tuple[int, Unit]]] = defaultdict(list)  # input -> (cycle written, lane)
+        self.made: dict[
+            int, list[tuple[int, Unit]]
+        ] = {}  # node -> (cycle written, unit), once and for each move
+        # input -> (cycle written, lane)
+        self.loads: dict[int, list[tuple[int, Unit]]] = defaultdict(list)
         self.loads_made = 0
         self.operations: list[Operation] = []
         self.room = _Room(program, {kind: len(self.units[kind]) * PORTS[kind] for kind in PORTS})
@@ -203,7 +273,11 @@ class _Scheduler:
                 return None
         cycles = max((made[0][0] + 1 for made in self.made.values()), default=1)
         interval = min(cycles, self.interval)  # nothing is left to wait for once a state is done
-        writes = [(k, self.made[i][0][1], self.made[i][0][0], i) for i, words in self.words.items() for k in words]
+        writes = [
+            (k, self.made[i][0][1], self.made[i][0][0], i)
+            for i, words in self.words.items()
+            for k in words
+        ]
         return Schedule(
             self.program,
             self.resources,
@@ -211,14 +285,20 @@ class _Scheduler:
             interval,
             cycles,
             self.operations,
-            [Load(i, lane, written - 1) for i, found in self.loads.items() for written, lane in found],
+            [
+                Load(i, lane, written - 1)
+                for i, found in self.loads.items()
+                for written, lane in found
+            ],
             {p: list(s.held.values()) for p, s in self.ports.items()},
             {p: list(s.constants) for p, s in self.ports.items()},
             writes,
         )
 
     def _order(self) -> list[int]:
-        """Operations by the length of the longest chain that waits for them: what is needed first comes first, and after its operands."""
+        """Operations by the length of the longest chain that waits for them: what is needed first
+        comes first, and after its operands.
+        """
         tail = [0] * len(self.nodes)
         for i in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[i]
@@ -231,20 +311,27 @@ class _Scheduler:
 
     def _place(self, i: int) -> bool:
         node = self.nodes[i]
-        units, delay = self.units[KIND[node[0]]], self.delays.of(node[0])
+        kind, delay = KIND[node[0]], self.delays.of(node[0])
+        units = (
+            self.datapaths.units[self.datapaths.of_node[i], kind]
+            if self.datapaths
+            else self.units[kind]
+        )
         first = max((self._ready(j) for j in node[1:]), default=0)
         for start in range(first, first + min(self.interval, 4000)):
             written = start + delay - 1
             banks = {k % self.resources.lanes for k in self.words[i]}
-            if any((bank, written % self.interval) in self.bank_slots for bank in banks) or not self.room.can_pledge(
-                i, written % self.interval
-            ):
+            if any(
+                (bank, written % self.interval) in self.bank_slots for bank in banks
+            ) or not self.room.can_pledge(i, written % self.interval):
                 continue
             best: tuple[int, Unit, list[_Plan], tuple[int, ...]] | None = None
             for unit in units:
                 if (unit, start % self.interval) in self.busy:
                     continue
-                extra = sum(self.new_source for bank in banks if unit not in self.bank_sources[bank])
+                extra = sum(
+                    self.new_source for bank in banks if unit not in self.bank_sources[bank]
+                )
                 for operands in self._orientations(node):
                     plans = self._plans(unit, operands, start)
                     if plans is None:
@@ -268,7 +355,7 @@ class _Scheduler:
             return 0
         return self.made[j][0][0] + 1 if j in self.made else self.delays.load
 
-    def _orientations(self, node: tuple) -> Iterator[tuple[int, ...]]:
+    def _orientations(self, node: Node) -> Iterator[tuple[int, ...]]:
         operands = node[1:]
         if node[0] == "mul" and self.nodes[operands[0]][0] == "const":
             yield operands[::-1]  # constants wait at one side only
@@ -285,32 +372,59 @@ class _Scheduler:
         for side, j in enumerate(operands):
             port = Port(unit, side)
             if self.nodes[j][0] == "const":
-                plans.append(_Plan(0 if self.nodes[j][1] in self.ports[port].constants else NEW_CONSTANT, j, port))
+                plans.append(
+                    _Plan(
+                        0 if self.nodes[j][1] in self.ports[port].constants else NEW_CONSTANT,
+                        j,
+                        port,
+                    )
+                )
                 continue
-            plan = self._computed(port, j, start, plans) if j in self.made else self._loaded(port, j, start, plans)
+            plan = (
+                self._computed(port, j, start, plans)
+                if j in self.made
+                else self._loaded(port, j, start, plans)
+            )
             if plan is None:
                 return None
             plans.append(plan)
         return plans
 
     def _open(self, port: Port, j: int, written: int, plans: list[_Plan]) -> bool:
-        """Whether the port could have taken the value when it was written, with what is pledged to others left to them."""
+        """Whether the port could have taken the value when it was written, with what is pledged to
+        others left to them.
+        """
         slot, kind = written % self.interval, port.unit.kind
         if slot in self.ports[port].slots:
             return False
         if not plans:
             return self.room.is_pledged(kind, j, written) or self.room.has_left(kind, slot, 0)
-        same = [(to, node, w) for p in plans for to, node, w in p.deliveries() if w % self.interval == slot and to.unit.kind == kind]
+        same = [
+            (to, node, w)
+            for p in plans
+            for to, node, w in p.deliveries()
+            if w % self.interval == slot and to.unit.kind == kind
+        ]
         if any(to == port for to, _, _ in same):
             return False
-        pledged = self.room.is_pledged(kind, j, written) and not any(node == j for _, node, _ in same)
-        return pledged or self.room.has_left(kind, slot, sum(not self.room.is_pledged(kind, node, w) for _, node, w in same))
+        pledged = self.room.is_pledged(kind, j, written) and not any(
+            node == j for _, node, _ in same
+        )
+        return pledged or self.room.has_left(
+            kind, slot, sum(not self.room.is_pledged(kind, node, w) for _, node, w in same)
+        )
 
     def _free(self, unit: Unit, start: int, plans: list[_Plan], delay: int) -> bool:
-        """Whether a load lane or a moving adder has nothing to do yet, neither by the schedule nor by the plans for the other operand."""
+        """Whether a load lane or a moving adder has nothing to do yet, neither by the schedule nor
+        by the plans for the other operand.
+        """
         if (unit, start % self.interval) in self.busy:
             return False
-        taken = [p.written - delay + 1 for p in plans if (p.load or p.move) and p.source == unit and p.written is not None]
+        taken = [
+            p.written - delay + 1
+            for p in plans
+            if (p.load or p.move) and p.source == unit and p.written is not None
+        ]
         return not any(t % self.interval == start % self.interval for t in taken)
 
     def _computed(self, port: Port, j: int, start: int, plans: list[_Plan]) -> _Plan | None:
@@ -328,7 +442,9 @@ class _Scheduler:
         return best or self._moved(port, j, start, plans)
 
     def _moved(self, port: Port, j: int, start: int, plans: list[_Plan]) -> _Plan | None:
-        """Through an adder that has the value, or could have it. The adder must not be needed in the cycle of the operation itself."""
+        """Through an adder that has the value, or could have it. The adder must not be needed in
+        the cycle of the operation itself.
+        """
         delay = self.delays.adder
         written, source = self.made[j][0]
         if written + delay >= start:
@@ -341,9 +457,13 @@ class _Scheduler:
                     continue
                 for arrival in range(start - 1, written + delay - 1, -1):
                     begin = arrival - delay + 1
-                    if (adder == port.unit and (begin - start) % self.interval == 0) or not self._free(adder, begin, plans, delay):
+                    if (
+                        adder == port.unit and (begin - start) % self.interval == 0
+                    ) or not self._free(adder, begin, plans, delay):
                         continue
-                    if (way == port and (arrival - written) % self.interval == 0) or not self._open(port, j, arrival, plans):
+                    if (way == port and (arrival - written) % self.interval == 0) or not self._open(
+                        port, j, arrival, plans
+                    ):
                         continue
                     cost = (
                         NEW_MOVE
@@ -373,7 +493,11 @@ class _Scheduler:
         for written in range(start - 1, max(delay - 2, start - 1 - min(self.interval, 60)), -1):
             if not self._open(port, j, written, plans):
                 continue
-            lanes = [lane for lane in self.units["load"] if self._free(lane, written - delay + 1, plans, delay)]
+            lanes = [
+                lane
+                for lane in self.units["load"]
+                if self._free(lane, written - delay + 1, plans, delay)
+            ]
             if not lanes:
                 continue
             known = next((lane for lane in lanes if lane in at.sources), None)
@@ -386,7 +510,15 @@ class _Scheduler:
         """More when few slots of the lanes are left."""
         return NEW_LOAD + 16 * self.loads_made // (len(self.units["load"]) * self.interval)
 
-    def _commit(self, i: int, start: int, written: int, unit: Unit, plans: list[_Plan], operands: tuple[int, ...]) -> None:
+    def _commit(
+        self,
+        i: int,
+        start: int,
+        written: int,
+        unit: Unit,
+        plans: list[_Plan],
+        operands: tuple[int, ...],
+    ) -> None:
         self.busy.add((unit, start % self.interval))
         self.made[i] = [(written, unit)]
         taken: list[tuple[int, int] | float] = []
@@ -409,7 +541,9 @@ class _Scheduler:
             self.room.used_by_one(j)
         self.operations.append(Operation(i, unit, start, tuple(taken)))
 
-    def _commit_move(self, j: int, written: int, adder: Unit, way: Port, made: int, source: Unit) -> None:
+    def _commit_move(
+        self, j: int, written: int, adder: Unit, way: Port, made: int, source: Unit
+    ) -> None:
         start = written - self.delays.adder + 1
         self.busy.add((adder, start % self.interval))
         self.made[j].append((written, adder))
@@ -419,7 +553,9 @@ class _Scheduler:
         operands[way.side] = (j, made)
         self.operations.append(Operation(j, adder, start, tuple(operands), move=True))
 
-    def _deliver(self, kind: str, port: _Port, j: int, source: Unit, written: int, read: int) -> None:
+    def _deliver(
+        self, kind: str, port: _Port, j: int, source: Unit, written: int, read: int
+    ) -> None:
         if (j, written) not in port.held:
             self.room.take(kind, j, written, written % self.interval)
         port.slots[written % self.interval] = written

@@ -1,10 +1,14 @@
-"""Verilog around the units: input buffer with load lanes, output banks, and the control that starts states and moves beats.
+"""Verilog around the units: input buffer with load lanes, output banks, and the control that starts
+states and moves beats.
 
-The circuit never stalls. A state starts when its inputs are complete and an output slot is free for its results; where a state of the stream is missing, its slots in
-the schedule pass unused. So neither a late input nor a consumer that does not read can stop what is under way.
+The circuit never stalls. A state starts when its inputs are complete and an output slot is free for
+its results; where a state of the stream is missing, its slots in the schedule pass unused. So
+neither a late input nor a consumer that does not read can stop what is under way.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from rigidgrad.targets.verilog.circuit import Circuit, bits
 from rigidgrad.targets.verilog.converters import INPUT_STAGES
@@ -16,10 +20,19 @@ FLAG_STAGES = 2  # registers between a unit's overflow and the flags of its stat
 def load_lane(name: str, circuit: Circuit) -> str:
     """A copy of the input buffer with one word out a cycle, negated on request."""
     W, T, lanes = circuit.format.width, stride(circuit.format.width), circuit.lanes
-    B, I, A, N = bits(circuit.input_beats), bits(circuit.input_slots), bits(circuit.input_beats) + bits(circuit.input_slots), bits(lanes)
+    B, I, A, N = (
+        bits(circuit.input_beats),
+        bits(circuit.input_slots),
+        bits(circuit.input_beats) + bits(circuit.input_slots),
+        bits(lanes),
+    )
     gap = f"{{{T - W}'d0, " if T > W else ""
     lowest, highest = f"{{1'b1, {{{W - 1}{{1'b0}}}}}}", f"{{1'b0, {{{W - 1}{{1'b1}}}}}}"
-    negative = f"(word == {lowest} ? {highest} : -word)" if circuit.format.overflow == "saturate" else "(-word)"
+    negative = (
+        f"(word == {lowest} ? {highest} : -word)"
+        if circuit.format.overflow == "saturate"
+        else "(-word)"
+    )
     return f"""module {name} (input clk, input write, input [{A - 1}:0] to, input [{lanes * W - 1}:0] beat,
     input [{I - 1}:0] slot, input [{B - 1}:0] from, input [{N - 1}:0] lane, input negate, output [{W - 1}:0] y);
     wire [{(1 << N) * T - 1}:0] words;
@@ -54,7 +67,9 @@ endmodule"""
 
 
 def control(name: str, circuit: Circuit, floats: bool) -> str:
-    """Counts beats and slots, starts states, and steps through the microcode; `row` is the row to fetch, the cycle after it is executed."""
+    """Counts beats and slots, starts states, and steps through the microcode; `row` is the row to
+    fetch, as many cycles before it is executed as the microcode has registers.
+    """
     s = circuit.schedule
     n, interval, rows = s.instances, s.interval, circuit.rows
     R, N, I, O = bits(rows), bits(n), bits(circuit.input_slots), bits(circuit.output_slots)
@@ -64,6 +79,7 @@ def control(name: str, circuit: Circuit, floats: bool) -> str:
     P, D = bits(interval), FLAG_STAGES
     stages = INPUT_STAGES if floats else 0
     in_full, out_full = circuit.input_slots, circuit.output_slots
+    late = s.delays.code - 1  # more cycles from a fetch to its execution
     return f"""module {name} (input clk, input reset,
     input in_valid, output in_ready,
     output in_write, output [{IB + I - 1}:0] in_to, input in_bad,
@@ -95,25 +111,38 @@ def control(name: str, circuit: Circuit, floats: bool) -> str:
     end
     // --- states ---
     reg [{P - 1}:0] phase; reg [{N - 1}:0] state;                          // of the row to fetch
-    reg [{P - 1}:0] phase1; reg [{N - 1}:0] state1;                        // of the row in execution
+    reg [{P - 1}:0] {", ".join(f"phase{k}" for k in range(1, late + 2))}; reg [{N - 1}:0] {", ".join(f"state{k}" for k in range(1, late + 2))};  // the last are of the row in execution
     reg [{n * I - 1}:0] in_slots_r; reg [{n * O - 1}:0] out_slots_r;
     assign in_slots = in_slots_r; assign out_slots = out_slots_r;
     reg [{I - 1}:0] next_in; reg [{O - 1}:0] next_out; reg [{O}:0] out_used;
-    wire [{N - 1}:0] done_state = {_earlier("state1", done_age, n)};
-    wire [{N - 1}:0] read_state = {_earlier("state1", read_age, n)};
-    wire done = (phase1 == {done}) & alive[done_state];
-    wire loaded = (phase1 == {read}) & alive[read_state];
+    wire [{N - 1}:0] done_state = {_earlier(f"state{late + 1}", done_age, n)};
+    wire [{N - 1}:0] read_state = {_earlier(f"state{late + 1}", read_age, n)};
+    wire done = (phase{late + 1} == {done}) & alive[done_state];
+    wire loaded = (phase{late + 1} == {read}) & alive[read_state];
     wire [{n - 1}:0] done_mask = done ? {n}'d1 << done_state : {n}'d0;
     wire at_start = phase == 0;
     wire start = at_start & (waiting != 0) & (out_used < {out_full});
     wire [{n - 1}:0] start_mask = start ? {n}'d1 << state : {n}'d0;
-    wire idle = ~|(alive & ~done_mask) & ~start;
+    // a state is alive from the execution of its first row on
+    wire [{(late + 1) * n - 1}:0] coming; wire [{(late + 1) * I - 1}:0] coming_in; wire [{(late + 1) * O - 1}:0] coming_out;
+    assign coming[{n - 1}:0] = start_mask; assign coming_in[{I - 1}:0] = next_in; assign coming_out[{O - 1}:0] = next_out;
+    generate for (g = 0; g < {late}; g = g + 1) begin : fetching
+        reg [{n - 1}:0] m; reg [{I - 1}:0] i; reg [{O - 1}:0] o;
+        always @(posedge clk) begin
+            m <= reset ? {n}'d0 : coming[g*{n} +: {n}]; i <= coming_in[g*{I} +: {I}]; o <= coming_out[g*{O} +: {O}];
+        end
+        assign coming[(g+1)*{n} +: {n}] = m; assign coming_in[(g+1)*{I} +: {I}] = i; assign coming_out[(g+1)*{O} +: {O}] = o;
+    end endgenerate
+    wire [{n - 1}:0] begin_mask = coming[{late * n} +: {n}];
+    wire [{I - 1}:0] begin_in = coming_in[{late * I} +: {I}]; wire [{O - 1}:0] begin_out = coming_out[{late * O} +: {O}];
+    wire idle = ~|(alive & ~done_mask) & ~|coming;
     integer k;
+    initial row = 0;
     always @(posedge clk) begin
-        phase1 <= phase; state1 <= state;
-        alive <= (alive & ~done_mask) | start_mask;
-        for (k = 0; k < {n}; k = k + 1) if (start_mask[k]) begin
-            in_slots_r[k*{I} +: {I}] <= next_in; out_slots_r[k*{O} +: {O}] <= next_out;
+        {_chain("phase", late)} {_chain("state", late)}
+        alive <= (alive & ~done_mask) | begin_mask;
+        for (k = 0; k < {n}; k = k + 1) if (begin_mask[k]) begin
+            in_slots_r[k*{I} +: {I}] <= begin_in; out_slots_r[k*{O} +: {O}] <= begin_out;
         end
         if (start) begin next_in <= next_in + 1'b1; next_out <= next_out + 1'b1; end
         if (idle) begin phase <= 0; state <= 0; row <= 0; end
@@ -129,7 +158,7 @@ def control(name: str, circuit: Circuit, floats: bool) -> str:
         if (accept_last) in_slot <= in_slot + 1'b1;
         if (reset) begin
             alive <= 0; phase <= 0; state <= 0; row <= 0; in_used <= 0; waiting <= 0; out_used <= 0; in_beat <= 0; in_slot <= 0;
-            next_in <= 0; next_out <= 0;
+            next_in <= 0; next_out <= 0; {" ".join(f"phase{k} <= 0; state{k} <= 0;" for k in range(1, late + 2))}
         end
     end
     // --- flags: an overflow is known {D} cycles after its operation, so starts and ends wait as long for them ---
@@ -140,8 +169,8 @@ def control(name: str, circuit: Circuit, floats: bool) -> str:
     reg [{O}:0] ready; reg [{out_full - 1}:0] out_saturated, out_invalid;
     reg [{O - 1}:0] end_slot;
     always @(posedge clk) begin
-        starts <= {{starts[{(D - 1) * n - 1}:0], start_mask}};
-        starts_bad <= {{starts_bad[{(D - 1) * n - 1}:0], start & bad[next_in] ? start_mask : {n}'d0}};
+        starts <= {{starts[{(D - 1) * n - 1}:0], begin_mask}};
+        starts_bad <= {{starts_bad[{(D - 1) * n - 1}:0], bad[begin_in] ? begin_mask : {n}'d0}};
         dones <= {{dones[{D - 2}:0], done & ~reset}};
         done_states <= {{done_states[{(D - 1) * N - 1}:0], done_state}};
         saturated <= (saturated | overflow) & ~starts[{D * n - 1}:{(D - 1) * n}];
@@ -169,6 +198,11 @@ def control(name: str, circuit: Circuit, floats: bool) -> str:
         if (reset) begin out_beat <= 0; out_slot <= 0; end
     end
 endmodule"""
+
+
+def _chain(name: str, late: int) -> str:
+    names = [name, *(f"{name}{k}" for k in range(1, late + 2))]
+    return " ".join(f"{new} <= {old};" for old, new in pairwise(names))
 
 
 def _earlier(state: str, age: int, count: int) -> str:

@@ -1,4 +1,6 @@
-"""A circuit through yosys: cells of an UltraScale+ device, with the hierarchy kept, and transistors of generic CMOS cells."""
+"""A circuit through yosys: cells of an UltraScale+ device, with the hierarchy kept, and transistors
+of generic CMOS cells.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ VCU118_DSPS = 6840
 
 @dataclass(frozen=True)
 class Area:
-    """Of generic cells: `transistors` of logic and registers as yosys estimates them, memories apart, in bits."""
+    """Of generic cells: `transistors` of logic and registers as yosys estimates them, memories
+    apart, in bits.
+    """
 
     transistors: int
     memory_bits: int
@@ -36,7 +40,10 @@ class Synthesis:
 def synthesise(design: Design, folder: Path, timeout: float = 3600) -> Synthesis:
     """synth_xilinx -family xcup; resources by the netlist's cells."""
     yosys = _prepared(design, folder)
-    script = f"read_verilog {design.name}.v; synth_xilinx -family xcup -top {design.name} -noiopad; write_json netlist.json"
+    script = (
+        f"read_verilog {design.name}.v; synth_xilinx -family xcup -top {design.name} -noiopad;"
+        " write_json netlist.json"
+    )
     began = _children()
     tools.run([*yosys, "-q", "-p", script], folder, timeout)
     return Synthesis(resources(folder / "netlist.json", design.name), _children() - began)
@@ -49,18 +56,34 @@ def _children() -> float:
 
 
 def generic_area(design: Design, folder: Path, timeout: float = 3600) -> Area:
-    """Simple gates and flip-flops of a CMOS library that exists nowhere: for comparing designs, not a chip's area."""
+    """Simple gates and flip-flops of a CMOS library that exists nowhere: for comparing designs, not
+    a chip's area.
+    """
     yosys = _prepared(design, folder)
-    steps = "proc; opt -full; wreduce; alumacc; opt; memory -nomap; opt; techmap; opt; abc -g cmos2; opt_clean"
-    script = f"read_verilog {design.name}.v; hierarchy -top {design.name}; {steps}; tee -q -o area.txt stat -tech cmos"
+    steps = (
+        "proc; opt -full; wreduce; alumacc; opt; memory -nomap; opt; techmap; opt; abc -g cmos2;"
+        " opt_clean"
+    )
+    script = (
+        f"read_verilog {design.name}.v; hierarchy -top {design.name}; {steps}; tee -q -o area.txt"
+        " stat -tech cmos"
+    )
     tools.run([*yosys, "-q", "-p", script], folder, timeout)
-    found = re.findall(r"Estimated number of transistors:\s+(\d+)", (folder / "area.txt").read_text())
+    found = re.findall(
+        r"Estimated number of transistors:\s+(\d+)", (folder / "area.txt").read_text()
+    )
     if not found:
         raise tools.ToolError("yosys gave no number of transistors")
     c = design.circuit
     W = design.format.width
     ports = sum(W << m.address_bits for m in c.memories.values())
-    inputs = len({u for u in c.codes if getattr(u, "kind", "") == "load"}) * c.lanes * c.input_beats * c.input_slots * W
+    inputs = (
+        len({u for u in c.codes if getattr(u, "kind", "") == "load"})
+        * c.lanes
+        * c.input_beats
+        * c.input_slots
+        * W
+    )
     outputs = c.lanes * c.output_beats * c.output_slots * W
     return Area(int(found[-1]), c.code_bits + ports + inputs + outputs)
 

@@ -1,7 +1,8 @@
 """The walk by levels in JAX, on one device or shared by several.
 
-Levels are cut into pieces of few sizes, and pieces of one size share one compiled loop, so a tree of any size compiles in seconds. With several devices,
-the top of the tree is computed on all of them, each takes some of the subtrees below it, and what comes up from these is summed over devices.
+Levels are cut into pieces of few sizes, and pieces of one size share one compiled loop, so a tree
+of any size compiles in seconds. With several devices, the top of the tree is computed on all of
+them, each takes some of the subtrees below it, and what comes up from these is summed over devices.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _LOOP = 20_000  # bodies of padding that one loop less is worth, as it is compil
 
 
 class Tables(NamedTuple):
-    """Of each device (devices, …): places 0 … P of bodies, padding among them; P is the world, P + 1 what padding hangs on."""
+    """Of each device (devices, …): places 0 … P of bodies, padding among them; P is the world, P +
+    1 what padding hangs on.
+    """
 
     data: Any  # (D, 24, P) as `Tree.data`
     armature: Any  # (D, P)
@@ -56,7 +59,10 @@ class Levels:
         self.level_start = start
         self.place = (start[level] + rank).astype(np.int32)  # 64 bits only where JAX has them
         self.top = int(start[cut])
-        self.upper, self.lower = _loops(widths[:cut], start[:cut]), _loops(widths[cut:], start[cut:-1])
+        self.upper, self.lower = (
+            _loops(widths[:cut], start[:cut]),
+            _loops(widths[cut:], start[cut:-1]),
+        )
         self.places = max(int(loop.start[-1]) + loop.size for loop in self.upper + self.lower)
         self.count = count
         self.back = (device * self.places + self.place).astype(np.int32)
@@ -68,9 +74,17 @@ class Levels:
         for d in range(self.count):
             mine = np.flatnonzero((self.share == d) | (self.share < 0))
             at, above = self.place[mine], tree.parents[mine]
-            data[d][:, at], armature[d, at], body[d, at] = tree.data[mine].T, tree.armature[mine], mine
+            data[d][:, at], armature[d, at], body[d, at] = (
+                tree.data[mine].T,
+                tree.armature[mine],
+                mine,
+            )
             parent[d, at] = np.where(above >= 0, self.place[above], self.places)
         return Tables(data, armature, body, parent)
+
+    def across(self, tables: Tables, X: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What operators get of transforms across joints: these themselves."""
+        return X
 
     def down(self, tables: Tables, operator: Down, z: Any, start: Any) -> Any:
         """Every body's numbers (K, P), from those of the world (K,)."""
@@ -81,13 +95,17 @@ class Levels:
                 s = jnp.asarray(loop.start)[k]
                 above = x[:, _cut_out(tables.parent, s, loop.size)]
                 # what is written beyond the piece is written again by the next one
-                return jax.lax.dynamic_update_slice_in_dim(x, operator.step(_cut_out(z, s, loop.size), above), s, axis=1)
+                return jax.lax.dynamic_update_slice_in_dim(
+                    x, operator.step(_cut_out(z, s, loop.size), above), s, axis=1
+                )
 
             x = jax.lax.fori_loop(0, len(loop.start), piece, x)
         return x[:, : self.places]
 
     def up(self, tables: Tables, operator: Up, z: Any, own: Any) -> tuple[Any, Any]:
-        """Every body's numbers (K, P) with those of all that hang on it, and what the world gets (K,)."""
+        """Every body's numbers (K, P) with those of all that hang on it, and what the world gets
+        (K,).
+        """
         x = jnp.pad(own, ((0, 0), (0, 2)))
         if self.count > 1:
             first = jax.lax.axis_index("devices") == 0
@@ -103,7 +121,10 @@ class Levels:
         for loop in reversed(loops):
 
             def piece(k: Any, x: Any, loop: _Loop = loop) -> Any:
-                s, own = jnp.asarray(loop.start[::-1].copy())[k], jnp.asarray(loop.own[::-1].copy())[k]
+                s, own = (
+                    jnp.asarray(loop.start[::-1].copy())[k],
+                    jnp.asarray(loop.own[::-1].copy())[k],
+                )
                 up = operator.step(_cut_out(z, s, loop.size), _cut_out(x, s, loop.size))
                 up = jnp.where(jnp.arange(loop.size) < own, up, 0)
                 return x.at[:, _cut_out(tables.parent, s, loop.size)].add(up)
@@ -112,7 +133,9 @@ class Levels:
         return x
 
     def spread(self, algorithm: Callable[..., Any], tables: Tables, *inputs: Any) -> Any:
-        """algorithm(tables, *inputs) → rows (…, P) and anything that is alike on all devices; here the rows are (…, N), by body."""
+        """algorithm(tables, *inputs) → rows (…, P) and anything that is alike on all devices; here
+        the rows are (…, N), by body.
+        """
 
         def share(tables: Tables, *inputs: Any) -> Any:
             rows, rest = algorithm(Tables(*(x[0] for x in tables)), *inputs)
@@ -121,7 +144,13 @@ class Levels:
         if self.count > 1:
             P = jax.sharding.PartitionSpec
             specs = (P("devices"), *(P() for _ in inputs))
-            share = jax.shard_map(share, mesh=self.mesh, in_specs=specs, out_specs=(P("devices"), P()), check_vma=False)
+            share = jax.shard_map(
+                share,
+                mesh=self.mesh,
+                in_specs=specs,
+                out_specs=(P("devices"), P()),
+                check_vma=False,
+            )
         rows, rest = share(tables, *inputs)
         return jnp.moveaxis(rows.reshape(-1, *rows.shape[2:])[self.back], 0, -1), rest
 
@@ -131,11 +160,15 @@ def _cut_out(x: Any, start: Any, size: int) -> Any:
 
 
 def _loops(widths: np.ndarray, starts: np.ndarray) -> list[_Loop]:
-    """At most two loops, an upper and a lower one, with the sizes of pieces that take the least time together."""
+    """At most two loops, an upper and a lower one, with the sizes of pieces that take the least
+    time together.
+    """
     if not len(widths):
         return []
     sizes = np.array(_SIZES)[:, None]
-    time = np.concatenate([np.zeros_like(sizes), np.cumsum(-(-widths // sizes) * (sizes + _CALL), axis=1)], axis=1)
+    time = np.concatenate(
+        [np.zeros_like(sizes), np.cumsum(-(-widths // sizes) * (sizes + _CALL), axis=1)], axis=1
+    )
     total = time.min(axis=0) + (time[:, -1:] - time).min(axis=0)
     total[0] -= _LOOP
     cut = int(np.argmin(total))
@@ -152,13 +185,17 @@ def _loops(widths: np.ndarray, starts: np.ndarray) -> list[_Loop]:
 
 
 def _cut(widths: np.ndarray, count: int) -> int:
-    """The level from which on subtrees are shared: the first with several for each device; 0 for one device."""
+    """The level from which on subtrees are shared: the first with several for each device; 0 for
+    one device.
+    """
     wide = np.flatnonzero(widths >= 4 * count)
     return 0 if count == 1 or not wide.size else int(wide[0])
 
 
 def _shares(tree: Tree, cut: int, count: int) -> np.ndarray:
-    """Which device computes a body: neighbouring subtrees of about the same number of bodies for each; -1 above them."""
+    """Which device computes a body: neighbouring subtrees of about the same number of bodies for
+    each; -1 above them.
+    """
     topology = tree.topology
     share = np.full(tree.bodies, -1, np.int64)
     start, order = topology.level_start, topology.order

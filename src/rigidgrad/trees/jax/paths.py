@@ -1,6 +1,8 @@
-"""The walk along heavy paths in JAX, for deep trees on one device: segments of paths side by side, and a scan over segments for what each starts from.
+"""The walk along heavy paths in JAX, for deep trees on one device: segments of paths side by side,
+and a scan over segments for what each starts from.
 
-Light depths that follow each other are padded to one shape, so that few compiled loops serve all of them.
+Light depths that follow each other are padded to one shape, so that few compiled loops serve all of
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _LOOP = 20_000  # bodies of padding that one shape less is worth, as it is compi
 
 
 class Depths(NamedTuple):
-    """Light depths (D, …) of one shape: S segments of L bodies, the first C of them pieces of longer paths."""
+    """Light depths (D, …) of one shape: S segments of L bodies, the first C of them pieces of
+    longer paths.
+    """
 
     body: Any  # (D, L, S)
     above: Any  # (D, S) what a path hangs on, for its first segment
@@ -48,19 +52,29 @@ class Paths:
     @property
     def padding(self) -> float:
         """Bodies computed for each body of the tree."""
-        return sum(x.body.size for x in self._depths) / self.bodies
+        padding: float = sum(x.body.size for x in self._depths) / self.bodies
+        return padding
 
     def tables(self, tree: Tree, dtype: Any) -> Tables:
         n = self.bodies
         data = np.zeros((COLUMNS, n + 1), dtype)
         data[:, :n] = tree.data.T
         data[[0, 4, 8], n] = 1
-        return Tables(data, np.append(tree.armature, 0).astype(dtype), np.append(np.arange(n), 0).astype(np.int32), self._depths)
+        return Tables(
+            data,
+            np.append(tree.armature, 0).astype(dtype),
+            np.append(np.arange(n), 0).astype(np.int32),
+            self._depths,
+        )
 
     def spread(self, algorithm: Callable[..., Any], tables: Tables, *inputs: Any) -> Any:
         """As `Levels.spread`."""
         rows, rest = algorithm(tables, *inputs)
         return rows[..., : self.bodies], rest
+
+    def across(self, tables: Tables, X: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What operators get of transforms across joints: these themselves."""
+        return X
 
     def down(self, tables: Tables, operator: Down, z: Any, start: Any) -> Any:
         """As `Levels.down`."""
@@ -70,14 +84,20 @@ class Paths:
             steps = _by_step(z, t.body)
             entry, cut = x[:, t.above], t.follows.shape[0]
             if cut:
-                fold = jax.lax.scan(lambda c, y: (operator.fold(c, y), None), _rest(operator.rest, cut, z), steps[:, :, :cut])[0]
+                fold = jax.lax.scan(
+                    lambda c, y: (operator.fold(c, y), None),
+                    _rest(operator.rest, cut, z),
+                    steps[:, :, :cut],
+                )[0]
 
                 def enter(end: Any, y: Any) -> tuple[Any, Any]:
                     follows, first, stretch = y
                     begin = jnp.where(follows, end, first)
                     return operator.apply(stretch, begin), begin
 
-                begins = jax.lax.scan(enter, jnp.zeros(len(start), z.dtype), (t.follows, entry[:, :cut].T, fold.T))[1]
+                begins = jax.lax.scan(
+                    enter, jnp.zeros(len(start), z.dtype), (t.follows, entry[:, :cut].T, fold.T)
+                )[1]
                 entry = entry.at[:, :cut].set(begins.T)
 
             def step(above: Any, y: Any) -> tuple[Any, Any]:
@@ -97,7 +117,10 @@ class Paths:
         n, size = self.bodies, len(own)
 
         def depth(x: Any, t: Depths) -> tuple[Any, None]:
-            steps, alone = _by_step(z, t.body), jnp.where((t.body < n)[:, None], _by_step(x, t.body), 0)
+            steps, alone = (
+                _by_step(z, t.body),
+                jnp.where((t.body < n)[:, None], _by_step(x, t.body), 0),
+            )
             enter, cut = jnp.zeros((size, t.body.shape[1]), z.dtype), t.follows.shape[0]
             follows = jnp.pad(t.follows, (0, t.body.shape[1] - cut))
             if cut:
@@ -109,10 +132,14 @@ class Paths:
                 )[0]
 
                 def link(after: Any, y: Any) -> tuple[Any, Any]:
-                    goes, stretch = y  # `after` acts on this segment's tail, if the next one continues it
+                    goes, stretch = (
+                        y  # `after` acts on this segment's tail, if the next one continues it
+                    )
                     return jnp.where(goes, operator.apply(stretch, after), 0), after
 
-                loads = jax.lax.scan(link, jnp.zeros(size, z.dtype), (t.follows, fold.T), reverse=True)[1]
+                loads = jax.lax.scan(
+                    link, jnp.zeros(size, z.dtype), (t.follows, fold.T), reverse=True
+                )[1]
                 enter = enter.at[:, :cut].set(loads.T)
 
             def step(below: Any, y: Any) -> tuple[Any, Any]:
@@ -149,7 +176,10 @@ def _depths(tree: Tree) -> tuple[Depths, ...]:
     head = np.full(len(t.goes_on), n, np.int64)
     head[segment[step == 0]] = body[step == 0]
     longest = np.diff(t.group_start)
-    shapes = [(int(longest[start:stop].max()), (stop - start) * W, (cut - start) * W) for start, cut, stop in t.depths]
+    shapes = [
+        (int(longest[start:stop].max()), (stop - start) * W, (cut - start) * W)
+        for start, cut, stop in t.depths
+    ]
     result = []
     for first, last in _merged(shapes):
         L, S, C = (max(x) for x in zip(*shapes[first:last], strict=True))
@@ -175,6 +205,9 @@ def _merged(shapes: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
         return [(a, b) for a, b in pairwise((0, *cuts, len(shapes))) if a < b]
 
     def room(cuts: tuple[int, ...]) -> int:
-        return sum(_LOOP + (b - a) * max(x[0] for x in shapes[a:b]) * max(x[1] for x in shapes[a:b]) for a, b in ranges(cuts))
+        return sum(
+            _LOOP + (b - a) * max(x[0] for x in shapes[a:b]) * max(x[1] for x in shapes[a:b])
+            for a, b in ranges(cuts)
+        )
 
     return ranges(min(combinations_with_replacement(range(len(shapes) + 1), _LOOPS - 1), key=room))

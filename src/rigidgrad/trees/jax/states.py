@@ -1,4 +1,6 @@
-"""The border between users' arrays and JAX's walks: dtypes, batch axes, floating bases, external forces."""
+"""The border between users' arrays and JAX's walks: dtypes, batch axes, floating bases, external
+forces.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +27,36 @@ class States(NamedTuple):
 
 
 def states(tree: Tree, **inputs: Any) -> States:
-    """Checks q and what is laid out like v. Where some are JAX's own, these give the dtype; else float32 alone gives float32."""
+    """Checks q and what is laid out like v. Where some are JAX's own, these give the dtype; else
+    float32 alone gives float32.
+    """
     check_tree(tree)
     own = [x.dtype for x in inputs.values() if isinstance(x, jax.Array)]
-    given = {name: x if isinstance(x, jax.Array) else arrays.to_numpy(name, x)[0] for name, x in inputs.items()}
+    given = {
+        name: x if isinstance(x, jax.Array) else arrays.to_numpy(name, x)[0]
+        for name, x in inputs.items()
+    }
     if own:
         dtype = np.dtype(np.float64 if np.float64 in own else np.float32)
     else:
-        dtype = np.dtype(np.float32 if all(x.dtype == np.float32 for x in given.values()) else np.float64)
-    _, batch = arrays.batch_axes(given, {name: (tree.nq if name == "q" else tree.nv,) for name in inputs})
+        dtype = np.dtype(
+            np.float32 if all(x.dtype == np.float32 for x in given.values()) else np.float64
+        )
+    _, batch = arrays.batch_axes(
+        given, {name: (tree.nq if name == "q" else tree.nv,) for name in inputs}
+    )
     with precise(dtype):
-        return States({name: _broadcast(x, (*batch, x.shape[-1]), dtype) for name, x in given.items()}, batch, dtype)
+        return States(
+            {name: _broadcast(x, (*batch, x.shape[-1]), dtype) for name, x in given.items()},
+            batch,
+            dtype,
+        )
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """NumPy's stay NumPy's: each operation of JAX outside of a compiled function is a function that is compiled."""
+    """NumPy's stay NumPy's: each operation of JAX outside of a compiled function is a function that
+    is compiled.
+    """
     if isinstance(x, jax.Array):
         return jnp.broadcast_to(x.astype(dtype), shape)
     return np.broadcast_to(x.astype(dtype, copy=False), shape)
@@ -62,12 +79,20 @@ def external_forces(tree: Tree, external: Any, external_in: str, state: States) 
     with precise(state.dtype):
         if not isinstance(external, Mapping):
             return _wrench(external, shape, state.dtype)
-        some = {body: _wrench(one, (*state.batch, 6), state.dtype) for body, one in external.items()}
+        some = {
+            body: _wrench(one, (*state.batch, 6), state.dtype) for body, one in external.items()
+        }
         for body in some:
             if not isinstance(body, int | np.integer) or not 0 <= body < tree.bodies:
-                raise InputError(f"external: there is no body {body!r}; there are 0 to {tree.bodies - 1}")
+                raise InputError(
+                    f"external: there is no body {body!r}; there are 0 to {tree.bodies - 1}"
+                )
         if any(isinstance(x, jax.Array) for x in some.values()):
-            return jnp.zeros(shape, state.dtype).at[..., np.array(list(some)), :].set(jnp.stack(list(some.values()), axis=-2))
+            return (
+                jnp.zeros(shape, state.dtype)
+                .at[..., np.array(list(some)), :]
+                .set(jnp.stack(list(some.values()), axis=-2))
+            )
         wrench = np.zeros(shape, state.dtype)
         for body, one in some.items():
             wrench[..., body, :] = one
@@ -79,19 +104,28 @@ def _wrench(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     try:
         return _broadcast(array, shape, dtype)
     except ValueError:
-        raise InputError(f"external has shape {array.shape}; expected {shape}, force first, or {{body: wrench (…, 6)}}") from None
+        raise InputError(
+            f"external has shape {array.shape}; expected {shape}, force first, or {{body: wrench"
+            " (…, 6)}"
+        ) from None
 
 
 def turned(tree: Tree, external: Any, in_root: bool) -> Any:
-    """One state's wrenches (6, N), [moment, force], in the frames that walks use, or in the root's."""
+    """One state's wrenches (6, N), [moment, force], in the frames that walks use, or in the
+    root's.
+    """
     force, moment = external[:, :3], external[:, 3:]
     if not in_root and tree.turn is not None:
-        moment, force = (jnp.einsum("nij,nj->ni", tree.turn.astype(external.dtype), x) for x in (moment, force))
+        moment, force = (
+            jnp.einsum("nij,nj->ni", tree.turn.astype(external.dtype), x) for x in (moment, force)
+        )
     return jnp.concatenate([moment, force], axis=1).T
 
 
 def own(tree: Tree, x: Any) -> Any:
-    """The joints' numbers (N,) of one state's q, v, a or tau; a floating base's place is taken by any one of its own."""
+    """The joints' numbers (N,) of one state's q, v, a or tau; a floating base's place is taken by
+    any one of its own.
+    """
     return x[-tree.bodies :]
 
 

@@ -39,6 +39,7 @@ class Player {
     this.camera = new Camera(data.low, data.high);
     this.floor = Math.min(0, data.low[2]) - 1e-4 * this.camera.size;
     this.paths = data.paths.map((path) => ({ ...path, points: floats(path.points) }));
+    this.arrows = data.arrows.map((one) => ({ ...one, t: floats(one.t), segments: floats(one.segments) }));
     this.balls = data.balls.map((ball) => ({ ...ball, t: floats(ball.t), at: floats(ball.at), radius: floats(ball.radius) }));
     this.trace = this.motion && data.trace ? this.traced() : null;
     this.build();
@@ -112,7 +113,7 @@ class Player {
     };
     const playback = this.motion ? [this.playButton, this.slider, this.clock, this.speeds] : [element("span", { class: "gap" })];
     const extras = this.trace || this.paths.length ? [toggle("path", "Show paths", "showPath")] : [];
-    if (this.balls.length || data.shapes.some((s) => s.around)) extras.push(toggle("balls", "Show obstacles, spheres and targets", "showBalls"));
+    if (this.balls.length || this.arrows.length || data.shapes.some((s) => s.around)) extras.push(toggle("balls", "Show obstacles, spheres, targets and forces", "showBalls"));
     this.panel = element("div", { class: "joints", hidden: Boolean(this.motion) || innerWidth < 700 });
     this.buildDials();
     const dialsButton = button("joints", "Joint sliders", () => {
@@ -251,7 +252,7 @@ class Player {
     picture.drawGround([camera.middle[0], camera.middle[1], this.floor], 8 * size, cell);
     if (this.showPath) this.drawPaths();
     data.points.forEach((spot) => picture.drawBall(spot.at, spot.radius || 0.02 * size, spot.color));
-    if (this.showBalls) this.drawBalls(poses);
+    if (this.showBalls) this.drawBalls(poses), this.drawArrows();
     if (this.showAxes) {
       const segments = this.joints.flatMap((joint, i) => {
         if (!joint.axis) return [];
@@ -285,6 +286,14 @@ class Player {
     });
     placed.sort((a, b) => (b.color[3] >= 1) - (a.color[3] >= 1) || b.away - a.away);
     placed.forEach((ball) => this.picture.drawBall(ball.at, ball.radius, ball.color));
+  }
+
+  // Arrows as they are from the last of their times on.
+  drawArrows() {
+    for (const one of this.arrows) {
+      const k = Math.max(one.t.findLastIndex((t) => t <= this.time), 0), segments = one.segments.subarray(30 * k, 30 * (k + 1));
+      if (segments.some((x) => x)) this.picture.drawLine(segments, one.color, 4, { separate: true });
+    }
   }
 
   drawPaths() {

@@ -1,8 +1,11 @@
 // Motions: positions at times, between which it is straight lines.
 
+function bytes(text) {
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
+}
+
 function floats(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  return new Float32Array(bytes.buffer);
+  return new Float32Array(bytes(text));
 }
 
 class Motion {

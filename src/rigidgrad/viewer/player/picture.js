@@ -13,10 +13,11 @@ const SOLID_VERTEX = `#version 300 es
 const SOLID_FRAGMENT = `#version 300 es
   precision highp float;
   in vec3 world, facing; out vec4 result;
-  uniform vec4 color; uniform vec3 light, eye; uniform bool shadow;
+  uniform vec4 color; uniform vec3 light, eye; uniform bool shadow, sheet;
   void main() {
     if (shadow) { result = color; return; }
     vec3 n = normalize(facing), view = normalize(eye - world), middle = normalize(light + view);
+    if (sheet && !gl_FrontFacing) n = -n; // files of meshes do not agree on which side is outside
     float sun = max(dot(n, light), 0.0), sky = 0.5 + 0.5 * n.z, front = max(dot(n, view), 0.0), shine = pow(max(dot(n, middle), 0.0), 40.0);
     result = vec4(color.rgb * (0.3 + 0.24 * sky + 0.3 * front + 0.36 * sun) + 0.14 * shine * sun, color.a);
   }`;
@@ -68,7 +69,7 @@ class Picture {
     };
     const kept = new Map(); // like shapes share their triangles
     this.solids = shapes.map((shape) => {
-      const key = shape.corners || JSON.stringify([shape.kind, shape.size]);
+      const key = shape.corners || shape.mesh || JSON.stringify([shape.kind, shape.size]);
       if (!kept.has(key)) kept.set(key, this.triangles(solid(shape)));
       return { ...shape, ...kept.get(key) };
     });
@@ -152,22 +153,25 @@ class Picture {
     gl.uniform3fv(u.light, LIGHT), gl.uniform3fv(u.eye, this.eye), gl.uniform1f(u.ground, floor);
     const shown = surrounded ? this.solids : this.solids.filter((s) => !s.around);
     const placed = shown.map((s) => ({ ...s, pose: compose(bodyPose(poses, s.body), s.placement) }));
+    let shadows = false;
     const draw = (s, color) => {
       const p = s.pose;
       gl.uniformMatrix4fv(u.place, false, [p[0], p[3], p[6], 0, p[1], p[4], p[7], 0, p[2], p[5], p[8], 0, p[9], p[10], p[11], 1]);
       gl.uniform4fv(u.color, color);
       gl.bindVertexArray(s.array);
+      if (s.mesh) gl.uniform1i(u.sheet, 1), gl.disable(gl.CULL_FACE);
       gl.drawArrays(gl.TRIANGLES, 0, s.count);
+      if (s.mesh) gl.uniform1i(u.sheet, 0), shadows || gl.enable(gl.CULL_FACE);
     };
     gl.uniform1i(u.shadow, 0);
     placed.filter((s) => s.color[3] >= 1).forEach((s) => draw(s, s.color));
     // flattened onto the ground, each spot darkened once
-    gl.uniform1i(u.shadow, 1);
+    gl.uniform1i(u.shadow, 1), (shadows = true);
     gl.depthMask(false), gl.disable(gl.CULL_FACE), gl.enable(gl.STENCIL_TEST);
     gl.stencilFunc(gl.EQUAL, 0, 0xff), gl.stencilOp(gl.KEEP, gl.KEEP, gl.INCR);
     if (this.eye[2] > floor) placed.filter((s) => s.color[3] > FAINT).forEach((s) => draw(s, this.colors.shadow));
     gl.disable(gl.STENCIL_TEST), gl.enable(gl.CULL_FACE);
-    gl.uniform1i(u.shadow, 0);
+    gl.uniform1i(u.shadow, 0), (shadows = false);
     placed.filter((s) => s.color[3] < 1).forEach((s) => draw(s, s.color));
     gl.depthMask(true);
   }

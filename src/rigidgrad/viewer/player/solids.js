@@ -18,7 +18,8 @@ function revolved(profile) {
   return out;
 }
 
-function solid({ kind, size, corners }) {
+function solid({ kind, size, corners, surface }) {
+  if (surface) return smooth(surface);
   if (kind === "mesh") return faceted(floats(corners));
   if (kind === "box") return box(size.map((x) => x / 2));
   const [radius, length = 0] = size, half = length / 2;
@@ -33,6 +34,16 @@ function solid({ kind, size, corners }) {
     profile.push([radius * Math.cos(a), radius * Math.sin(a) + shift, Math.cos(a), Math.sin(a)]);
   }
   return revolved(profile);
+}
+
+// A mesh: vertices in steps along each axis from the low corner, normals as bytes, faces.
+function smooth({ low, step, vertices, normals, faces, wide }) {
+  const at = new Uint16Array(bytes(vertices)), normal = new Int8Array(bytes(normals));
+  const face = wide ? new Uint32Array(bytes(faces)) : new Uint16Array(bytes(faces)), out = new Float32Array(6 * face.length);
+  face.forEach((v, i) => {
+    for (let k = 0; k < 3; k++) (out[6 * i + k] = low[k] + step[k] * at[3 * v + k]), (out[6 * i + 3 + k] = normal[3 * v + k] / 127);
+  });
+  return out;
 }
 
 // Triangles, nine numbers each, with the normals of their planes.

@@ -1,6 +1,6 @@
 /* The operations of block kernels. One thread does one: e[] are its operands' places in shared memory s and indices of constants, then those of its results.
-   Everything is read before anything is written, so that a result may take the place of an operand. Constants of the robot: K_FIXED (12 a body, placement of
-   its joint), K_INERTIA (10 a body, then zeros), K_S (6 a freedom, the joint's axis), K_PITCH, K_ARMATURE. Flag z: every S is the unit rotation about z. */
+   Everything is read before anything is written, so that a result may take the place of an operand of its size. Constants of the robot: K_FIXED (12 a body, placement of
+   its joint), K_INERTIA (10 a body, then zeros), K_S (6 a freedom, the joint's axis), K_PITCH, K_ARMATURE, K_FOLLOWS (2 a body, what a mimic joint makes of its master). Flag z: every S is the unit rotation about z. */
 
 /* S_k · f and S_k x */
 DEVICE real along(int z, int k, const real *f) {
@@ -10,17 +10,9 @@ DEVICE real along(int z, int k, const real *f) {
   for (int c = 1; c < 6; ++c) r += K_S[6 * k + c] * f[c];
   return r;
 }
-/* The joint's velocity S q̇ from its numbers at `rate` */
-DEVICE void joint_rate(LOCAL const real *s, int rate, int first, int count, real *r) {
-  UNROLL
-  for (int c = 0; c < 6; ++c) r[c] = 0;
-  ROLLED
-  for (int k = 0; k < count; ++k) {
-    const real x = ld(s, rate + k);
-    UNROLL
-    for (int c = 0; c < 6; ++c) r[c] += K_S[6 * (first + k) + c] * x;
-  }
-}
+
+/* e = q of a master, body → q of the joint that follows it */
+DEVICE void follow(LOCAL real *s, const int *e) { st(s, e[2], K_FOLLOWS[2 * e[1]] * ld(s, e[0]) + K_FOLLOWS[2 * e[1] + 1]); }
 
 /* --- joints: e = q, body, X ------------------------------------------------------------------------------------------------------------- */
 
@@ -101,203 +93,14 @@ DEVICE void joint_planar(LOCAL real *s, const int *e) {
   place(E, p, F, s, e[2]);
 }
 
-/* --- inverse dynamics: Plancher 2022, Algorithm 10 ----------------------------------------------------------------------------------------- */
-
-/* e = X, v_λ, a_λ, q̇, q̈, body, first, count → v, a, f, h = I v.  a = X a_λ + S q̈ + v × S q̇, f = I a + v ×* h */
-DEVICE void forward(LOCAL real *s, const int *e, int z, int accelerates) {
-  real X[12], m[6], v[6], a[6], f[6], h[6], I[10];
-  ldv(s, e[0], X, 12);
-  ldv(s, e[1], m, 6);
-  x_motion(X, m, v);
-  ldv(s, e[2], m, 6);
-  x_motion(X, m, a);
-  if (z) {
-    const real x = ld(s, e[3]);
-    v[2] += x;
-    a[0] += v[1] * x;
-    a[1] -= v[0] * x;
-    a[3] += v[4] * x;
-    a[4] -= v[3] * x;
-    if (accelerates) a[2] += ld(s, e[4]);
-  } else {
-    joint_rate(s, e[3], e[6], e[7], m);
-    add6(v, m);
-    cross_motion_add(v, m, a);
-    if (accelerates) {
-      joint_rate(s, e[4], e[6], e[7], m);
-      add6(a, m);
-    }
-  }
-  ldk(K_INERTIA, 10 * e[5], I, 10);
-  inertia_times(I, v, h);
-  inertia_times(I, a, f);
-  cross_force_add(v, h, f);
-  stv(s, e[8], v, 6);
-  stv(s, e[9], a, 6);
-  stv(s, e[10], f, 6);
-  stv(s, e[11], h, 6);
-}
-/* e = X, a_λ, body → a, f: nothing moves */
-DEVICE void still(LOCAL real *s, const int *e) {
-  real X[12], m[6], a[6], f[6], I[10];
-  ldv(s, e[0], X, 12);
-  ldv(s, e[1], m, 6);
-  x_motion(X, m, a);
-  ldk(K_INERTIA, 10 * e[2], I, 10);
-  inertia_times(I, a, f);
-  stv(s, e[3], a, 6);
-  stv(s, e[4], f, 6);
-}
-/* e = f, X, w → f - Xᵀ w for a wrench w, force first, in the frame at X of the body */
-DEVICE void wrench(LOCAL real *s, const int *e) {
-  real f[6], X[12], r[6];
-  ldv(s, e[0], f, 6);
-  ldv(s, e[1], X, 12);
-  const real w[6] = {ld(s, e[2] + 3), ld(s, e[2] + 4), ld(s, e[2] + 5), ld(s, e[2]), ld(s, e[2] + 1), ld(s, e[2] + 2)};
-  x_force_back(X, w, r);
-  UNROLL
-  for (int k = 0; k < 6; ++k) f[k] -= r[k];
-  stv(s, e[3], f, 6);
-}
-/* e = X, f → Xᵀ f */
-DEVICE void back(LOCAL real *s, const int *e) {
-  real X[12], f[6], r[6];
-  ldv(s, e[0], X, 12);
-  ldv(s, e[1], f, 6);
-  x_force_back(X, f, r);
-  stv(s, e[2], r, 6);
-}
-/* e = own, X, f → own + Xᵀ f */
-DEVICE void back_add(LOCAL real *s, const int *e) {
-  real X[12], f[6], r[6], own[6];
-  ldv(s, e[0], own, 6);
-  ldv(s, e[1], X, 12);
-  ldv(s, e[2], f, 6);
-  x_force_back(X, f, r);
-  add6(r, own);
-  stv(s, e[3], r, 6);
-}
-/* e = own → own + Σ Xᵀ f over a list of (X, f) */
-DEVICE void back_sum(LOCAL real *s, const int *e, FROM const unsigned short *list) {
-  real r[6];
-  ldv(s, e[0], r, 6);
-  ROLLED
-  for (int k = e[2]; k < e[2] + e[3]; ++k) {
-    real X[12], f[6], t[6];
-    ldv(s, list[2 * k], X, 12);
-    ldv(s, list[2 * k + 1], f, 6);
-    x_force_back(X, f, t);
-    add6(r, t);
-  }
-  stv(s, e[1], r, 6);
-}
-/* e = f, k, q̈ → S_k · f + armature q̈ */
-DEVICE void torque(LOCAL real *s, const int *e, int z, int accelerates) {
-  real f[6];
-  ldv(s, e[0], f, 6);
-  real x = along(z, e[1], f);
-  if (accelerates) x += K_ARMATURE[e[1]] * ld(s, e[2]);
-  st(s, e[3], x);
-}
-
-/* --- gradient of inverse dynamics: Plancher 2022, Algorithm 4, line 8 with ∂v_i for the printed ∂v_λ ---------------------------------------------- */
-
-/* The columns of joint i's own freedom k. e = X, v_λ, a_λ, q̇, k, first, count → ∂v/∂q = (X v_λ) × S, ∂a/∂q = (X a_λ) × S + ∂v/∂q × S q̇, and, where the joint's
-   own motion is not along S, ∂a/∂q̇ = v × S + S × S q̇; else that is ∂v/∂q. ∂v/∂q̇ is S itself. */
-DEVICE void own_columns(LOCAL real *s, const int *e, int z) {
-  real X[12], m[6], v[6], a[6];
-  ldv(s, e[0], X, 12);
-  ldv(s, e[1], m, 6);
-  x_motion(X, m, v);
-  ldv(s, e[2], m, 6);
-  x_motion(X, m, a);
-  if (z) {
-    const real x = ld(s, e[3]);
-    const real vq[6] = {v[1], -v[0], 0, v[4], -v[3], 0};
-    const real aq[6] = {a[1] + vq[1] * x, -a[0] - vq[0] * x, 0, a[4] + vq[4] * x, -a[3] - vq[3] * x, 0};
-    stv(s, e[7], vq, 6);
-    stv(s, e[8], aq, 6);
-  } else {
-    real S[6], J[6], vq[6] = {0, 0, 0, 0, 0, 0}, aq[6] = {0, 0, 0, 0, 0, 0}, av[6] = {0, 0, 0, 0, 0, 0};
-    ldk(K_S, 6 * e[4], S, 6);
-    joint_rate(s, e[3], e[5], e[6], J);
-    cross_motion_add(v, S, vq);
-    cross_motion_add(a, S, aq);
-    cross_motion_add(vq, J, aq);
-    add6(v, J);
-    cross_motion_add(v, S, av);
-    cross_motion_add(S, J, av);
-    stv(s, e[7], vq, 6);
-    stv(s, e[8], aq, 6);
-    stv(s, e[9], av, 6);
-  }
-}
-/* A column handed on to a child. e = X, ∂v_λ, ∂a_λ, q̇, first, count → ∂v = X ∂v_λ, ∂a = X ∂a_λ + ∂v × S q̇ */
-DEVICE void column(LOCAL real *s, const int *e, int z) {
-  real X[12], m[6], v[6], a[6];
-  ldv(s, e[0], X, 12);
-  ldv(s, e[1], m, 6);
-  x_motion(X, m, v);
-  ldv(s, e[2], m, 6);
-  x_motion(X, m, a);
-  if (z) {
-    const real x = ld(s, e[3]);
-    a[0] += v[1] * x;
-    a[1] -= v[0] * x;
-    a[3] += v[4] * x;
-    a[4] -= v[3] * x;
-  } else {
-    joint_rate(s, e[3], e[4], e[5], m);
-    cross_motion_add(v, m, a);
-  }
-  stv(s, e[6], v, 6);
-  stv(s, e[7], a, 6);
-}
-/* e = ∂a, ∂v, v, h, body → ∂f = I ∂a + ∂v ×* h + v ×* (I ∂v) */
-DEVICE void force(LOCAL real *s, const int *e) {
-  real I[10], da[6], dv[6], x[6], f[6], t[6];
-  ldk(K_INERTIA, 10 * e[4], I, 10);
-  ldv(s, e[0], da, 6);
-  inertia_times(I, da, f);
-  ldv(s, e[1], dv, 6);
-  ldv(s, e[3], x, 6);
-  cross_force_add(dv, x, f);
-  inertia_times(I, dv, t);
-  ldv(s, e[2], x, 6);
-  cross_force_add(x, t, f);
-  stv(s, e[5], f, 6);
-}
-/* The column of a child's own position. e = X, ∂f, f, k → Xᵀ (∂f + S_k ×* f) */
-DEVICE void back_own(LOCAL real *s, const int *e, int z) {
-  real X[12], f[6], r[6], d[6];
-  ldv(s, e[0], X, 12);
-  ldv(s, e[1], d, 6);
-  ldv(s, e[2], f, 6);
-  if (z) {
-    d[0] -= f[1];
-    d[1] += f[0];
-    d[3] -= f[4];
-    d[4] += f[3];
-  } else {
-    real S[6];
-    ldk(K_S, 6 * e[3], S, 6);
-    cross_force_add(S, f, d);
-  }
-  x_force_back(X, d, r);
-  stv(s, e[4], r, 6);
-}
-/* e = place → place: one number, or six */
+/* e = place → place */
 DEVICE void copy(LOCAL real *s, const int *e) { st(s, e[1], ld(s, e[0])); }
-DEVICE void copy6(LOCAL real *s, const int *e) {
-  real x[6];
-  ldv(s, e[0], x, 6);
-  stv(s, e[1], x, 6);
-}
-/* e = f, k → S_k · f */
-DEVICE void project(LOCAL real *s, const int *e) {
-  real f[6];
-  ldv(s, e[0], f, 6);
-  st(s, e[2], along(0, e[1], f));
+/* e = place, over a list → the sum */
+DEVICE void total(LOCAL real *s, const int *e, FROM const unsigned short *list) {
+  real x = 0;
+  ROLLED
+  for (int k = e[1]; k < e[1] + e[2]; ++k) x += ld(s, list[k]);
+  st(s, e[0], x);
 }
 
 /* --- inverse of the mass matrix: Plancher 2022, Algorithm 11, with U and D inside the level loop as in Algorithm 9; one freedom at a time ---------- */
@@ -442,47 +245,28 @@ DEVICE void solve_back(LOCAL real *s, const int *e, int z, int moves, int hangs,
   }
 }
 
-/* --- mass matrix: composite bodies, then each column walks up to the root ----------------------------------------------------------------- */
+/* --- matrices without a tree's zeros: with mimic joints M couples limbs --------------------------------------------------------------------- */
 
-/* e = X, body, [start, count] → I of the body with all that hangs on it, the same in the parent's frame, over a list of the children's */
-DEVICE void composite(LOCAL real *s, const int *e, int hangs, FROM const unsigned short *list) {
-  real I[10], r[10];
-  ldk(K_INERTIA, 10 * e[1], I, 10);
-  const int start = hangs ? e[4] : e[3], count = hangs ? e[5] : e[4];
+/* A symmetric positive definite matrix becomes its inverse, pivot by pivot, a thread a row. e = row, row of the pivot, p, n → the row afterwards; `own`: it is the
+   pivot's */
+DEVICE void pivot(LOCAL real *s, const int *e, int own) {
+  const int p = e[2], n = e[3];
+  const real d = (real)1 / ld(s, e[1] + p), f = own ? d : -ld(s, e[0] + p) * d;
   ROLLED
-  for (int k = start; k < start + count; ++k) {
-    ldv(s, list[k], r, 10);
-    UNROLL
-    for (int c = 0; c < 10; ++c) I[c] += r[c];
-  }
-  stv(s, e[2], I, 10);
-  if (hangs) {
-    real X[12];
-    ldv(s, e[0], X, 12);
-    x_inertia_back(X, I, r);
-    stv(s, e[3], r, 10);
+  for (int k = 0; k < n; ++k) {
+    const real x = ld(s, e[1] + k) * f;
+    st(s, e[4] + k, k == p ? f : own ? x : ld(s, e[0] + k) + x);
   }
 }
-/* e = I, k, M, n, first → column k of M above the diagonal, over a list of (X, first freedom, how many) up to the root; `first` is the joint's own */
-DEVICE void mass_column(LOCAL real *s, const int *e, int z, FROM const unsigned short *list) {
-  real I[10], S[6] = {0, 0, 1, 0, 0, 0}, f[6], t[6], X[12];
-  const int k = e[1], n = e[3];
-  ldv(s, e[0], I, 10);
-  if (!z) ldk(K_S, 6 * k, S, 6);
-  inertia_times(I, S, f);
+/* e = row, x, n, b → b + row · x, or b - row · x */
+DEVICE void row_times(LOCAL real *s, const int *e, int minus) {
+  real x = 0;
   ROLLED
-  for (int r = e[4]; r < k; ++r) st(s, e[2] + r * n + k, along(z, r, f));
-  st(s, e[2] + k * n + k, along(z, k, f) + K_ARMATURE[k]);
-  ROLLED
-  for (int i = e[5]; i < e[5] + e[6]; ++i) {
-    ldv(s, list[3 * i], X, 12);
-    x_force_back(X, f, t);
-    UNROLL
-    for (int c = 0; c < 6; ++c) f[c] = t[c];
-    ROLLED
-    for (int r = list[3 * i + 1]; r < list[3 * i + 1] + list[3 * i + 2]; ++r) st(s, e[2] + r * n + k, along(z, r, f));
-  }
+  for (int k = 0; k < e[2]; ++k) x += ld(s, e[0] + k) * ld(s, e[1] + k);
+  st(s, e[4], minus ? ld(s, e[3]) - x : ld(s, e[3]) + x);
 }
+/* e = x, y → x - y */
+DEVICE void less(LOCAL real *s, const int *e) { st(s, e[2], ld(s, e[0]) - ld(s, e[1])); }
 
 /* --- kinematics ------------------------------------------------------------------------------------------------------------------------ */
 

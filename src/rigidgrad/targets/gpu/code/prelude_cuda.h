@@ -10,6 +10,8 @@
 #endif
 /* at least one block a processor: the compiler then takes the registers it needs instead of spilling a few */
 #define THREADS(n) __launch_bounds__(n, 1)
+/* for a block a state: as many blocks a processor as make `many` threads in float, 512 in double, but no more than every processor takes */
+#define TEAM(n, many) __launch_bounds__(n, n < 64 ? 16 : (sizeof(real) == 4 ? many : 512) / n)
 #define GLOBAL
 #define LOCAL
 #define TABLE static __device__ const
@@ -34,7 +36,9 @@ template <class real, int n> struct rigidgrad_arena<real, n, false> {
 #define NBLK ((int)gridDim.x)
 #define SYNC __syncthreads();
 #define SYNC_ALL __syncthreads();
-#define FIRST(thread) ((TID - (thread)) & (NTHR - 1))
+#define FIRST(thread, team) ((TID - (thread)) & ((team) - 1))
+/* a barrier of the threads that share a state, where there may be one warp alone */
+#define MEET(team) { if (team == 32) __syncwarp(); else __syncthreads(); }
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("unroll 1")
 BOTH float rigidgrad_fma(float a, float b, float c) { return fmaf(a, b, c); }
@@ -74,7 +78,7 @@ DEVICE void entry4(const unsigned short *table, int k, int *e) {
   e[2] = t.z;
   e[3] = t.w;
 }
-/* read by all threads at the same place */
-#define TABLE_OF_GROUPS static __constant__ const unsigned short
+/* read by all threads of a warp at the same place */
+#define TABLE_OF_GROUPS static __constant__ const unsigned
 #define TABLE_OF_ENTRIES static __device__ const __align__(8) unsigned short
 #endif

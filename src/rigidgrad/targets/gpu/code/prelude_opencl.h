@@ -13,6 +13,7 @@ typedef float2 real2;
 #define BOTH_PART PART
 #define KERNEL __kernel void
 #define THREADS(n) __attribute__((reqd_work_group_size(n, 1, 1)))
+#define TEAM(n, many) THREADS(n)
 #define GLOBAL __global
 #define LOCAL __local
 #define TABLE __constant
@@ -25,7 +26,8 @@ typedef float2 real2;
 #define SYNC barrier(CLK_LOCAL_MEM_FENCE);
 /* for global memory too */
 #define SYNC_ALL barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-#define FIRST(thread) ((TID - (thread)) & (NTHR - 1))
+#define FIRST(thread, team) ((TID - (thread)) & ((team) - 1))
+#define MEET(team) SYNC
 #define UNROLL
 #define ROLLED
 #define FMA fma
@@ -47,5 +49,5 @@ DEVICE void entry4(TABLE const unsigned short *table, int k, int *e) {
   e[2] = t.z;
   e[3] = t.w;
 }
-#define TABLE_OF_GROUPS __constant unsigned short
+#define TABLE_OF_GROUPS __constant unsigned
 #define TABLE_OF_ENTRIES __constant unsigned short

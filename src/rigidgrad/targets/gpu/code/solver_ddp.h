@@ -1,175 +1,68 @@
 /* Parallel differential dynamic programming (Plancher 2022, Algorithm 2). */
 #define VALUE (ND * (ND + 1)) /* a cost-to-go: V_xx, then V_x */
 #define GAINS (NU * (ND + 1)) /* of a knot: rows of K, each with its kappa behind */
-#define CLOSED (ND * (ND + 1)) /* of a knot: rows of A + B K, each with its number of d + B kappa behind */
+#define FAR ((real)1e30)
 #define CLOSED_GAP ((real)1e-12) /* gaps below are none */
 
-/* The backward pass over a block of knots by a block of threads (2.7-2.9, 4.3-4.5). Blocks begin with the cost-to-go `end` that the iteration before left there; the
-   first time a problem is one block, and hands it through. Also what makes the consensus sweep short: A + B K and d + B kappa. The bounds it keeps to are those that controls are
-   at now (projected Newton, Bertsekas 1982): others may step over theirs, and roll-outs clamp them. `held` is what it found of them the last time. CURVED: where an account says NEWTON, `curved` is H with the second derivatives
-   of the dynamics, weighted by the cost-to-go of the next knot; else it is H. One thread computes those, since each knot needs the one before. */
-KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBAL const real *control, GLOBAL const real *F, GLOBAL const real *g,
-                                      GLOBAL const real *H, GLOBAL const real *gap, GLOBAL const real *end, GLOBAL const real *u, GLOBAL const real *lower,
-                                      GLOBAL const real *upper, GLOBAL const real *x, GLOBAL const real *dt, GLOBAL const real *parameters,
-                                      GLOBAL real *curved, GLOBAL real *held, GLOBAL real *start, GLOBAL real *gains, GLOBAL real *closed,
-                                      GLOBAL real *fine) {
+/* The backward pass over a block of knots by a block of threads (2.7-2.9, 4.3-4.5): BACKWARD_KNOT is a knot of it, and KNOT_NUMBERS what that keeps in shared memory from
+   knot to knot, the cost-to-go V first and whether H_uu was positive definite last. Blocks begin with the cost-to-go `end` that the iteration before left there; the first time
+   a problem is one block, and hands it through. `held` is which bounds held controls the last time. CURVED: where an account says NEWTON, `curved` is H with the second
+   derivatives of the dynamics, weighted by the cost-to-go of the next knot; else it is H. */
+KERNEL THREADS(GROUP) solver_backward(int problems, int steps, int blocks, GLOBAL const real *options, GLOBAL const real *control, GLOBAL const real *F,
+                                      GLOBAL const real *g, GLOBAL const real *H, GLOBAL const real *gap, GLOBAL const real *end, GLOBAL const real *u,
+                                      GLOBAL const real *lower, GLOBAL const real *upper, GLOBAL const real *x, GLOBAL const real *dt,
+                                      GLOBAL const real *parameters, GLOBAL real *curved, GLOBAL real *held, GLOBAL real *start, GLOBAL real *gains,
+                                      GLOBAL real *closed, GLOBAL real *fine) {
   ARENA(s, BACKWARD_NUMBERS);
-  LOCAL real *V = s, *U = V + VALUE, *W = U + NU * (NZ + 1), *K = W + ND * (NZ + 1), *diagonal = K, *Z = U; /* K and Z follow the others in time */
-#if BOUNDED
-  LOCAL real *box = K + GAINS, *E = box + 4 * NU;
-#else
-  LOCAL real *E = U;
-#endif
   for (int item = BID; item < problems * blocks; item += NBLK) {
     const int problem = item / blocks, block = item % blocks;
     GLOBAL const real *c = control + problem * CONTROLS;
     const int fresh = c[FRESH] != 0;
     if ((int)c[STATUS] != RUNNING || (fresh && block != blocks - 1)) continue;
-    const real rho = c[RHO];
     const int first = fresh ? 0 : block_start(steps, blocks, block), last = block_start(steps, blocks, block + 1), knots = steps + 1;
     if (block == blocks - 1) {
       const size_t row = (size_t)problem * knots + steps;
-      for (int t = TID; t < VALUE; t += NTHR) st(V, t, t < ND * ND ? H[row * NZ * NZ + (t / ND) * NZ + t % ND] : g[row * NZ + t - ND * ND]);
+      for (int t = TID; t < VALUE; t += NTHR) st(s, t, t < ND * ND ? H[row * NZ * NZ + (t / ND) * NZ + t % ND] : g[row * NZ + t - ND * ND]);
 #if CURVED
       for (int t = TID; t < NZ * NZ; t += NTHR) curved[row * NZ * NZ + t] = H[row * NZ * NZ + t];
 #endif
     } else {
-      for (int t = TID; t < VALUE; t += NTHR) st(V, t, end[(size_t)item * VALUE + t]);
+      for (int t = TID; t < VALUE; t += NTHR) st(s, t, end[(size_t)item * VALUE + t]);
     }
+    for (int t = VALUE + TID; t < KNOT_NUMBERS; t += NTHR) st(s, t, (real)(t == KNOT_NUMBERS - 1));
     SYNC
-    int ok = 1, before = block;
-    for (int k = last - 1; k >= first && ok; --k) {
+    int before = block;
+    for (int k = last - 1; k >= first && ld(s, KNOT_NUMBERS - 1) > 0; --k) {
       const size_t row = (size_t)problem * knots + k;
-      GLOBAL const real *f = F + row * ND * NZ, *d = gap + row * ND;
-      /* W = V [A B], and V_x + V d behind */
-      for (int t = TID; t < ND * (NZ + 1); t += NTHR) {
-        const int i = t / (NZ + 1), j = t % (NZ + 1);
-        real y = j < NZ ? (real)0 : ld(V, ND * ND + i);
-        for (int l = 0; l < ND; ++l) y = FMA(ld(V, i * ND + l), j < NZ ? f[l * NZ + j] : d[l], y);
-        st(W, t, y);
-      }
-      SYNC
-      GLOBAL const real *h = H + row * NZ * NZ;
-#if CURVED
-      if (c[NEWTON] != 0 && TID == 0) {
-        real along[ND], bend[NZ * NZ];
-        for (int i = 0; i < ND; ++i) along[i] = ld(W, i * (NZ + 1) + NZ);
-        curvature_state(x + row * NX, u + row * NU, dt + row, along, parameters + row * NP, bend);
-        for (int t = 0; t < NZ * NZ; ++t) curved[row * NZ * NZ + t] = h[t] + bend[t];
-      } else if (c[NEWTON] == 0) {
-        for (int t = TID; t < NZ * NZ; t += NTHR) curved[row * NZ * NZ + t] = h[t];
-      }
-      h = curved + row * NZ * NZ;
-      SYNC_ALL
-#endif
-      /* rows of the control of Q, regularised */
-      for (int t = TID; t < NU * (NZ + 1); t += NTHR) {
-        const int i = ND + t / (NZ + 1), j = t % (NZ + 1);
-        real y = j < NZ ? h[i * NZ + j] : g[row * NZ + i], more = 0;
-        for (int l = 0; l < ND; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + j), y);
-        if (rho > 0 && j < NZ)
-          for (int l = 0; l < ND; ++l) more = FMA(f[l * NZ + i], f[l * NZ + j], more);
-        st(U, t, FMA(rho, more, y));
-        if (j == i) st(diagonal, i - ND, y);
-      }
-#if BOUNDED
-      for (int i = TID; i < NU; i += NTHR) {
-        const real now = u[row * NU + i], below = lower[row * NU + i] - now, above = upper[row * NU + i] - now, last_time = held[row * NU + i];
-        st(box, i, below >= 0 ? below : -FAR);
-        st(box, NU + i, above <= 0 ? above : FAR);
-        st(box, 2 * NU + i, (last_time > 0 && above <= 0) || (last_time < 0 && below >= 0) ? last_time : (real)0);
-      }
-#endif
-      SYNC
-#if BOUNDED
-      ok = eliminate_within(U, E, box, diagonal);
-      for (int i = TID; i < NU; i += NTHR) held[row * NU + i] = ld(box, 3 * NU + i);
-#else
-      ok = eliminate(U, diagonal);
-#endif
-      for (int t = TID; t < GAINS; t += NTHR) {
-        const int i = t / (ND + 1), j = t % (ND + 1);
-        real y = -ld(E, i * (NZ + 1) + (j < ND ? j : NZ)) / ld(E, i * (NZ + 1) + ND + i);
-#if BOUNDED
-        if (j == ND) y = within(y, ld(box, i), ld(box, NU + i)); /* should the set not have settled */
-#endif
-        st(K, t, y);
-        gains[row * GAINS + t] = y;
-      }
-      SYNC
-      /* what K leaves of A and d; and V times that, in place of V A and V d. V_xx and V_x are computed from there: in float32, the difference of Q_xx and what the
-         controls take from it would not even be positive */
-      for (int t = TID; t < CLOSED; t += NTHR) {
-        const int i = t / (ND + 1), j = t % (ND + 1), own = i * (NZ + 1) + (j < ND ? j : NZ);
-        real y = j < ND ? f[i * NZ + j] : d[i], w = ld(W, own);
-        for (int a = 0; a < NU; ++a) {
-          y = FMA(f[i * NZ + ND + a], ld(K, a * (ND + 1) + j), y);
-          w = FMA(ld(W, i * (NZ + 1) + ND + a), ld(K, a * (ND + 1) + j), w);
-        }
-        closed[row * CLOSED + t] = y;
-        st(W, own, w);
-      }
-      SYNC
-      /* Q_ux + Q_uu K and Q_u + Q_uu kappa: nothing, but for the regularisation and rounding */
-      for (int t = TID; t < GAINS; t += NTHR) {
-        const int i = t / (ND + 1), j = t % (ND + 1);
-        real y = j < ND ? h[(ND + i) * NZ + j] : g[row * NZ + ND + i];
-        for (int a = 0; a < NU; ++a) y = FMA(h[(ND + i) * NZ + ND + a], ld(K, a * (ND + 1) + j), y);
-        for (int l = 0; l < ND; ++l) y = FMA(f[l * NZ + ND + i], ld(W, l * (NZ + 1) + (j < ND ? j : NZ)), y);
-        st(Z, t, y);
-      }
-      SYNC
-      for (int t = TID; t < VALUE; t += NTHR) {
-        const int vector = t >= ND * ND, i = vector ? t - ND * ND : t / ND, j = vector ? ND : t % ND;
-        if (j < i) continue;
-        real y = vector ? g[row * NZ + i] : h[i * NZ + j];
-        for (int a = 0; a < NU; ++a) {
-          y = FMA(h[i * NZ + ND + a], ld(K, a * (ND + 1) + j), y);
-          y = FMA(ld(K, a * (ND + 1) + i), ld(Z, a * (ND + 1) + j), y);
-        }
-        for (int l = 0; l < ND; ++l) y = FMA(f[l * NZ + i], ld(W, l * (NZ + 1) + (vector ? NZ : j)), y);
-        st(V, t, y);
-        if (!vector && i != j) st(V, j * ND + i, y);
-      }
+      BACKWARD_KNOT
       SYNC
       if (k == block_start(steps, blocks, before)) {
-        for (int t = TID; t < VALUE; t += NTHR) start[((size_t)problem * blocks + before) * VALUE + t] = ld(V, t);
+        for (int t = TID; t < VALUE; t += NTHR) start[((size_t)problem * blocks + before) * VALUE + t] = ld(s, t);
         --before;
+        SYNC
       }
     }
     for (int b = TID; b < blocks; b += NTHR)
-      if (b == block || fresh) fine[problem * blocks + b] = (real)ok;
+      if (b == block || fresh) fine[problem * blocks + b] = ld(s, KNOT_NUMBERS - 1);
+    SYNC
   }
 }
 
-/* The step of a whole alpha by the linearised dynamics, a block of threads a problem: rows [dx du] of all knots (4.7). A step of alpha is alpha times that. */
+/* The step of a whole alpha by the linearised dynamics, a block of threads a problem: rows [dx du] of all knots (4.7). A step of alpha is alpha times that. CONSENSUS_KNOT
+   goes on from dx, in shared memory with a one behind. */
 KERNEL THREADS(GROUP) solver_consensus(int problems, int steps, int blocks, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *gains,
                                        GLOBAL const real *closed, GLOBAL real *step) {
-  ARENA(s, 2 * ND);
+  ARENA(s, CONSENSUS_NUMBERS);
   for (int problem = BID; problem < problems; problem += NBLK) {
     if (!takes_part(control, fine, blocks, problem)) continue;
-    for (int t = TID; t < ND; t += NTHR) st(s, t, (real)0);
+    for (int t = TID; t <= ND; t += NTHR) st(s, t, (real)(t == ND));
     SYNC
-    for (int k = 0; k <= steps; ++k) {
+    for (int k = 0; k < steps; ++k) {
       const size_t row = (size_t)problem * (steps + 1) + k;
-      LOCAL real *now = s + (k % 2) * ND, *next = s + ND - (k % 2) * ND;
-      for (int t = TID; t < NZ + ND; t += NTHR) {
-        if (t < ND) {
-          step[row * NZ + t] = ld(now, t);
-        } else if (k == steps) {
-          if (t < NZ) step[row * NZ + t] = 0;
-        } else {
-          GLOBAL const real *m = t < NZ ? gains + row * GAINS + (t - ND) * (ND + 1) : closed + row * CLOSED + (t - NZ) * (ND + 1);
-          real y = m[ND];
-          for (int j = 0; j < ND; ++j) y = FMA(m[j], ld(now, j), y);
-          if (t < NZ)
-            step[row * NZ + t] = y;
-          else
-            st(next, t - NZ, y);
-        }
-      }
+      CONSENSUS_KNOT
       SYNC
     }
+    for (int t = TID; t < NZ; t += NTHR) step[((size_t)problem * (steps + 1) + steps) * NZ + t] = t < ND ? ld(s, t) : (real)0;
   }
 }
 

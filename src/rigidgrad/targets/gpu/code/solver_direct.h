@@ -18,56 +18,36 @@ KERNEL THREADS(GROUP) solver_ahead(int problems, int knots, GLOBAL const real *x
   }
 }
 
-/* The step [dx du] of a knot from the change of the multipliers and the gradient that was left, G^-1 (C' delta - reduced), a block of threads a knot. */
+/* The step [dx du] of a knot from the change of the multipliers and the gradient that was left, a block of threads a knot. */
 KERNEL THREADS(SMALL_GROUP) solver_recover(int problems, int knots, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *F,
-                                           GLOBAL const real *reduced, GLOBAL const real *Q_inverse, GLOBAL const real *R_inverse,
-                                           GLOBAL const real *delta, GLOBAL real *step) {
-  ARENA(s, NZ);
+                                           GLOBAL const real *left, GLOBAL const real *W, GLOBAL const real *R_inverse, GLOBAL const real *delta,
+                                           GLOBAL real *step) {
+  ARENA(s, RECOVER_NUMBERS);
   for (int item = BID; item < problems * knots; item += NBLK) {
     if (!takes_part(control, fine, knots, item / knots)) continue;
     const size_t row = item;
-    const int end = item % knots == knots - 1;
-    for (int j = TID; j < NZ; j += NTHR) {
-      real y = (j < ND ? delta[row * ND + j] : (real)0) - reduced[row * NZ + j];
-      if (!end)
-        for (int l = 0; l < ND; ++l) y = FMA(-F[(row * ND + l) * NZ + j], delta[(row + 1) * ND + l], y);
-      st(s, j, y);
-    }
+    if (TID == 0) st(s, 0, (real)(item % knots == knots - 1));
     SYNC
-    for (int i = TID; i < NZ; i += NTHR) {
-      real y = 0;
-      if (i < ND)
-        for (int l = 0; l < ND; ++l) y = FMA(Q_inverse[(row * ND + i) * ND + l], ld(s, l), y);
-      else if (!end)
-        for (int l = 0; l < NU; ++l) y = FMA(R_inverse[(row * NU + i - ND) * NU + l], ld(s, ND + l), y);
-      step[row * NZ + i] = y;
-    }
+    SCHUR_RECOVER
     SYNC
   }
 }
 
-/* The states of the step that its controls lead to, a block of threads a problem: with the multipliers' rounding they break the linearised dynamics, with this they do not. */
+/* The states of the step that its controls lead to, a block of threads a problem. */
 KERNEL THREADS(SMALL_GROUP) solver_propagate(int problems, int knots, GLOBAL const real *control, GLOBAL const real *fine, GLOBAL const real *F,
-                                             GLOBAL const real *d, GLOBAL real *step) {
-  ARENA(s, 2 * ND);
+                                             GLOBAL const real *defects, GLOBAL real *step) {
+  ARENA(s, PROPAGATE_NUMBERS);
   for (int problem = BID; problem < problems; problem += NBLK) {
     if (!takes_part(control, fine, knots, problem)) continue;
     const size_t origin = (size_t)problem * knots;
-    for (int t = TID; t < ND; t += NTHR) st(s, t, d[origin * ND + t]);
+    for (int t = TID; t < ND; t += NTHR) st(s, t, defects[origin * ND + t]);
     SYNC
-    for (int k = 0; k < knots; ++k) {
+    for (int k = 0; k < knots - 1; ++k) {
       const size_t row = origin + k;
-      LOCAL real *now = s + (k % 2) * ND, *next = s + ND - (k % 2) * ND;
-      for (int i = TID; i < ND; i += NTHR) {
-        step[row * NZ + i] = ld(now, i);
-        if (k < knots - 1) {
-          real y = d[(row + 1) * ND + i];
-          for (int j = 0; j < NZ; ++j) y = FMA(F[(row * ND + i) * NZ + j], j < ND ? ld(now, j) : step[row * NZ + j], y);
-          st(next, i, y);
-        }
-      }
+      SCHUR_PROPAGATE
       SYNC
     }
+    for (int t = TID; t < ND; t += NTHR) step[(origin + knots - 1) * NZ + t] = ld(s, t);
   }
 }
 
@@ -168,7 +148,8 @@ KERNEL THREADS(GROUP) solver_judge(int problems, int knots, int count, int strid
         if (definite) {
           const real closing = open - left, rounding = options[ROUNDING] * size; /* defects are differences of states */
           real mu = c[SIGMA];
-          if (mu == 0) mu = options[FIRST_PENALTY] * multiplier;
+          /* one of another trajectory, such as a guess that ran away, is forgotten (kernels/search.py) */
+          if (mu == 0 || (multiplier > 0 && mu > (real)1e8 * options[FIRST_PENALTY] * multiplier)) mu = options[FIRST_PENALTY] * multiplier;
           if (closing > rounding) mu = policy_penalty(mu, closing, slope, curve);
           c[SIGMA] = mu;
           const real expected = mu * closing - slope - (real)0.5 * curve;

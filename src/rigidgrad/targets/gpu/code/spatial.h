@@ -56,6 +56,12 @@ DEVICE void x_force_back(const real *X, const real *f, real *r) {
   rotate_back(X, f + 3, r + 3);
   cross3_add(X + 9, r + 3, r);
 }
+/* r = X⁻¹ m, child to parent */
+DEVICE void x_motion_back(const real *X, const real *m, real *r) {
+  rotate_back(X, m, r);
+  rotate_back(X, m + 3, r + 3);
+  cross3_add(X + 9, r, r + 3);
+}
 /* a after b: R = a b */
 DEVICE void x_compose(const real *a, const real *b, real *r) {
   UNROLL

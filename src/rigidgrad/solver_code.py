@@ -1,0 +1,381 @@
+"""A problem and a solver as source code: what generated C needs is collected here, and written by
+`targets.c_solver`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rigidgrad.control import augmented, constrained, penalty, search
+from rigidgrad.control.pddp import PDDP, check_blocks
+from rigidgrad.control.problem import Problem
+from rigidgrad.control.programs import Programs
+from rigidgrad.control.solution import ADVICE, Solution
+from rigidgrad.control.solve import solve
+from rigidgrad.control.system import RobotSystem
+from rigidgrad.control.terms.constraint import Constraint
+from rigidgrad.control.terms.cost import Cost
+from rigidgrad.control.terms.custom_value import CustomValue
+from rigidgrad.control.terms.term import Term
+from rigidgrad.errors import InputError
+from rigidgrad.kernels import search as policy
+from rigidgrad.kernels.language import Kernel
+from rigidgrad.kernels.structure import counts
+from rigidgrad.program.program import Program
+from rigidgrad.runtime.formulation import source_of
+from rigidgrad.runtime.sweep import SweepJob
+from rigidgrad.targets.c_solver import header, package
+from rigidgrad.targets.c_solver.parts import WIDTH, Field, Parts
+from rigidgrad.targets.c_solver.source import Source
+from rigidgrad.targets.names import identifier, identifiers
+from rigidgrad.targets.riccati_layout import Layout
+
+_POLICIES = (
+    "expected_fall",
+    "acceptable",
+    "acceptable_with_defects",
+    "penalty",
+    "takes_over",
+    "raised",
+    "lowered",
+    "nothing",
+)
+# numbers of `augmented` that C takes over by their names
+_OF_OUTER = (
+    *("FIRST_TOLERANCE", "TIGHTEN", "FIRST_WIDTH", "SHARPEN", "SHARPEN_AT_REST", "LEAST_WIDTH"),
+    *("FALL", "GROW", "MOST_GROWTH", "TIMES"),
+)
+_LONGEST = 64  # bytes of a vector, which the header's memory is for
+_TOLERANCE = 1e-9  # of the example, which must hold on machines with another C library, too
+
+
+class Recorded(Programs):
+    """The functions of a problem, recorded and not compiled, in the layout of generated C."""
+
+    def __init__(self, known: Programs):
+        super().__init__(
+            known.system,
+            known.integrator,
+            known.costs,
+            known.constraints,
+            known.bounded,
+            known.uniform,
+        )
+        self.__dict__["layout"] = replace(known.layout, width=WIDTH)
+
+    def swept(self, job: SweepJob) -> Any:
+        return job
+
+
+def files(problem: Problem, options: PDDP, name: str | None) -> dict[str, str]:
+    """The files of a solver, by name."""
+    parts = parts_of(problem, options, name)
+    prefix = identifier(parts.name)
+    found = solve(problem, options)
+    parts = replace(parts, sample={"x": found.x, "u": found.u})
+    return rendered(parts, prefix, options, found)
+
+
+def rendered(parts: Parts, prefix: str, options: PDDP, found: Solution) -> dict[str, str]:
+    source = Source(parts, prefix)
+    words = _counted(source, options)
+    status = header.STATUSES.index(found.status)
+    return {
+        f"{prefix}.h": header.header(parts, prefix, words),
+        f"{prefix}.c": source.text(),
+        f"{prefix}.hpp": header.wrapper(parts, prefix),
+        "main.c": package.example(parts, prefix, status, found.cost, _TOLERANCE),
+        "CMakeLists.txt": package.cmake(parts, prefix),
+    }
+
+
+def check(problem: Problem, options: Any) -> None:
+    """Raises where there is no code for a problem or its solver."""
+    if not isinstance(options, PDDP):
+        raise InputError(
+            f"code is generated for rg.PDDP(…), not for {type(options).__name__}: pass one, or none"
+        )
+    if options.M_f > 1 or options.M_b > 1:
+        raise InputError("generated C runs on one core, where blocks gain nothing: leave them out")
+    for name, plain in (
+        ("second_order", False),
+        ("dtype", "float64"),
+        ("device", None),
+        ("form", "forward"),
+    ):
+        if getattr(options, name) != plain:
+            raise InputError(f"generated C has {name}={plain!r}: leave {name} out")
+    if problem.timing is not None:
+        raise InputError("generated C takes steps whose length is given: leave duration= out")
+    if problem.charges_rate:
+        raise InputError("generated C knows no costs.ControlRate: leave it out")
+    check_blocks(problem, options)
+    bends = any(isinstance(cost, CustomValue) for cost in problem.costs)
+    if problem.constraints and bends:
+        raise InputError(
+            "generated C with constraints other than bounds of the controls knows no"
+            " costs.CustomValue, whose Hessian may have any sign: take costs.Custom"
+        )
+
+
+def parts_of(problem: Problem, options: PDDP, name: str | None = None) -> Parts:
+    check(problem, options)
+    programs = Recorded(problem.programs)
+    layout, system = programs.layout, problem.system
+    gaps = problem.guess_states is not None
+    layout = replace(layout, gaps=gaps)
+    wide: dict[str, Program | Kernel] = {
+        "roll_out": programs.roll_out(False).build(),  # type: ignore[attr-defined]
+        "final_cost": programs.final_cost().build(),  # type: ignore[attr-defined]
+        "expansion": programs.expansion().job.source(),
+    }
+    narrow: dict[str, Program | Kernel] = {
+        "final_expansion": programs.final_expansion().job.source(),
+        "evaluation": programs.evaluation.job.source(),
+        "final_evaluation": programs.final_evaluation.job.source(),
+    }
+    shared = frozenset({"x_ref", "u_ref", "gains", "h", "p", "lower", "upper", "gap"})
+    if gaps:
+        wide["roll_out_with_gaps"] = programs.roll_out(True).build()  # type: ignore[attr-defined]
+        narrow["consensus"] = programs.consensus(layout).build()  # type: ignore[attr-defined]
+    if not system.flat:
+        narrow["difference"] = programs.difference.job.source()
+    if problem.constraints:
+        narrow["constraint_values"] = programs.constraint_values.job.source()
+        narrow["constraint_jacobians"] = programs.constraint_jacobians.job.source()
+    hold = _hold(problem)
+    if hold is not None:
+        narrow["hold"] = hold
+    known = policy.programs()
+    defaults = {"start": problem.start, "h": problem.h, "u": problem.guess}
+    if gaps:
+        assert problem.guess_states is not None
+        defaults["x"] = problem.guess_states
+    if layout.bounded:
+        defaults["lower"], defaults["upper"] = problem.bounds
+    defaults["knot"] = problem.p
+    return Parts(
+        name or f"{system.name}_solver",
+        _about(problem, options),
+        layout,
+        problem.steps,
+        system.nx,
+        wide,
+        narrow,
+        {key: known[key] for key in _POLICIES},
+        shared,
+        fields_of(problem),
+        _macros(options, problem, layout),
+        options.step_sizes.tolist(),
+        [*(_first(ADVICE[status]) for status in header.STATUSES[:-1]), "the deadline passed"],
+        {key: np.array(value, dtype=float) for key, value in defaults.items()},
+        system.flat,
+        gaps,
+        penalty.stride_knots(problem.steps).tolist(),
+        [bool(x) for x in programs.controlled],
+        hold,
+        states=_states(problem),
+    )
+
+
+def _states(problem: Problem) -> tuple[str, str, str] | tuple[()]:
+    """What the numbers of a state, of its tangent and of a control are."""
+    s = problem.system
+    if not isinstance(s, RobotSystem):
+        return ()
+    joints = ", ".join(j.name for j in s.robot.model.joints)
+    return (
+        f"{s.nq} of q, then {s.nv} of v",
+        f"{s.nv} of q, then {s.nv} of v",
+        f"joint forces of {joints}" if s.actuation is None else "as the problem has them",
+    )
+
+
+def _first(text: str) -> str:
+    return text.replace('"', "'")
+
+
+def _macros(o: PDDP, problem: Problem, layout: Layout) -> dict[str, str]:
+    chosen = search.Search(o)
+    numbers: dict[str, Any] = {
+        "ITERATIONS": o.iterations,
+        "TOLERANCE": float(o.tolerance),
+        "VIOLATION": float(o.violation),
+        "ACCEPT_LOW": float(o.accept[0]),
+        "ACCEPT_HIGH": float(o.accept[1]),
+        "CHOOSE": ("largest", "best", "balanced").index(o.choose),
+        "DEFECT": float(o.defect),
+        "RHO_LOW": float(o.regularization[0]),
+        "RHO_HIGH": float(o.regularization[1]),
+        "WHOLE": chosen.whole,
+        "FIRST_SIZES": chosen.turns[0],
+        "ARMIJO": search.ARMIJO,
+        "TELLING": search.TELLING,
+        "STALLED": search.STALLED,
+        "PATIENCE": search.PATIENCE,
+        "FORM_DENSE": int(layout.form == "dense"),
+        "FORM_EXPLICIT": int(layout.form == "explicit"),
+        "BASE": layout.base if layout.form == "floating" else 0,
+        "BASE_COLUMNS": layout.base_columns,
+    }
+    if problem.constraints:
+        numbers |= {
+            "STRIDES": len(penalty.stride_knots(problem.steps)) - 1,
+            "RATIO": penalty.RATIO,
+            "WIDEST": penalty.WIDEST,
+            "FLATTEST": penalty.FLATTEST,
+            "PENALTY_STEPS": penalty.STEPS,
+            "FAR_BOUND": constrained.FAR,
+            "FIRST_PENALTY": constrained.FIRST_PENALTY,
+            "SHARP": constrained.SHARP,
+            "SMALL_GAP": constrained.GAP,
+        }
+        numbers |= {name: getattr(augmented, name) for name in _OF_OUTER}
+    return {name: repr(value) for name, value in numbers.items()}
+
+
+def _hold(problem: Problem) -> Program | None:
+    """(q) → the controls that hold a position, of a robot that is driven in every joint."""
+    s = problem.system
+    if not isinstance(s, RobotSystem) or s.actuation is not None or s.held or s.inputs:
+        return None
+    found = source_of(s.robot.model, "gravity_torque")
+    return found if isinstance(found, Program) else None
+
+
+# --- names of numbers -----------------------------------------------------------------------------
+
+
+def fields_of(problem: Problem) -> list[Field]:
+    """The numbers of a knot, in their order."""
+    system, programs = problem.system, problem.programs
+    words = [_word(term) for term in programs.terms]
+    names = [
+        word if words.count(word) == 1 else f"{word}_{words[:k].count(word) + 1}"
+        for k, word in enumerate(words)
+    ]
+    found: list[Field] = []
+    for term, name, parts in zip(programs.terms, names, programs.slices, strict=True):
+        for kind, part in parts.items():
+            if size := part.stop - part.start:
+                found.append(Field(f"{name}_{kind}", size, kind, _told(term, kind)))
+    found += _inputs(system) if isinstance(system, RobotSystem) else []
+    rest = programs.parameters - sum(f.size for f in found)
+    if rest:
+        found.append(Field("inputs", rest, "input", "inputs of the dynamics"))
+    plain = identifiers([f.name for f in found])
+    return [replace(f, name=plain[f.name]) for f in found]
+
+
+def member_at(problem: Problem, column: int) -> str:
+    """The member of a knot's numbers that begins at a column of them."""
+    sizes = [field.size for field in fields_of(problem)]
+    return fields_of(problem)[[sum(sizes[:k]) for k in range(len(sizes))].index(column)].name
+
+
+def _word(term: Term) -> str:
+    label = term.label() if isinstance(term, Cost | Constraint) else type(term).__name__
+    return "_".join("".join(c if c.isalnum() else " " for c in label).lower().split())
+
+
+def _told(term: Term, kind: str) -> str:
+    label = term.label() if isinstance(term, Cost | Constraint) else type(term).__name__
+    about = {
+        "target": "what it aims at",
+        "weight": "of each number of its residual",
+        "lower": "bounds",
+        "upper": "bounds",
+        "multiplier": "a solve writes them",
+        "penalty": "a solve writes them",
+        "softness": "a solve writes them",
+    }
+    return f"{label}: {about[kind]}"
+
+
+def _inputs(system: RobotSystem) -> list[Field]:
+    found: list[Field] = []
+    v = system.varied
+    if v is not None:
+        if v.gravity:
+            found.append(Field("gravity", 3, "input", "gravity, m/s2"))
+        found += [
+            Field(f"payload_{identifier(f)}", 4, "input", f"mass in kg and offset in m, on {f}")
+            for f in v.payload
+        ]
+        found += [
+            Field(f"external_{identifier(f)}", 6, "input", f"a wrench, force first, on {f}")
+            for f in v.external
+        ]
+        if v.bodies:
+            about = "of each body: m, m c, Ixx Ixy Iyy Ixz Iyz Izz"
+            found.append(Field("inertia", 10 * v.bodies, "input", about))
+    left = system.inputs - sum(f.size for f in found)
+    if left:
+        about = "of the contacts: which hold, where, and of impacts"
+        found.append(Field("contacts", left, "input", about))
+    return found
+
+
+def _about(problem: Problem, options: PDDP) -> Sequence[str]:
+    terms = [f"{_word(t)} ({t.size(problem.system)})" for t in problem.programs.terms]
+    return [
+        f"{problem.system.name}: {problem.steps} steps, {problem.integrator}; {options.iterations}"
+        f" iterations at most, tolerance {options.tolerance:g}.",
+        f"Costs and constraints, with their numbers: {', '.join(terms)}.",
+    ]
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+def _counted(source: Source, options: PDDP) -> dict[str, str]:
+    """Worst-case memory and operations."""
+    p, o = source.parts, source.parts.layout
+    flops = {name: counts(f.source)["flops"] for name, f in (source.wide | source.narrow).items()}
+    n, m, z = p.ndx, p.nu, p.ndx + p.nu
+    backward = 2 * (n * n * z + n * z * z) + m**3 + 4 * m * m * z + 2 * n * n * m
+    roll = max(flops[name] for name in source.wide if name.startswith("roll_out"))
+    iteration = p.steps * (flops["expansion"] + backward + len(p.alphas) * roll)
+    lanes = _LONGEST // 8
+    vectors = -(-len(p.alphas) // lanes)
+    wide = (
+        lanes
+        * 8
+        * (
+            vectors * (p.steps + 1) * (p.nx + p.nu + 2)
+            + sum(sum(f.inputs.values()) + sum(f.outputs.values()) for f in source.wide.values())
+            + max((f.kernel.work for f in source.wide.values() if f.kernel), default=1)
+        )
+    )
+    expanded = sum(source.wide["expansion"].outputs.values()) + m * o.columns
+    numbers = 8 * ((p.steps + 1) * (p.parameters + p.nx) + p.steps * (1 + 3 * m) + p.nx)
+    own = numbers + 8 * p.steps * (expanded + 4 * (p.nx + n + 2 * m)) + 8 * o.scratch_size
+    solution = 8 * ((p.steps + 1) * p.nx + p.steps * (m + m * n)) + 48
+    raises = 1 + math.ceil(math.log10(options.regularization[1] / options.regularization[0]))
+    return {
+        "memory": str(math.ceil((wide + own + 16 * 8 * o.value_size) / 1000)),
+        "numbers": str(math.ceil(numbers / 1000)),
+        "solution": str(math.ceil(solution / 1000)),
+        "stack": "256",
+        "state": f": {p.states[0]}" if p.states else "",
+        "tangent": f": {p.states[1]}" if p.states else "",
+        "control": f": {p.states[2]}" if p.states else "",
+        "iteration": f"{iteration:,}".replace(",", " "),
+        "most": str(options.iterations),
+        "raises": str(raises),
+    }
+
+
+__all__ = [
+    "check",
+    "fields_of",
+    "files",
+    "member_at",
+    "parts_of",
+    "rendered",
+]

@@ -1,0 +1,326 @@
+"""The slots of a step's kernel: which contacts there are, their Jacobians, and where y begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rigidgrad.kernels.language import Array, Index, Kernel, View
+from rigidgrad.program.program import Program, Shape
+from rigidgrad.rotations import logarithm
+from rigidgrad.scalars import Scalar, less, mul, select, sub, total
+from rigidgrad.spatial import dot3, scale3, sub3
+from rigidgrad.worlds import slots
+from rigidgrad.worlds.groups import Group, World
+from rigidgrad.worlds.narrow import (
+    PLANE,
+    SPHERE,
+    Contact,
+    Shape as Placed,
+    frame,
+    length,
+    unit,
+)
+from rigidgrad.worlds.pairs import Geom
+from rigidgrad.worlds.physics import Tendon
+from rigidgrad.worlds.recording import everything, recorded
+from rigidgrad.worlds.slots import NORMAL
+from rigidgrad.worlds.smooth import Smooth, geom_numbers
+from rigidgrad.worlds.touching import FUNCTIONS
+
+
+class Finding:
+    """Arrays and statements of a kernel that find contacts; `Step` goes on from there."""
+
+    def __init__(self, world: World):
+        self.world, self.physics = world, world.physics
+        self.groups = world.groups
+        self.smooth = Smooth(world.physics, world.geoms, world.varied)
+        self.k = Kernel()
+        self.one: dict[str, View] = {}
+        self.at: dict[str, Array] = {}
+        self.inputs: dict[str, Array] = {}
+
+    # --- arrays -----------------------------------------------------------------------------------
+
+    def _scratch(self, name: str, size: int) -> Array:
+        return self.k.scratch(name, max(size, 1))
+
+    def _numbers(self, *names: str) -> None:
+        for name in names:
+            self.one[name] = self.k.scratch(name, 1).at(0, 1)
+
+    @contextmanager
+    def _busy(self, g: Group) -> Iterator[Index]:
+        """Each slot of a group, by its number in it, where a world needs it."""
+        with self.k.each(g.count) as i, self.k.along(1, unless=self.idle.at(i + g.first, 1)):
+            yield i
+
+    def _segments(self, g: Group, i: Index, array: Array, name: str) -> dict[str, View]:
+        return {f"{name}{k}": array.at(g.starts[k][i], s.size) for k, s in enumerate(g.segments)}
+
+    def _jac(self, g: Group, i: Index) -> View:
+        size = g.dim * g.columns
+        return self.J.matrix(g.dim, g.columns, i * size + g.entry)
+
+    def _rows_of(self, g: Group, i: Index, array: Array) -> View:
+        return array.at(i * g.dim + g.row, g.dim)
+
+    # --- slots ------------------------------------------------------------------------------------
+
+    def _lay_out_slots(self) -> None:
+        k, groups = self.k, self.groups
+        count = sum(g.count for g in groups)
+        rows = sum(g.count * g.dim for g in groups)
+        self.idle = self._scratch("idle", count)
+        self.distance, self.D = self._scratch("distance", count), self._scratch("D", count)
+        self.place, self.frame = (
+            self._scratch("place", 3 * count),
+            self._scratch("frame", 9 * count),
+        )
+        self.J = self._scratch("J", sum(g.count * g.dim * g.columns for g in groups))
+        self.aref, self.y, self.j = (self._scratch(x, rows) for x in ("aref", "y", "j"))
+        each = [(g, m) for g in groups for m in g.members for _ in range(g.slots)]
+        self.margin = k.constant("margin", [m.margin for _, m in each] or [0.0])
+        self.weight = k.constant("weight", [m.weights[0] for _, m in each] or [0.0])
+        cone = [x for g, m in each for x in slots.cone_numbers(m.friction, g.rule.impratio)]
+        self.plain_cone = k.constant("plain cone", cone or [0.0])
+        self.varied_cone = "friction" in self.world.varied.names
+        self.cone = self._scratch("cone", rows) if self.varied_cone else self.plain_cone
+        self.f, self.W = self._scratch("f", 6), self._scratch("W", 36)
+        self.WJ = self._scratch("WJ", max((g.dim * g.columns for g in groups), default=1))
+        begin = recorded(
+            {}, {"idle": (max(count, 1),), "tame": ()}, lambda v: ((1.0,) * max(count, 1), 1.0)
+        )
+        k.call(begin, {}, {"idle": everything(self.idle), "tame": self.one["tame"]})
+
+    def _find_contacts(self) -> None:
+        """Of all pairs whose balls are near each other, distances and frames."""
+        k, geoms = self.k, self.at["geoms"]
+        self.fixed_frames: dict[int, Any] = {}
+        pairs = [m.source for g in self.groups if g.kinds for m in g.members]
+        if pairs:
+            near = self._scratch("apart", len(pairs))
+            k.call(self._broad(pairs), {"geoms": everything(geoms)}, {"apart": everything(near)})
+        for g in self.groups:
+            if not g.kinds:
+                self._find_limits(g)
+                continue
+            program, self.fixed_frames[g.number] = self._narrow(g)
+            sizes = k.constant(
+                f"sizes {g.number}",
+                [
+                    x
+                    for m in g.members
+                    for part in (m.pair.first, m.pair.second)
+                    for x in self.world.geoms[part].size
+                ],
+            )
+            margins = k.constant(f"margins {g.number}", [m.margin for m in g.members])
+            with k.each(len(g.members)) as i, k.along(1, unless=near.at(i + g.pair, 1)):
+                inputs = {"sizes": sizes.at(6 * i, 6), "margin": margins.at(i, 1)}
+                for name, part in (("a", "first"), ("b", "second")):
+                    numbers = [getattr(m.pair, part) for m in g.members]
+                    if numbers[0] in self.smooth.places:
+                        table = g.table(f"shape {name}", (self.smooth.places[x] for x in numbers))
+                        size = geom_numbers(self.world.geoms[numbers[0]])
+                        inputs[name] = geoms.at(table[i], size)
+                own = {
+                    "distance": self.distance.at(i * g.slots + g.first, g.slots),
+                    "idle": self.idle.at(i * g.slots + g.first, g.slots),
+                    "place": self.place.at(i * (3 * g.slots) + 3 * g.first, 3 * g.slots),
+                    "frame": self.frame.at(i * (9 * g.slots) + 9 * g.first, 9 * g.slots),
+                }
+                k.call(program, inputs, {x: own[x] for x in program.outputs})
+                if g.crosses:
+                    tame = self.one["tame"]
+                    k.call(least(g.slots), {"idle": own["idle"], "tame": tame}, {"tame": tame})
+
+    def _shape(self, geom: Geom, size: Any, numbers: Any) -> Placed:
+        """A shape of recorded numbers, or of plain ones where it does not move."""
+        if numbers is None:
+            R = tuple(tuple(float(x) for x in row) for row in geom.pose.R)
+            return Placed(geom.mesh or geom.size, tuple(float(x) for x in geom.pose.p), R)
+        p = tuple(numbers[:3])
+        if geom.kind == SPHERE:
+            R = ((0.0,) * 3,) * 3
+        elif len(numbers) == 6:
+            R = tuple((0.0, 0.0, x) for x in numbers[3:6])
+        else:
+            R = tuple(tuple(numbers[3 + 3 * i : 6 + 3 * i]) for i in range(3))
+        return Placed(geom.mesh or size, p, R)
+
+    def _broad(self, pairs: Sequence[Any]) -> Program:
+        """For each pair whether it is certain not to touch."""
+        places, geoms = self.smooth.places, self.world.geoms
+
+        def part(g: int, numbers: Any) -> Any:
+            if g not in places:
+                return None
+            return tuple(numbers[places[g] : places[g] + geom_numbers(geoms[g])])
+
+        def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
+            found = []
+            for pair in pairs:
+                one, two = (
+                    self._shape(geoms[g], (), part(g, v["geoms"]))
+                    for g in (pair.first, pair.second)
+                )
+                way = sub3(two.p, one.p)
+                room = geoms[pair.second].reach + max(pair.margin, 0.0)
+                if geoms[pair.first].kind == PLANE:
+                    found.append(select(less(dot3(way, one.axis), room), 0.0, 1.0))
+                else:
+                    room += geoms[pair.first].reach
+                    found.append(select(less(dot3(way, way), room * room), 0.0, 1.0))
+            return (tuple(found),)
+
+        shape: dict[str, Shape] = {"geoms": (self.smooth.geom_count,)}
+        return recorded(shape, {"apart": (len(pairs),)}, evaluate)
+
+    def _geoms(self, g: Group) -> list[Geom]:
+        """The shapes of a group's first pair."""
+        pair = g.members[0].pair
+        return [self.world.geoms[x] for x in (pair.first, pair.second)]
+
+    def _touch(self, g: Group, v: Mapping[str, Any]) -> list[Contact]:
+        """The contacts of a pair."""
+        assert g.kinds is not None
+        geoms = self._geoms(g)
+        one = self._shape(geoms[0], v["sizes"][:3], v.get("a"))
+        two = self._shape(geoms[1], v["sizes"][3:], v.get("b"))
+        return FUNCTIONS[g.kinds][0](one, two, v["margin"])
+
+    def _narrow(self, g: Group) -> tuple[Program, Any]:
+        """The Program of a group's pairs, and its contact frame if that is always the same."""
+        count, geoms = g.slots, self._geoms(g)
+        inputs: dict[str, Shape] = {"sizes": (6,), "margin": ()}
+        for name, geom, fixed in zip("ab", geoms, g.fixed, strict=True):
+            if fixed is None:
+                inputs[name] = (geom_numbers(geom),)
+        frames: list[Any] = []
+
+        def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
+            found = self._touch(g, v)
+            frames[:] = [frame(c.normal, c.tangent) for c in found]
+            return (
+                tuple(c.distance for c in found),
+                tuple(select(less(c.distance, v["margin"]), 0.0, 1.0) for c in found),
+                tuple(c.place for c in found),
+                tuple(frames),
+            )
+
+        shapes: dict[str, Shape] = {
+            "distance": (count,),
+            "idle": (count,),
+            "place": (count, 3),
+            "frame": (count, 3, 3),
+        }
+        program = recorded(inputs, shapes, evaluate)
+        if all(isinstance(x, float) for rows in frames for row in rows for x in row):
+            del shapes["frame"]
+            return recorded(inputs, shapes, lambda v: evaluate(v)[:3]), frames[0]
+        return program, None
+
+    def _find_limits(self, g: Group) -> None:
+        """Of tendons (lower, upper) and ball joints: distance and J."""
+        s = g.first
+        for m in g.members:
+            program = self._limit(m.source, g)
+            size = g.slots * g.columns
+            at = g.entry + (s - g.first) * g.columns
+            idle = self.idle.at(s, g.slots)
+            self.k.call(
+                program,
+                {"q": everything(self.at["q"])},
+                {"distance": self.distance.at(s, g.slots), "idle": idle, "J": self.J.at(at, size)},
+            )
+            if g.crosses:
+                tame = self.one["tame"]
+                self.k.call(least(g.slots), {"idle": idle, "tame": tame}, {"tame": tame})
+            s += g.slots
+
+    @staticmethod
+    def _limit_at(source: Any, q: Any) -> list[tuple[Scalar, list[Scalar]]]:
+        """(distance, row of J) of a tendon at its lower and its upper limit, or of a ball joint."""
+        if isinstance(source, Tendon):
+            reach = total(mul(c, q[k]) for k, _, c in source.parts)
+            order = [c for _, _, c in sorted(source.parts, key=lambda part: part[1])]
+            return [
+                (reach - source.lower, list(order)),
+                (source.upper - reach, [-c for c in order]),
+            ]
+        turn = logarithm(tuple(q[source.q : source.q + 4]))
+        axis = unit(turn, (0.0, 0.0, 0.0))
+        return [(sub(source.most, length(turn)), list(scale3(-1.0, axis)))]
+
+    def _limit(self, source: Any, g: Group) -> Program:
+        def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
+            found = self._limit_at(source, v["q"])
+            idle = tuple(select(less(d, source.margin), 0.0, 1.0) for d, _ in found)
+            return tuple(d for d, _ in found), idle, tuple(tuple(J) for _, J in found)
+
+        shapes: dict[str, Shape] = {"distance": (g.slots,), "idle": (g.slots,)}
+        shapes["J"] = (g.slots, g.columns)
+        return recorded({"q": (self.physics.nq,)}, shapes, evaluate)
+
+    def _set_up_slots(self) -> None:
+        """J, D, aref, and y at the warm start."""
+        for g in self.groups:
+            with self._busy(g) as i:
+                if g.kinds:
+                    self._jacobian(g, i)
+                s = i + g.first
+                y, aref = self._rows_of(g, i, self.y), self._rows_of(g, i, self.aref)
+                self._project(g, i, self.at["v"], y)
+                inputs = {
+                    "distance": self.distance.at(s, 1),
+                    "margin": self.margin.at(s, 1),
+                    "weight": self.weight.at(s, 1),
+                    "velocity": y,
+                    "plain": self._rows_of(g, i, self.plain_cone),
+                }
+                outputs = {"D": self.D.at(s, 1), "aref": aref}
+                if self.varied_cone:
+                    inputs["friction"] = everything(self.inputs["friction"])
+                    outputs["cone"] = self._rows_of(g, i, self.cone)
+                self.k.call(slots.setup(g.rule, self.varied_cone), inputs, outputs)
+                self._project(g, i, self.at["z"], y)
+                self.k.call(slots.minus(g.dim), {"a": y, "b": aref}, {"y": y})
+
+    def _jacobian(self, g: Group, i: Index) -> None:
+        fixed, s, column = self.fixed_frames[g.number], i + g.first, 0
+        for k, segment in enumerate(g.segments):
+            inputs = {"frame": self.frame.at(9 * s, 9)} if fixed is None else {}
+            inputs |= {
+                "place": self.place.at(3 * s, 3),
+                "origin": everything(self.at["origin"]),
+                "twists": self.at["twists"].at(6 * g.starts[k][i], 6 * segment.size),
+            }
+            program = slots.jacobian(g.dim, segment.sign, segment.size, fixed)
+            columns = range(column, column + segment.size)
+            self.k.call(program, inputs, {"J": self._jac(g, i).part(range(g.dim), columns)})
+            column += segment.size
+
+    def _project(self, g: Group, i: Index, x: Array, y: View) -> None:
+        views = {"J": self._jac(g, i)} | self._segments(g, i, x, "x")
+        self.k.call(slots.times(g.dim, g.sizes), views, {"y": y})
+
+    def _at_slot(self, g: Group, i: Index) -> dict[str, View]:
+        found = {"D": self.D.at(i + g.first, 1)}
+        if g.rule.kind != NORMAL:
+            found["cone"] = self._rows_of(g, i, self.cone)
+        return found
+
+
+def least(count: int) -> Program:
+    """`tame` only where all are idle."""
+
+    def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
+        found = v["tame"]
+        for x in v["idle"]:
+            found = select(less(x, found), x, found)
+        return (found,)
+
+    return recorded({"idle": (count,), "tame": ()}, {"tame": ()}, evaluate)

@@ -1,0 +1,45 @@
+"""Which functions find the contacts of two shapes, by their kinds, the first the lesser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rigidgrad.worlds.box_box import MOST as EIGHT, box_box
+from rigidgrad.worlds.capsule_box import capsule_box
+from rigidgrad.worlds.narrow import (
+    BOX,
+    CAPSULE,
+    CYLINDER,
+    ELLIPSOID,
+    MESH,
+    PLANE,
+    SPHERE,
+    Contact,
+    capsule_capsule,
+    plane_box,
+    plane_capsule,
+    plane_cylinder,
+    plane_sphere,
+    sphere_box,
+    sphere_capsule,
+    sphere_cylinder,
+    sphere_sphere,
+)
+from rigidgrad.worlds.plane_mesh import MOST, plane_ellipsoid, plane_mesh
+
+# the function, and its slots
+FUNCTIONS: dict[tuple[int, int], tuple[Callable[..., list[Contact]], int]] = {
+    (PLANE, SPHERE): (plane_sphere, 1),
+    (PLANE, CAPSULE): (plane_capsule, 2),
+    (PLANE, CYLINDER): (plane_cylinder, 4),
+    (PLANE, BOX): (plane_box, 4),
+    (SPHERE, SPHERE): (sphere_sphere, 1),
+    (SPHERE, CAPSULE): (sphere_capsule, 1),
+    (SPHERE, CYLINDER): (sphere_cylinder, 1),
+    (SPHERE, BOX): (sphere_box, 1),
+    (CAPSULE, CAPSULE): (capsule_capsule, 2),
+    (CAPSULE, BOX): (capsule_box, 2),
+    (BOX, BOX): (box_box, EIGHT),
+    (PLANE, ELLIPSOID): (plane_ellipsoid, 1),
+    (PLANE, MESH): (plane_mesh, MOST),
+}
