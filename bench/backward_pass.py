@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 from rigidgrad.runtime.arrays import aligned_zeros
-from rigidgrad.runtime.lanes import host_lanes
-from rigidgrad.runtime.riccati import Layout, Riccati, Sizes, bind_side_by_side
+from rigidgrad.runtime.job import host_lanes
+from rigidgrad.runtime.riccati import Layout, Sizes, bind, bind_side_by_side
 
 STEP = 0.01
 
@@ -49,7 +49,7 @@ def main() -> None:
         "results": aligned_zeros((1, 3)),
         "scratch": aligned_zeros((1, layout.scratch_size)),
     }
-    columns = Riccati.of(layout).bind(arrays)
+    columns = bind(layout, arrays)
 
     one = {
         "F": G,

@@ -33,7 +33,7 @@ from peers import build, ours
 import rigidgrad as rg
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 
 ROBOTS = ("iiwa14", "hyq", "atlas")
 SINGLE = ("rnea", "minv", "aba", "rnea_derivatives", "aba_derivatives", "fused_gradient")
@@ -254,7 +254,7 @@ def steps(quick: bool) -> dict[str, Any]:
     return found | {"robot": "iiwa14", "apart": apart}
 
 
-def product_with_minv(n: int) -> Recording:
+def product_with_minv(n: int) -> Job:
     """-M⁻¹ times both halves of ∂c/∂u."""
 
     def product(x: dict[str, Any]) -> tuple[Any, ...]:
@@ -266,7 +266,7 @@ def product_with_minv(n: int) -> Recording:
 
     square = (n, n)
     inputs, outputs = dict.fromkeys(("minv", "dq", "dv"), square), {"q": square, "v": square}
-    return Recording(
+    return Job(
         "product", "M⁻¹ ∂c/∂u", f"bench product of {n}", lambda: record(inputs, outputs, product)
     )
 

@@ -27,7 +27,7 @@ from rigidgrad.algorithms import catalog
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.gpu import Engine, open_device
-from rigidgrad.runtime.lanes import Job
+from rigidgrad.runtime.job import function_job
 from rigidgrad.targets.gpu.wgsl import Shader
 from rigidgrad.targets.gpu.wgsl_library import library
 
@@ -48,7 +48,7 @@ class Case:
     inputs: tuple[np.ndarray, ...]
 
     def on_cpu(self, dtype: str) -> list[np.ndarray]:
-        job = Job(self.robot.model, self.name, dtype=dtype, **self.options)
+        job = function_job(self.robot.model, self.name, dtype=dtype, **self.options)
         found = Compiled(job)(*(x.astype(dtype) for x in self.inputs))
         return list(found) if isinstance(found, tuple) else [found]
 

@@ -13,9 +13,9 @@ import pytest
 import rigidgrad as rg
 from rigidgrad.errors import InputError
 from rigidgrad.program.recorder import record
-from rigidgrad.runtime import lanes
+from rigidgrad.runtime import code, lanes
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import llvm_rows
 
@@ -35,7 +35,7 @@ def run(code: str, *flags: str) -> str:
 
 def compiled(name: str, inputs, outputs, evaluate, **options) -> Compiled:
     return Compiled(
-        Recording(name, "tests", name, lambda: record(inputs, outputs, evaluate), **options),
+        Job(name, "tests", name, lambda: record(inputs, outputs, evaluate), **options),
         threads=1,
     )
 
@@ -68,11 +68,11 @@ MANY = """
 import numpy as np
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 
 names = [f"x{k}" for k in range(800)]
 build = lambda: record(dict.fromkeys(names, (1,)), {"y": (1,)}, lambda v: ((sum(v[n][0] for n in names),),))
-add = Compiled(Recording("add", "tests", "add", build), threads=1)
+add = Compiled(Job("add", "tests", "add", build), threads=1)
 values = np.random.default_rng(0).normal(size=(800, 5, 1))
 for _ in range(2):
     np.testing.assert_allclose(add(*values), values.sum(axis=0), rtol=1e-12)
@@ -90,13 +90,13 @@ SMALL_STACK = """
 import threading, numpy as np
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 
 def evaluate(values):
     x = values["x"][0]
     return (tuple(x if k % 2 else x + 1 for k in range(3000)),)
 
-wide = Compiled(Recording("wide", "tests", "wide", lambda: record({"x": (1,)}, {"y": (3000,)}, evaluate), width=16), threads=1)
+wide = Compiled(Job("wide", "tests", "wide", lambda: record({"x": (1,)}, {"y": (3000,)}, evaluate), width=16), threads=1)
 x = np.arange(35.0)[:, None]  # two whole blocks of lanes and a part of one; the lanes of a block take 384 kB
 
 def work():
@@ -237,11 +237,12 @@ BOUND = """
 import numpy as np
 from rigidgrad.errors import InputError
 from rigidgrad.program.recorder import record
-from rigidgrad.runtime.riccati import Riccati
-from rigidgrad.runtime.sweep import Sweep, SweepJob
+from rigidgrad.runtime import riccati
+from rigidgrad.runtime.code import Code
+from rigidgrad.runtime.job import Job, Knots
 
 build = lambda: record({"x": (2,)}, {"y": (2,)}, lambda v: ((v["x"][0] + 1, v["x"][1]),))
-sweep = Sweep(SweepJob("step", "tests", "step", build, width=4))
+sweep = Code(Job("step", "tests", "step", build, width=4, knots=Knots()))
 good = np.zeros((3, 5, 2, 4))
 sweep.bind({"x": good}, {"y": good.copy()})
 for bad in (good[:, :, :1], good[:2], good[:, :4], np.zeros((3, 5, 4, 2)).swapaxes(2, 3), good.astype("f4"), np.zeros((3, 5, 2, 8))[..., ::2]):
@@ -250,7 +251,7 @@ for bad in (good[:, :, :1], good[:2], good[:, :4], np.zeros((3, 5, 4, 2)).swapax
     except InputError as error:
         print("refused")
 try:
-    Riccati.bind(None, {"ranges": np.zeros((4, 4)).T[:3]})
+    riccati.bind(None, {"ranges": np.zeros((4, 4)).T[:3]})
 except InputError as error:
     print(error)
 """
@@ -273,7 +274,7 @@ def test_buffers_on_the_heap_and_batches_in_pieces_give_the_same_bits(
     whole = robot.compile(function, threads=1, **options)(*state)
     monkeypatch.setenv("RIGIDGRAD_CACHE", "off")  # the key knows nothing of what is changed here
     monkeypatch.setattr(llvm_rows, "_MOST_STACK", 0)
-    monkeypatch.setattr(lanes, "_kernels", Shared())
+    monkeypatch.setattr(code, "_codes", Shared())
     monkeypatch.setattr(lanes, "_PIECE_NS", 1)
     if streaming:
         monkeypatch.setattr(lanes, "STREAM_BYTES", 0)

@@ -247,13 +247,13 @@ def test_a_pendulum_swings_up():
 def test_new_targets_weights_and_starts_compile_nothing(monkeypatch):
     problem = p1()
     rg.solve(problem, rg.PDDP(iterations=1))
-    from rigidgrad.runtime import lanes, native
+    from rigidgrad.runtime import code, native
 
     def refuse(*_, **__):
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(native, "compile_ir", refuse)
-    monkeypatch.setattr(lanes, "LaneKernel", refuse)
+    monkeypatch.setattr(code, "Code", refuse)
     problem.costs[0].goal = P1_START
     problem.costs[1].weight = 0.01
     problem.update(start=P1_GOAL, dt=0.01)

@@ -28,7 +28,7 @@ from rigidgrad.errors import InputError, UnknownNameError
 from rigidgrad.program.differentiate import differentiate
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording, host_lanes
+from rigidgrad.runtime.job import Job, host_lanes
 
 KNOTS = 5
 SYSTEMS = {
@@ -269,7 +269,7 @@ def test_compiled_terms_compute_what_plain_floats_do(dtype):
         shapes = {"x": (system.nx,), "u": (m,), "p": (len(p),)}
         program = record(shapes, {k: sizes[k] for k in kept}, evaluate)
         fast = Compiled(
-            Recording("term", "test", str(program), lambda program=program: program),
+            Job("term", "test", str(program), lambda program=program: program),
             dtype=dtype,
             threads=1,
         )
@@ -665,9 +665,7 @@ ABSOLUTE = {"sin", "cos", "asin", "acos", "atan", "sinh", "cosh", "tanh"}
 
 
 def compiled(program, dtype):
-    return Compiled(
-        Recording("math", "test", str(program), lambda: program), dtype=dtype, threads=1
-    )
+    return Compiled(Job("math", "test", str(program), lambda: program), dtype=dtype, threads=1)
 
 
 @pytest.mark.parametrize("name", ONE)

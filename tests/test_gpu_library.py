@@ -16,7 +16,7 @@ import rigidgrad as rg
 from rigidgrad import errors
 from rigidgrad.cli import main
 from rigidgrad.codegen import generate
-from rigidgrad.runtime.lanes import digest
+from rigidgrad.runtime.job import digest
 
 needs_cxx = pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")
 

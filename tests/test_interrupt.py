@@ -19,7 +19,7 @@ import pytest
 
 import rigidgrad as rg
 from rigidgrad.errors import RigidgradError
-from rigidgrad.runtime import cache, emit, lanes, native
+from rigidgrad.runtime import cache, code, emit, lanes, native
 from rigidgrad.runtime.shared import Shared
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -83,7 +83,7 @@ def test_a_batch_in_pieces_gives_the_same_bits(monkeypatch):
     whole = [robot.compile(f, threads=1)(*state) for f in ("rnea", "aba_derivatives")]
     gc.collect()
     monkeypatch.setattr(lanes, "_PIECE_NS", 1)
-    monkeypatch.setattr(lanes, "_kernels", Shared())  # others know of longer pieces
+    monkeypatch.setattr(code, "_codes", Shared())  # others know of longer pieces
     for threads in (1, 2):
         fast = robot.compile("rnea", threads=threads)
         np.testing.assert_array_equal(fast(*state), whole[0])
@@ -113,7 +113,7 @@ import numpy as np, time
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 
 long = "define double @f(double %x0) {\\n" + "".join(f"  %x{k + 1} = fadd double %x{k}, {float(k)}\\n" for k in range(400_000)) + "  ret double %x400000\\n}"
 emit = native.emit.emit_apart
@@ -129,7 +129,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 start = time.monotonic()
-double = Compiled(Recording("double", "tests", "double", lambda: record({"x": (1,)}, {"y": (1,)}, lambda v: ((v["x"][0] * 2,),))), threads=1)
+double = Compiled(Job("double", "tests", "double", lambda: record({"x": (1,)}, {"y": (1,)}, lambda v: ((v["x"][0] * 2,),))), threads=1)
 print(double(np.ones((5, 1))).sum())
 """
 
@@ -201,9 +201,9 @@ def test_many_threads_compile_a_function_once(monkeypatch):
     robot.compile("crba", threads=1)(state.q)  # what all functions share is there
     compiled, results, gate = [], [], threading.Barrier(8)
     monkeypatch.setattr(
-        lanes,
+        code,
         "_compile",
-        lambda job, _compile=lanes._compile: (
+        lambda job, _compile=code._compile: (
             compiled.append(job.lanes) or time.sleep(0.05) or _compile(job)
         ),
     )
@@ -251,7 +251,7 @@ class Loaded:
 
 
 def test_code_of_robots_that_are_gone_is_freed():
-    before = len(lanes._kernels)
+    before = len(code._codes)
     gc.disable()  # nothing waits for the collector
     try:
         most = 0
@@ -259,12 +259,12 @@ def test_code_of_robots_that_are_gone_is_freed():
             robot = rg.load("pendulum", gravity=(0, 0, -1.0 - k))
             tau = robot.rnea([0.1], [0.2], [0.3])
             robot.gravity_torque(np.zeros((3, 1)))
-            most = max(most, len(lanes._kernels) - before)
+            most = max(most, len(code._codes) - before)
         del robot
     finally:
         gc.enable()
     assert most <= 8 and tau.shape == (1,)
-    assert len(lanes._kernels) <= before
+    assert len(code._codes) <= before
 
 
 def test_a_compiled_function_outlives_its_robot():
@@ -280,7 +280,7 @@ def test_an_entry_is_written_whole_or_not_at_all(monkeypatch):
     written = []
     monkeypatch.setattr(cache, "write", lambda *arguments: written.append(arguments))
     monkeypatch.setattr(
-        lanes.native, "compile_ir", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        native, "compile_ir", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     robot = rg.load("pendulum", gravity=(0, 0, -78.0))
     with pytest.raises(KeyboardInterrupt):

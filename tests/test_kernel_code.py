@@ -22,7 +22,7 @@ import rigidgrad as rg
 from rigidgrad.codegen import generate, write
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.robot import Robot
-from rigidgrad.runtime import formulation, lanes
+from rigidgrad.runtime import code, formulation
 from rigidgrad.runtime.formulation import source_of
 from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import c
@@ -167,7 +167,7 @@ def test_c_of_a_chain_of_sixty_joints_is_the_robots_and_pinocchios(of_sixty):
 def loops(monkeypatch):
     """Robots of any size take the way of large ones."""
     monkeypatch.setenv("RIGIDGRAD_CACHE", "off")
-    monkeypatch.setattr(lanes, "_kernels", Shared())
+    monkeypatch.setattr(code, "_codes", Shared())
     monkeypatch.setattr(formulation, "_LOOPS_FROM", 0)
 
 

@@ -23,9 +23,10 @@ from rigidgrad.kernels.language import Kernel
 from rigidgrad.kernels.riccati import Sizes, backward_pass
 from rigidgrad.kernels.structure import steps as statements
 from rigidgrad.program.recorder import record
+from rigidgrad.runtime import job
 from rigidgrad.runtime.arrays import aligned_zeros
+from rigidgrad.runtime.code import Code
 from rigidgrad.runtime.riccati import bind_side_by_side
-from rigidgrad.runtime.sweep import Sweep, SweepJob
 from rigidgrad.targets import c
 from rigidgrad.targets.riccati_layout import Layout
 
@@ -300,7 +301,7 @@ def test_buffers_of_kernels_are_checked():
     k = Kernel()
     x, y = k.input("x", 2), k.carried("y", 2)
     k.product(y.matrix(1, 2), x.matrix(1, 1), x.matrix(1, 2), accumulate=True)
-    sweep = Sweep(SweepJob("checked", "test", "", lambda: k, width=2))
+    sweep = Code(job.Job("checked", "test", "", lambda: k, width=2, knots=job.Knots()))
     with pytest.raises(InputError, match="aligned"):
         sweep.bind(
             {"x": np.zeros((1, 3, 5, 2))[:, :, 1:3].view()},

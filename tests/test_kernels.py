@@ -17,9 +17,9 @@ from rigidgrad.kernels.language import Kernel, Table
 from rigidgrad.kernels.structure import counts, pattern
 from rigidgrad.program.recorder import record
 from rigidgrad.robot import Robot
-from rigidgrad.runtime import formulation, lanes
+from rigidgrad.runtime import code, formulation
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 from rigidgrad.runtime.shared import Shared
 
 # relative to the largest number: sums of up to 20 products
@@ -36,7 +36,7 @@ def run(
     packed: bool = False,
 ) -> list[np.ndarray]:
     """By lanes."""
-    job = Recording(f"test_{name}", "test", name, lambda: kernel, packed=packed, width=width)
+    job = Job(f"test_{name}", "test", name, lambda: kernel, packed=packed, width=width)
     found = Compiled(job, dtype=dtype, threads=1)(
         *(inputs[a].astype(dtype).reshape(-1, *shape) for a, shape in kernel.inputs.items())
     )
@@ -194,7 +194,7 @@ def apart(monkeypatch):
     another are no part of its key.
     """
     monkeypatch.setenv("RIGIDGRAD_CACHE", "off")
-    monkeypatch.setattr(lanes, "_kernels", Shared())
+    monkeypatch.setattr(code, "_codes", Shared())
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_tiled_gradients_can_be_packed_streamed_and_in_single_precision(tiled):
 def test_both_ways_of_a_robot_agree_in_what_is_zero(monkeypatch, apart):
     unrolled = rg.load("hyq", floating_base=True).pattern("aba_derivatives")
     monkeypatch.setattr(formulation, "_TILED_FROM", 0)
-    monkeypatch.setattr(lanes, "_kernels", Shared())
+    monkeypatch.setattr(code, "_codes", Shared())
     tiled = rg.load("hyq", floating_base=True).pattern("aba_derivatives")
     for x, y in zip(unrolled, tiled, strict=True):
         assert {*zip(*x, strict=True)} <= {*zip(*y, strict=True)}

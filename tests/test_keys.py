@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import rigidgrad as rg
-from rigidgrad.runtime import cache
-from rigidgrad.runtime.lanes import Job, Recording, digest
-from rigidgrad.runtime.sweep import SweepJob
+from rigidgrad.runtime import cache, riccati
+from rigidgrad.runtime.job import Job, Knots, RobotFunction, digest, function_job
 from rigidgrad.targets.riccati_layout import Layout
 
 
@@ -24,11 +23,13 @@ def model(name: str) -> Any:
     return rg.load(name).model
 
 
+LAYOUT = Layout(4, 2, "dense", "float64", 4)
 JOBS = [
-    Job(model("iiwa14"), "rnea"),
-    Recording("step", "arm", "one", never),
-    SweepJob("step", "arm", "one", never),
-    Layout(4, 2, "dense", "float64", 4),
+    Job("step", "arm", "one", never),
+    Job("step", "arm", "one", never, knots=Knots()),
+    RobotFunction(model("iiwa14"), "rnea"),
+    Knots(),
+    LAYOUT,
 ]
 OTHERS: dict[str, Any] = {  # by type of the value; other values of fields
     "str": "another",
@@ -37,11 +38,14 @@ OTHERS: dict[str, Any] = {  # by type of the value; other values of fields
     "tuple": ("another",),
     "frozenset": frozenset({"x"}),
     "NoneType": (1, 2),
+    "Knots": Knots(frozenset({"x"})),
 }
 
 
 def key(job: Any) -> str:
-    return job.key() if hasattr(job, "key") else cache.key_of(job)
+    if isinstance(job, RobotFunction):
+        return cache.text_of(job, model=digest(job.model))
+    return job.key() if isinstance(job, Job) else cache.text_of(job)
 
 
 def kinds(job: Any) -> str:
@@ -63,7 +67,7 @@ def test_a_field_that_is_added_to_a_job_is_in_its_key(job):
 @pytest.mark.parametrize("job", JOBS, ids=kinds)
 def test_every_field_of_a_job_is_in_its_key(job):
     keys = {key(job)}
-    compared = [f.name for f in dataclasses.fields(job) if f.name != "build"]
+    compared = [f.name for f in dataclasses.fields(job) if f.name not in ("source", "owner")]
     for name in compared:
         now = getattr(job, name)
         other = (
@@ -77,9 +81,28 @@ def test_every_field_of_a_job_is_in_its_key(job):
     assert len(keys) == len(compared) + 1
 
 
-def test_recordings_of_the_same_identity_have_the_same_key_whoever_builds_them():
-    for job in JOBS[1:3]:
-        assert key(dataclasses.replace(job, build=lambda: None)) == key(job)
+def test_jobs_of_the_same_identity_have_the_same_key_whatever_makes_them_and_for_whom():
+    for job in JOBS[:2]:
+        assert key(dataclasses.replace(job, source=lambda: None, owner="another")) == key(job)
+
+
+def test_jobs_of_robot_functions_differ_where_their_options_or_models_do():
+    arm = model("iiwa14")
+    jobs = [
+        function_job(arm, "jacobian", frame=frame, dtype=dtype, width=width)
+        for frame in ("iiwa_link_3", "iiwa_link_4")
+        for dtype in ("float64", "float32")
+        for width in (1, 8)
+    ]
+    jobs += [function_job(arm, "rnea"), function_job(model("hyq"), "rnea")]
+    jobs += [function_job(arm, "rnea", packed=True), function_job(arm, "rnea", streaming=(0,))]
+    assert len({job.key() for job in jobs}) == len(jobs)
+    renamed = dataclasses.replace(arm, name="another")
+    assert function_job(renamed, "rnea").key() == function_job(arm, "rnea").key()
+
+
+def test_passes_of_two_layouts_do_not_share_code():
+    assert riccati.job(LAYOUT).key() != riccati.job(dataclasses.replace(LAYOUT, gaps=True)).key()
 
 
 def test_every_number_of_a_model_is_in_its_digest_and_its_name_is_not():
@@ -112,8 +135,8 @@ def test_a_field_that_is_added_to_a_model_is_in_its_digest():
 
 def test_sets_have_the_same_key_in_every_process():
     code = """
-from rigidgrad.runtime.sweep import SweepJob
-print(SweepJob("step", "arm", "one", print, frozenset("abcdefgh")).key())
+from rigidgrad.runtime.job import Job, Knots
+print(Job("step", "arm", "one", print, knots=Knots(frozenset("abcdefgh"))).key())
 """
     runs = [
         subprocess.run(
@@ -128,4 +151,4 @@ print(SweepJob("step", "arm", "one", print, frozenset("abcdefgh")).key())
 
 def test_what_has_no_stable_text_is_refused():
     with pytest.raises(TypeError, match="no place in a key"):
-        cache.key_of(dataclasses.replace(JOBS[3], n=object()))
+        cache.text_of(dataclasses.replace(LAYOUT, n=object()))

@@ -19,7 +19,8 @@ from random_trees import random_tree
 import rigidgrad as rg
 from rigidgrad.algorithms.catalog import FUNCTIONS
 from rigidgrad.errors import InputError, UnknownNameError
-from rigidgrad.runtime import lanes, native
+from rigidgrad.runtime import code, lanes, native
+from rigidgrad.runtime.job import function_job
 from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import llvm_stream
 
@@ -303,7 +304,7 @@ def stream_everything(set_attribute):
     set_attribute(lanes, "_STREAM_FLOPS", math.inf)
     set_attribute(lanes, "_STREAM_LOOPED", math.inf)
     set_attribute(lanes, "_STREAM_ROW", 0)
-    set_attribute(lanes, "_kernels", Shared())
+    set_attribute(code, "_codes", Shared())
 
 
 def inside(shape, dtype, skew):
@@ -389,7 +390,7 @@ def test_streamed_lines_are_written_once_and_whole(dtype, width, skews):
     """Every byte of W rows by one store past the caches, and a whole line by two that follow each
     other.
     """
-    job = lanes.Job(
+    job = function_job(
         rg.load("hyq", floating_base=True).model,
         "rnea_derivatives",
         dtype=dtype,
@@ -450,7 +451,7 @@ def test_large_batches_are_streamed_with_any_number_of_threads(monkeypatch, thre
     args = arguments(robot, "rnea_derivatives", (count,))
     expected = robot.compile("rnea_derivatives", threads=1)(*args)
     monkeypatch.setattr(lanes, "STREAM_BYTES", 3_000_000)
-    monkeypatch.setattr(lanes, "_kernels", Shared())
+    monkeypatch.setattr(code, "_codes", Shared())
     fast = robot.compile("rnea_derivatives", threads=threads)
     fast(*(a[:800] for a in args))
     assert not streams(fast)
@@ -530,7 +531,7 @@ def test_angles_taken_by_twos_do_not_disturb_each_other(width):
     q[far] *= 1e10
     q[5, 3], q[11, 1], q[11, 5] = np.nan, np.inf, 1e300
     zero = np.zeros_like(q)
-    fast = lanes.lane_kernel(lanes.Job(robot.model, "rnea", width=width))
+    fast = lanes.LaneKernel(function_job(robot.model, "rnea", width=width))
     tau = np.empty_like(q)
     fast.run([q, zero, zero, tau], [7] * 4, len(q), None)
     np.testing.assert_allclose(tau, robot.rnea(q, zero, zero), rtol=1e-12, atol=1e-12)
@@ -689,10 +690,10 @@ def test_one_set_of_parameters_a_row():
 def test_a_second_process_records_nothing(tmp_path):
     code = """
 import sys, numpy as np, rigidgrad as rg
-from rigidgrad.runtime import formulation, lanes, native
+from rigidgrad.runtime import job, native
 if sys.argv[1] == "second":
     def refuse(*a, **k): raise AssertionError("must come from the cache")
-    lanes.program_of = refuse; native.compile_ir = refuse
+    job.source_of = refuse; native.compile_ir = refuse
 robot = rg.load("iiwa14")
 print(robot.aba(*robot.random((3,), seed=0)).tobytes().hex())
 """
@@ -708,10 +709,8 @@ print(robot.aba(*robot.random((3,), seed=0)).tobytes().hex())
 
 
 def test_a_changed_model_is_another_entry():
-    from rigidgrad.runtime.lanes import Job
-
     keys = {
-        Job(robot.model, name, dtype=dtype, packed=packed).key()
+        function_job(robot.model, name, dtype=dtype, packed=packed).key()
         for robot in (
             rg.load("iiwa14"),
             rg.load("iiwa14", gravity=(0, 0, 0)),
@@ -722,7 +721,7 @@ def test_a_changed_model_is_another_entry():
         for packed in (False, True)
     }
     assert len(keys) == 24
-    assert Job(rg.load("iiwa14").model, "rnea").key() in keys
+    assert function_job(rg.load("iiwa14").model, "rnea").key() in keys
 
 
 def test_a_kernel_that_outlives_all_modules_does_no_harm():

@@ -27,7 +27,7 @@ from rigidgrad.control.system import CustomSystem, RobotSystem
 from rigidgrad.errors import InputError, UnknownNameError
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 
 KNOTS, STEPS = 6, 5
 INF, NAN = float("inf"), float("nan")
@@ -349,7 +349,7 @@ def test_a_compiled_clearance_is_what_plain_floats_give():
     )
     X, p = np.array([knot(system, s)[0] for s in range(9)]), c.targets(system, KNOTS)[0]
     found, J = Compiled(
-        Recording("clearance", "test", str(program), lambda: program), dtype="float64", threads=1
+        Job("clearance", "test", str(program), lambda: program), dtype="float64", threads=1
     )(X, p)
     for k, x in enumerate(X.tolist()):
         np.testing.assert_allclose(

@@ -15,7 +15,7 @@ from rigidgrad.control.curvature import curvature
 from rigidgrad.control.system import CustomSystem, RobotSystem
 from rigidgrad.errors import InputError
 from rigidgrad.program.recorder import record
-from rigidgrad.runtime.lanes import host_lanes
+from rigidgrad.runtime.job import host_lanes
 
 OPTIMUM = 23.2343457  # of P1, as Crocoddyl and aligator find it
 

@@ -17,7 +17,7 @@ import pytest
 
 import rigidgrad as rg
 from rigidgrad.errors import RigidgradError
-from rigidgrad.runtime import cache, emit, lanes, native
+from rigidgrad.runtime import cache, emit, job, native
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -268,6 +268,6 @@ def test_links_say_that_windows_has_none(monkeypatch):
 def test_lanes_follow_the_processor():
     for target, count in {"neon": 2, "sse2": 2, "avx2": 4}.items():
         with cross.compiling_for(cross.TARGETS[target].host):
-            assert lanes.host_lanes("float64") == count
-            assert lanes.host_lanes("float32") == 2 * count
+            assert job.host_lanes("float64") == count
+            assert job.host_lanes("float32") == 2 * count
     assert cross.TARGETS["neon"].host.registers == 32

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rigidgrad.errors import InputError
-from rigidgrad.runtime.riccati import Riccati
+from rigidgrad.runtime.riccati import bind
 from rigidgrad.targets.riccati_layout import Layout
 
 H = 0.01  # the time step of Euler's forms
@@ -111,7 +111,7 @@ class Case:
 
     def compiled(self, rho: float = 0.0, starts=None, ends=None):
         arrays = self.arrays(rho, starts, ends)
-        Riccati(self.layout).bind(arrays).run()
+        bind(self.layout, arrays).run()
         return self.found(arrays, self.layout)
 
     def found(self, arrays: dict[str, np.ndarray], layout: Layout):
@@ -276,15 +276,15 @@ def test_layouts_of_different_features_do_not_share_code():
 
 def test_buffers_that_are_too_small_missing_or_of_another_type_are_refused():
     case = Case(Layout(4, 2, "dense", "float64", 4, bounded=True, gaps=True), 5, 0)
-    kernel, good = Riccati(case.layout), case.arrays()
-    kernel.bind(good)
+    layout, good = case.layout, case.arrays()
+    bind(layout, good)
     for name in good:
         if name != "ranges":  # it says how many blocks there are
             with pytest.raises(InputError, match=f"buffer {name} "):
-                kernel.bind(good | {name: good[name].reshape(-1)[:-1]})
+                bind(layout, good | {name: good[name].reshape(-1)[:-1]})
         with pytest.raises(InputError, match=f"buffer {name} "):
-            kernel.bind(good | {name: good[name].astype("float32")})
+            bind(layout, good | {name: good[name].astype("float32")})
         with pytest.raises(InputError, match=f"missing: {name}"):
-            kernel.bind({other: array for other, array in good.items() if other != name})
+            bind(layout, {other: array for other, array in good.items() if other != name})
     with pytest.raises(InputError, match="buffer F "):
-        kernel.bind(good | {"ranges": good["ranges"] + [[0, 1]]})
+        bind(layout, good | {"ranges": good["ranges"] + [[0, 1]]})

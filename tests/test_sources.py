@@ -131,7 +131,7 @@ TRACED = """
 import sys
 import numpy as np
 import rigidgrad as rg
-from rigidgrad.runtime import lanes, riccati, sweep
+from rigidgrad.runtime import code
 
 files = set()
 def note(frame, event, argument):
@@ -144,8 +144,7 @@ def traced(function):
         finally:
             sys.setprofile(None)
     return run
-for module, name in ((lanes, "_compile"), (sweep, "_compile"), (riccati.llvm_riccati, "render")):
-    setattr(module, name, traced(getattr(module, name)))
+code._compile = traced(code._compile)
 
 robot = rg.load("cartpole")
 robot.compile("aba_derivatives")(*np.zeros((3, 8, robot.nv)))

@@ -30,7 +30,9 @@ import numpy as np
 import rigidgrad as rg
 from rigidgrad.algorithms import catalog
 from rigidgrad.errors import RigidgradError
-from rigidgrad.runtime import emit, lanes, native
+from rigidgrad.runtime import emit, native
+from rigidgrad.runtime.job import OPTIMISATION, Job, function_job
+from rigidgrad.runtime.lanes import LaneKernel
 from rigidgrad.targets import llvm, llvm_math
 
 ROBOTS = (*rg.bundled(), "hyq-floating", "atlas-floating", "iiwa14-floating")
@@ -146,7 +148,7 @@ def object_code(host: native.Host, ir: str, **options: Any) -> bytes:
                 host.triple,
                 host.cpu,
                 host.features,
-                options.get("opt", lanes.OPTIMISATION),
+                options.get("opt", OPTIMISATION),
                 options.get("misched", False),
                 options.get("form", "object"),
                 join=not llvm.in_blocks(ir),
@@ -154,15 +156,15 @@ def object_code(host: native.Host, ir: str, **options: Any) -> bytes:
         )
 
 
-def kernel(host: native.Host, job: lanes.Job, form: str = "object") -> bytes:
-    """A function's kernel for a processor, as `runtime.lanes` makes it for this one."""
+def kernel(host: native.Host, job: Job, form: str = "object") -> bytes:
+    """A function's kernel for a processor, as `runtime.code` makes it for this one."""
     with compiling_for(host):
         return object_code(host, job.ir(), form=form)
 
 
-def inputs_of(robot: rg.Robot, job: lanes.Job, states: int) -> list[np.ndarray]:
+def inputs_of(robot: rg.Robot, job: Job, states: int) -> list[np.ndarray]:
     """Random states; matrices and tangents as the functions expect them."""
-    made = lanes.lane_kernel(job)
+    made = LaneKernel(job)
     drawn = robot.random(batch=(states,), seed=0)
     other = robot.random(batch=(states,), seed=1)
     known = {
@@ -187,9 +189,9 @@ def inputs_of(robot: rg.Robot, job: lanes.Job, states: int) -> list[np.ndarray]:
     return arrays
 
 
-def here(job: lanes.Job, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def here(job: Job, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Results of this machine's kernel."""
-    made = lanes.lane_kernel(job)
+    made = LaneKernel(job)
     count = len(arrays[0])
     results = [np.zeros((count, *shape), job.dtype) for shape in made.outputs.values()]
     both = [*arrays, *results]
@@ -197,11 +199,9 @@ def here(job: lanes.Job, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return results
 
 
-def there(
-    target: Target, job: lanes.Job, arrays: Sequence[np.ndarray], folder: Path
-) -> list[np.ndarray]:
+def there(target: Target, job: Job, arrays: Sequence[np.ndarray], folder: Path) -> list[np.ndarray]:
     """Results of the target's kernel, under QEMU."""
-    made = lanes.lane_kernel(job)  # shapes do not depend on the processor
+    made = LaneKernel(job)  # shapes do not depend on the processor
     count = len(arrays[0])
     shapes = [(count, *shape) for shape in made.outputs.values()]
     (folder / "kernel.o").write_bytes(kernel(target.host, job))
@@ -256,8 +256,8 @@ def load(name: str) -> rg.Robot:
     return rg.load(plain, floating_base=plain != name)
 
 
-def job_of(robot: rg.Robot, function: str, dtype: str = "float64") -> lanes.Job:
-    return lanes.Job(robot.model, function, dtype=dtype)
+def job_of(robot: rg.Robot, function: str, dtype: str = "float64") -> Job:
+    return function_job(robot.model, function, dtype=dtype)
 
 
 def compare(target: Target, robot: rg.Robot, function: str, states: int, dtype: str) -> dict:

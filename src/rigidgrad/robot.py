@@ -9,7 +9,7 @@ import operator
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -58,7 +58,7 @@ from rigidgrad.recorded import At
 from rigidgrad.runtime import arrays, reference
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.explain import Explanation, explain, explain_reference
-from rigidgrad.runtime.lanes import Job
+from rigidgrad.runtime.job import function_job
 from rigidgrad.runtime.mass_matrix import check_function
 
 if TYPE_CHECKING:
@@ -1113,15 +1113,15 @@ class Robot:
         check_function(self.model, function, parameters)
         if width not in (None, 1, 2, 4, 8, 16, 32):
             raise InputError(f"width is 1, 2, 4, 8, 16 or 32, not {width!r}")
-        job = Job(
+        job = function_job(
             self.model,
             function,
-            external,
-            frame,
-            expressed_in,
-            parameters,
-            packed,
+            packed=packed,
             width=width or 0,
+            external=external,
+            frame=frame,
+            expressed_in=expressed_in,
+            parameters=parameters,
             contacts=held,
         )
         return Compiled(
@@ -1135,7 +1135,7 @@ class Robot:
         Options are those of `compile`. With engine="numpy", it is what the methods of this robot
         run.
         """
-        job = cast(Job, self.compile(function, **options).job)
+        job = self.compile(function, **options).job
         return explain_reference(job) if self.engine == "numpy" else explain(job)
 
     @property
@@ -1205,13 +1205,13 @@ class Robot:
                     kernel, packed=packed, result=result, check=self._check
                 )
             else:
-                job = Job(
+                job = function_job(
                     self.model,
                     name,
-                    external,
-                    frame,
-                    expressed_in,
                     packed=packed,
+                    external=external,
+                    frame=frame,
+                    expressed_in=expressed_in,
                     contacts=contacts,
                 )
                 found = Compiled(job, result=result, check=self._check)

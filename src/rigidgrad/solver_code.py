@@ -28,7 +28,7 @@ from rigidgrad.kernels.language import Kernel
 from rigidgrad.kernels.structure import counts
 from rigidgrad.program.program import Program
 from rigidgrad.runtime.formulation import source_of
-from rigidgrad.runtime.sweep import SweepJob
+from rigidgrad.runtime.job import Job
 from rigidgrad.targets.c_solver import header, package
 from rigidgrad.targets.c_solver.parts import WIDTH, Field, Parts
 from rigidgrad.targets.c_solver.source import Source
@@ -68,7 +68,7 @@ class Recorded(Programs):
         )
         self.__dict__["layout"] = replace(known.layout, width=WIDTH)
 
-    def swept(self, job: SweepJob) -> Any:
+    def swept(self, job: Job) -> Any:
         return job
 
 
@@ -130,8 +130,8 @@ def parts_of(problem: Problem, options: PDDP, name: str | None = None) -> Parts:
     gaps = problem.guess_states is not None
     layout = replace(layout, gaps=gaps)
     wide: dict[str, Program | Kernel] = {
-        "roll_out": programs.roll_out(False).build(),  # type: ignore[attr-defined]
-        "final_cost": programs.final_cost().build(),  # type: ignore[attr-defined]
+        "roll_out": programs.roll_out(False).source(),  # type: ignore[attr-defined]
+        "final_cost": programs.final_cost().source(),  # type: ignore[attr-defined]
         "expansion": programs.expansion().job.source(),
     }
     narrow: dict[str, Program | Kernel] = {
@@ -141,8 +141,8 @@ def parts_of(problem: Problem, options: PDDP, name: str | None = None) -> Parts:
     }
     shared = frozenset({"x_ref", "u_ref", "gains", "h", "p", "lower", "upper", "gap"})
     if gaps:
-        wide["roll_out_with_gaps"] = programs.roll_out(True).build()  # type: ignore[attr-defined]
-        narrow["consensus"] = programs.consensus(layout).build()  # type: ignore[attr-defined]
+        wide["roll_out_with_gaps"] = programs.roll_out(True).source()  # type: ignore[attr-defined]
+        narrow["consensus"] = programs.consensus(layout).source()  # type: ignore[attr-defined]
     if not system.flat:
         narrow["difference"] = programs.difference.job.source()
     if problem.constraints:

@@ -28,7 +28,7 @@ from rigidgrad.geometry.shapes import size
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.runtime import arrays
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording, digest
+from rigidgrad.runtime.job import Job, digest
 
 _SAMPLES = 4096  # positions that tell which links never meet, and which always touch
 _NEAR = 0.02  # metres: links that no sample brings closer than this are not looked at
@@ -223,7 +223,7 @@ class CollisionModel:
         found: Compiled | None = self._kept.get(twists)
         if found is None:
             identity = f"{digest(self.model)} {self.links!r}"
-            recording = Recording(
+            recording = Job(
                 "placing",
                 self.model.name,
                 f"{identity} {twists}",

@@ -105,7 +105,7 @@ def costs(model: Model, arguments: argparse.Namespace) -> dict[str, dict[str, An
     """Of each function: operations of one state, and the number types that it is compiled for."""
     from rigidgrad.runtime import cache
     from rigidgrad.runtime.formulation import program_of
-    from rigidgrad.runtime.lanes import Job
+    from rigidgrad.runtime.job import function_job
 
     stored = {entry.key for entry in cache.contents()}
     found: dict[str, dict[str, Any]] = {}
@@ -115,7 +115,7 @@ def costs(model: Model, arguments: argparse.Namespace) -> dict[str, dict[str, An
             counts = dict(program_of(model, name).counts())
             found[name] = {kind: sum(counts.get(k, 0) for k in of) for kind, of in KINDS.items()}
             jobs = [
-                Job(model, name, dtype=dtype, packed=packed, width=width)
+                function_job(model, name, dtype=dtype, packed=packed, width=width)
                 for dtype, packed, width in product(DTYPES, (False, True), (0, 1))
             ]
             compiled = [

@@ -23,10 +23,9 @@ from rigidgrad.control.search import PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution, relative_fall
 from rigidgrad.kernels import search as policy
 from rigidgrad.runtime.arrays import aligned_zeros
-from rigidgrad.runtime.groups import Groups, chain
-from rigidgrad.runtime.lanes import host_lanes
+from rigidgrad.runtime.bound import Bound, chain, interleave
+from rigidgrad.runtime.job import host_lanes
 from rigidgrad.runtime.riccati import RESULTS, bind_side_by_side
-from rigidgrad.runtime.sweep import Swept, interleave
 from rigidgrad.runtime.threads import default_crew
 
 _GROUPS = 4  # of lanes, of each thread: what hides Python's part
@@ -187,8 +186,8 @@ class Lockstep:
         if self.programs.bounded:
             common |= {"lower": self.lower, "upper": self.upper}
         self.sizes = aligned_zeros((A, G, 1, W))
-        self.sweeps: list[Swept] = []
-        self.finals: list[Groups] = []
+        self.sweeps: list[Bound] = []
+        self.finals: list[Bound] = []
         for k, (X, U, C) in enumerate(zip(self.X, self.U, self.C, strict=True)):
             inputs = common | {
                 "x": X[:, :-1],
@@ -200,7 +199,7 @@ class Lockstep:
             self.finals.append(last.bind(inputs, {"cost": self.totals[k]}))
         # which of them becomes the reference, in each lane; -1: none
         self.which_step = np.full((G, 1, W), -1.0)
-        self.take: list[Groups] = []
+        self.take: list[Bound] = []
         for name, now, candidates in (("x", self.x, self.X), ("u", self.u, self.U)):
             which = np.broadcast_to(self.which_step[:, None], (G, now.shape[1], 1, W))
             inputs = {"which": which, "now": now} | {
@@ -208,7 +207,7 @@ class Lockstep:
             }
             self.take.append(self.programs.choice(name, A, W).bind(inputs, {"now": now}))
 
-    def _chained(self, sweeps: int) -> Groups:
+    def _chained(self, sweeps: int) -> Bound:
         """An iteration of a group, with its first sweeps."""
         roll_outs = interleave(self.sweeps[:sweeps])
         return chain(

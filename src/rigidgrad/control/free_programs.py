@@ -18,7 +18,7 @@ from rigidgrad.control.programs import Programs, Shapes, expanded_shapes
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 from rigidgrad.runtime.riccati import Layout
 from rigidgrad.scalars import add, mul, sub, total
 
@@ -79,9 +79,7 @@ class FreePrograms:
             self.programs.knot(s, o, self.inputs, outputs),
             self.programs.identity(self.inputs, lambda: None),
         )
-        return Compiled(
-            Recording(f"free expansion {o}", s.name, identity, build), dtype=dtype, threads=1
-        )
+        return Compiled(Job(f"free expansion {o}", s.name, identity, build), dtype=dtype, threads=1)
 
     @cached_property
     def evaluation(self) -> Compiled:

@@ -42,10 +42,10 @@ from rigidgrad.kernels.language import Kernel
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
+from rigidgrad.runtime.code import Code
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording, host_lanes
+from rigidgrad.runtime.job import Job, Knots, host_lanes
 from rigidgrad.runtime.riccati import Layout, Sizes
-from rigidgrad.runtime.sweep import Sweep, SweepJob
 from rigidgrad.scalars import Scalar, add, less, mul, select, sqrt, total
 
 Acting = tuple[Term, dict[str, slice]]  # with its parts of a row of parameters
@@ -206,7 +206,7 @@ class Programs:
 
     # --- along the knots: all step sizes at once, or a problem in each lane -----------------------
 
-    def roll_out(self, gaps: bool = False, problems: int = 1) -> Sweep:
+    def roll_out(self, gaps: bool = False, problems: int = 1) -> Code:
         """(x, cost, alpha; x_ref, u_ref, gains, h, p [, lower, upper] [, gap]) → u = u_ref + alpha
         κ + K (x ⊖ x_ref), the next x, the cost so far.
 
@@ -215,7 +215,7 @@ class Programs:
         """
         return self.once(self._roll_out, gaps, problems)
 
-    def _roll_out(self, gaps: bool, problems: int) -> Sweep:
+    def _roll_out(self, gaps: bool, problems: int) -> Code:
         s, o = self.system, self.layout if problems == 1 else self.side_by_side
         shapes: dict[str, tuple[int, ...]] = {"x": (s.nx,), "cost": (2,), "alpha": ()}
         shared: dict[str, tuple[int, ...]] = {
@@ -259,11 +259,11 @@ class Programs:
             width=_width(problems),
         )
 
-    def final_cost(self, problems: int = 1) -> Sweep:
+    def final_cost(self, problems: int = 1) -> Code:
         """(x, cost; p) → the cost with the last knot's."""
         return self.once(self._final_cost, problems)
 
-    def _final_cost(self, problems: int) -> Sweep:
+    def _final_cost(self, problems: int) -> Code:
         s = self.system
 
         def evaluate(a: dict[str, Any]) -> tuple[Any, ...]:
@@ -280,13 +280,13 @@ class Programs:
             width=_width(problems),
         )
 
-    def choice(self, name: str, count: int, problems: int) -> Sweep:
+    def choice(self, name: str, count: int, problems: int) -> Code:
         """(which, candidates 0, 1, …, now) → of the states ("x") or controls ("u") of a knot the
         candidate with that number, or as they are now.
         """
         return self.once(self._choice, name, count, problems)
 
-    def _choice(self, name: str, count: int, problems: int) -> Sweep:
+    def _choice(self, name: str, count: int, problems: int) -> Code:
         size = self.system.nx if name == "x" else self.system.nu
         shapes = {"which": ()} | {str(k): (size,) for k in range(count)} | {"now": (size,)}
 
@@ -303,7 +303,7 @@ class Programs:
             f"choice of {name}", shapes, {"now": (size,)}, evaluate, (), width=_width(problems)
         )
 
-    def consensus(self, o: Layout) -> Sweep:
+    def consensus(self, o: Layout) -> Code:
         """(dx, alpha; F, gains, gap, h) → (A + B K) dx + alpha (B κ + gap): how states move by the
         linearised dynamics (Plancher 2022, 4.7).
 
@@ -312,7 +312,7 @@ class Programs:
         """
         return self.once(self._consensus, replace(o, dtype="float64", diagonal=False, gaps=False))
 
-    def _consensus(self, o: Layout) -> Sweep:
+    def _consensus(self, o: Layout) -> Code:
         s = self.system
         shared: dict[str, tuple[int, ...]] = {
             "F": (o.rows, o.columns),
@@ -552,11 +552,11 @@ class Programs:
             rows.append(tuple(spread))
         return (tuple(rows),)
 
-    def expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
+    def expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Code, Code]:
         """Of the running knots and of the last one, a problem in each lane."""
         return self.once(self._expansions_side_by_side, dtype, problems)
 
-    def _expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Sweep, Sweep]:
+    def _expansions_side_by_side(self, dtype: str, problems: int) -> tuple[Code, Code]:
         o, last = self.side_by_side, {"x": (self.system.nx,), "p": (self.parameters,)}
         inputs = last | {"u": (self.system.nu,), "h": ()}
         running, final = partial(self._expand_knot, o), partial(self._expand_last, o)
@@ -798,11 +798,11 @@ class Programs:
         outputs: Shapes,
         evaluate: Callable[[dict[str, Any]], tuple[Any, ...]],
         terms: bool = True,
-    ) -> Recording:
+    ) -> Job:
         def build() -> Program:
             return fuse(record(inputs, outputs, evaluate))
 
-        return Recording(name, self.system.name, self.identity(inputs, build, terms), build)
+        return Job(name, self.system.name, self.identity(inputs, build, terms), build)
 
     def compiled(
         self,
@@ -821,7 +821,7 @@ class Programs:
         inputs = {"x": (self.system.nx,)} | middle | {"p": (self.parameters,)}
         recording = self.recording(name, inputs, outputs, evaluate)
         if tiled is not None:
-            recording = replace(recording, name=f"{name} in tiles", build=tiled)
+            recording = _in_tiles(recording, tiled)
         return Compiled(recording, dtype=dtype, threads=threads)
 
     def _sweep(
@@ -834,24 +834,16 @@ class Programs:
         dtype: str = "float64",
         width: int = 0,
         tiled: Callable[[], Kernel] | None = None,
-    ) -> Sweep:
-        def build() -> Program:
-            return fuse(record(inputs, outputs, evaluate))
+    ) -> Code:
+        job = self.recording(name, inputs, outputs, evaluate)
+        if tiled is not None:
+            job = _in_tiles(job, tiled)
+        knots = Knots(frozenset(shared))
+        return self.swept(replace(job, dtype=dtype, width=width, knots=knots))
 
-        job = SweepJob(
-            name if tiled is None else f"{name} in tiles",
-            self.system.name,
-            self.identity(inputs, build),
-            tiled or build,
-            frozenset(shared),
-            dtype,
-            width,
-        )
-        return self.swept(job)
-
-    def swept(self, job: SweepJob) -> Sweep:
+    def swept(self, job: Job) -> Code:
         """The code of a sweep."""
-        return Sweep(job)
+        return Code.of(job)
 
 
 _kept: weakref.WeakValueDictionary[tuple[Any, ...], Programs] = weakref.WeakValueDictionary()
@@ -876,6 +868,11 @@ def shared_programs(
         found = Programs(system, integrator, costs, constraints, bounded, uniform)
         _kept[key] = found
     return found
+
+
+def _in_tiles(job: Job, tiled: Callable[[], Kernel]) -> Job:
+    """By a kernel that gives the same."""
+    return replace(job, name=f"{job.name} in tiles", source=tiled)
 
 
 def _width(problems: int) -> int:

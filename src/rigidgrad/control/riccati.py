@@ -10,9 +10,9 @@ import numpy as np
 
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import expanded_shapes
+from rigidgrad.runtime.bound import Bound
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.groups import Groups
-from rigidgrad.runtime.riccati import RESULTS, Layout, Riccati
+from rigidgrad.runtime.riccati import RESULTS, Layout, bind
 from rigidgrad.runtime.threads import Crew
 
 
@@ -90,7 +90,6 @@ class Backward:
         self.state_columns = np.array([o.state(i) for i in range(n)])
         # those of states and controls
         self.own_columns = np.concatenate([self.state_columns, o.state_columns + np.arange(o.m)])
-        self._kernel = Riccati.of(o)
         self._whole = self._bind(np.array([0, steps]))
         self._blocks = self._bind(self.starts) if blocks > 1 else self._whole
         # compiles now what the first expansion would, so that solves are timed without
@@ -104,7 +103,7 @@ class Backward:
     def own_expansion(self, dtype: str) -> Compiled:
         return self.problem.programs.expansion(dtype)
 
-    def _bind(self, starts: np.ndarray) -> Groups:
+    def _bind(self, starts: np.ndarray) -> Bound:
         blocks = len(starts) - 1
         F, l, L, *move = self.expanded
         if self.second_order:
@@ -137,7 +136,7 @@ class Backward:
         if move:
             arrays["move"] = move[0]
         self.ranges = arrays["ranges"]
-        return self._kernel.bind(arrays)
+        return bind(self.layout, arrays)
 
     @property
     def feedback(self) -> np.ndarray:

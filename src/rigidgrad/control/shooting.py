@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward, block_starts
-from rigidgrad.runtime.sweep import Swept
+from rigidgrad.runtime.bound import Bound
 from rigidgrad.runtime.threads import Crew
 
 _CLOSED = 1e-12  # gaps below are none
@@ -61,7 +61,7 @@ class Forward:
             self._consensus = self._bind_consensus()
         self.sweep_seconds = 0.0
 
-    def _bind(self, part: int) -> list[Swept]:
+    def _bind(self, part: int) -> list[Bound]:
         """Blocks of one length share a binding."""
         sizes = np.diff(self.starts)
         found, first = [], 0
@@ -98,7 +98,7 @@ class Forward:
             first = last
         return found
 
-    def _bind_final(self, part: int) -> Swept:
+    def _bind_final(self, part: int) -> Bound:
         length = int(np.diff(self.starts)[-1])
         last = slice(length, length + 1)
         inputs = {
@@ -119,7 +119,7 @@ class Forward:
             found.append((self.u[first:last], self.U[part, b, : last - first, :, lane]))
         return found
 
-    def _bind_consensus(self) -> Swept:
+    def _bind_consensus(self) -> Bound:
         steps = self.problem.steps
         F, _, _, *move = self.backward.expanded
         self._dynamics = [

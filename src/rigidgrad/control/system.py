@@ -29,7 +29,7 @@ from rigidgrad.model.canonical import canonical
 from rigidgrad.model.model import Model
 from rigidgrad.robot import Robot
 from rigidgrad.runtime.formulation import best_gauge
-from rigidgrad.runtime.lanes import digest
+from rigidgrad.runtime.job import digest
 from rigidgrad.runtime.mass_matrix import require_inverse
 from rigidgrad.scalars import Scalar, add, mul, sub, total
 

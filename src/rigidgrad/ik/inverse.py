@@ -24,7 +24,7 @@ from rigidgrad.model.model import Model
 from rigidgrad.model.tool_frame import tool_frame
 from rigidgrad.runtime import arrays
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording, digest
+from rigidgrad.runtime.job import Job, digest
 
 Shape = tuple[int, ...]
 Rules = tuple[float, float, float]  # the end of a target's numbers
@@ -179,7 +179,7 @@ def function(
     """A kernel of rows as a function of arrays, for a robot of that engine."""
     if engine == "numpy":
         return _Interpreted(build())
-    return Compiled(Recording(name, model.name, identity, build), dtype="float64")
+    return Compiled(Job(name, model.name, identity, build), dtype="float64")
 
 
 class _Interpreted:

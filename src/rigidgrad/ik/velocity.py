@@ -16,7 +16,7 @@ from rigidgrad.ik.terms import Term
 from rigidgrad.model.model import Model
 from rigidgrad.runtime import arrays
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import digest
+from rigidgrad.runtime.job import digest
 
 if TYPE_CHECKING:
     from rigidgrad.geometry.scene import Scene

@@ -23,7 +23,7 @@ from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.formulation import program_of
-from rigidgrad.runtime.lanes import Recording, digest
+from rigidgrad.runtime.job import Job, digest
 from rigidgrad.scalars import mul, sub, total
 
 Shape = tuple[int, ...]
@@ -38,7 +38,7 @@ class Derivative:
 
     inputs: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
-    recording: Recording
+    recording: Job
 
 
 def of_function(model: Model, name: str, by: Sequence[str], **options: Any) -> Derivative:
@@ -101,7 +101,5 @@ def _derivative(
         return program
 
     pairs = {f"d{y}/d{x}": (*outputs[y], *inputs[x]) for y in outputs for x in by}
-    recording = Recording(
-        f"derivatives of {name}", model.name, f"{digest(model)} {by} {identity}", build
-    )
+    recording = Job(f"derivatives of {name}", model.name, f"{digest(model)} {by} {identity}", build)
     return Derivative(inputs, pairs, recording)

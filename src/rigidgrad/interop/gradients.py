@@ -25,7 +25,7 @@ from rigidgrad.interop.contact_forces import DERIVATIVES, NAME as _CONES
 from rigidgrad.model.contacts import ConstraintSet
 from rigidgrad.model.joints import JointType
 from rigidgrad.model.model import Model
-from rigidgrad.runtime.lanes import Job, Recording
+from rigidgrad.runtime.job import Job, function_job
 
 Shape = tuple[int, ...]
 Call = Callable[..., tuple[Any, ...]]
@@ -45,7 +45,7 @@ SECOND = (
 class Kernel:
     """What is compiled, and the shapes of one state's inputs and outputs."""
 
-    job: Job | Recording
+    job: Job
     inputs: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
 
@@ -83,7 +83,8 @@ class Differentiable:
             **bound.inputs,
             **{parameter: (len(self.model.joints), 10) for parameter in more},
         }
-        return Kernel(Job(self.model, name, parameters=more, **options), shapes, bound.outputs)
+        job = function_job(self.model, name, parameters=more, **options)
+        return Kernel(job, shapes, bound.outputs)
 
     def _derivatives(self) -> Kernel:
         if self.name == _CONES:

@@ -192,11 +192,10 @@ class ChannelCode:
 
     def __init__(self) -> None:
         ir = render(native.host().triple)
-        key = cache.key({"link": ir})
-        entry = cache.read(key)
-        if entry is None:
-            entry = cache.Entry({"function": "link", "robot": ""}, native.compile_ir(ir))
-            cache.write(key, entry)
+        entry = cache.fetch(
+            cache.key({"link": ir}),
+            lambda: cache.Entry({"function": "link", "robot": ""}, native.compile_ir(ir)),
+        )
         self.loaded = native.load_object(entry.code)
         pointer, integer, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
         self.send = self._function("send", integer, pointer, pointer, number, integer)

@@ -28,7 +28,7 @@ from rigidgrad.program.fuse import fuse
 from rigidgrad.program.recorder import record
 from rigidgrad.robot import Robot
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording, digest
+from rigidgrad.runtime.job import Job, digest
 from rigidgrad.runtime.mass_matrix import require_inverse
 from rigidgrad.scalars import Scalar, add, mul, sqrt, sub
 from rigidgrad.spatial import Force, Matrix3, multiply_rotations, rotate
@@ -192,7 +192,7 @@ class Body:
                 f"{digest(m)} {self.actuation!r} {self.friction} {self.springs} {self.servos!r}"
                 f" {method}"
             )
-            recording = Recording(
+            recording = Job(
                 "plant", m.name, identity, lambda: fuse(record(inputs, outputs, evaluate)), width=1
             )
             self._made[method] = Compiled(recording, dtype="float64", threads=1)
@@ -284,7 +284,7 @@ def _custom_program(system: CustomSystem, method: str) -> Compiled:
     )
     # what a Python function does is only known from its recording
     return Compiled(
-        Recording("plant", system.name, str(program), lambda: program, width=1),
+        Job("plant", system.name, str(program), lambda: program, width=1),
         dtype="float64",
         threads=1,
     )

@@ -16,8 +16,8 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,17 @@ def key_of(job: Any, **instead: Any) -> str:
 
     `instead` has values that stand for those of some fields.
     """
-    values = {f.name: getattr(job, f.name) for f in fields(job) if f.compare} | instead
-    return key(
-        {"class": type(job).__qualname__}
-        | {f"field {name}": _text(value) for name, value in values.items()}
-    )
+    return key({"class": type(job).__qualname__} | _fields(job, instead))
+
+
+def text_of(part: Any, **instead: Any) -> str:
+    """The same of a dataclass that is a part of what is compiled, as text."""
+    return f"{type(part).__qualname__} {sorted(_fields(part, instead).items())}"
+
+
+def _fields(job: Any, instead: Mapping[str, Any]) -> dict[str, str]:
+    values = {f.name: getattr(job, f.name) for f in fields(job) if f.compare} | dict(instead)
+    return {f"field {name}": _text(value) for name, value in values.items()}
 
 
 def _text(value: Any) -> str:
@@ -119,6 +125,8 @@ def _text(value: Any) -> str:
         return f"({', '.join(map(_text, value))})"
     if value is None or isinstance(value, (str, bytes, bool, int, float)):
         return repr(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return text_of(value)
     raise TypeError(f"a {type(value).__name__} has no place in a key: {value!r}")
 
 
@@ -150,6 +158,15 @@ def write(key: str, entry: Entry) -> None:
     with contextlib.suppress(OSError):
         _store(path, content)
         _prune()
+
+
+def fetch(key: str, make: Callable[[], Entry]) -> Entry:
+    """The entry of that key; if there is none, what `make` gives, which is kept."""
+    entry = read(key)
+    if entry is None:
+        entry = make()
+        write(key, entry)
+    return entry
 
 
 def clear() -> int:

@@ -16,7 +16,8 @@ import numpy as np
 
 from rigidgrad.errors import InputError
 from rigidgrad.runtime import arrays, native
-from rigidgrad.runtime.lanes import OPTIMISATION, Job, LaneKernel, Recording, lane_kernel
+from rigidgrad.runtime.job import OPTIMISATION, Job
+from rigidgrad.runtime.lanes import LaneKernel
 from rigidgrad.runtime.threads import Crew, default_crew, thread_count
 from rigidgrad.targets import llvm, llvm_stream
 
@@ -41,7 +42,7 @@ class Compiled:
 
     def __init__(
         self,
-        job: Job | Recording,
+        job: Job,
         *,
         dtype: str | None = None,
         threads: int | None = None,
@@ -69,7 +70,7 @@ class Compiled:
     # --- what it is -------------------------------------------------------------------------------
 
     @property
-    def job(self) -> Job | Recording:
+    def job(self) -> Job:
         """What is compiled."""
         return self._job
 
@@ -122,7 +123,7 @@ class Compiled:
             job = dataclasses.replace(
                 self._job, dtype=dtype, width=1 if single else self._job.width, streaming=streaming
             )
-            kernel = lane_kernel(job)
+            kernel = LaneKernel(job)
             crew = None if single else self._team()
             found = (kernel.entry(crew), kernel)
             self._input_size = max(1, math.prod(next(iter(kernel.inputs.values()))))

@@ -254,11 +254,10 @@ class CrewCode:
 
     def __init__(self) -> None:
         ir = render(native.host().triple)
-        key = cache.key({"crew": ir})
-        entry = cache.read(key)
-        if entry is None:
-            entry = cache.Entry({"function": "crew", "robot": ""}, native.compile_ir(ir))
-            cache.write(key, entry)
+        entry = cache.fetch(
+            cache.key({"crew": ir}),
+            lambda: cache.Entry({"function": "crew", "robot": ""}, native.compile_ir(ir)),
+        )
         self.loaded = native.load_object(entry.code)
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         self.run = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, integer, integer)(

@@ -284,11 +284,10 @@ def _definition(room: int) -> tuple[_MethodDef, native.Loaded]:
     them.
     """
     ir = _ir(room)
-    key = cache.key({"entry": ir})
-    entry = cache.read(key)
-    if entry is None:
-        entry = cache.Entry({"function": "entry", "robot": ""}, native.compile_ir(ir))
-        cache.write(key, entry)
+    entry = cache.fetch(
+        cache.key({"entry": ir}),
+        lambda: cache.Entry({"function": "entry", "robot": ""}, native.compile_ir(ir)),
+    )
     loaded = native.load_object(entry.code)
     definition = _MethodDef(b"rows", loaded.address("entry"), 0x80, None)  # METH_FASTCALL
     # CPython reads a definition and calls its code until the last function is gone, which may be

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from rigidgrad.algorithms import catalog
 from rigidgrad.algorithms.fast.gauge import Gauge, own_frames
@@ -15,7 +15,7 @@ from rigidgrad.kernels.language import Call, Kernel
 from rigidgrad.model.model import Model
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import formulation
-from rigidgrad.runtime.lanes import Job, ordered
+from rigidgrad.runtime.job import Job, RobotFunction, ordered
 
 Frames = dict[str, tuple[str, ...]]
 
@@ -94,24 +94,19 @@ class Explanation:
 
 
 def explain(job: Job) -> Explanation:
-    """What the compiled engine runs for a job. It is recorded for that, not compiled."""
-    model = job.model
-    chosen = formulation.chosen_source(
-        model,
-        job.name,
-        external=job.external,
-        frame=job.frame,
-        expressed_in=job.expressed_in,
-        contacts=job.contacts,
-        parameters=job.parameters,
-    )
+    """What the compiled engine runs for a function of a robot. It is recorded for that, not
+    compiled.
+    """
+    function = cast(RobotFunction, job.source)
+    model = function.model
+    chosen = formulation.chosen_source(model, function.name, **function.options)
     return Explanation(
         function=job.name,
         robot=job.owner,
         engine="lanes",
         formulation=_name(chosen.formulation),
         frames=_frames(model, chosen.gauge),
-        canonical=not job.parameters and formulation.has_canonical_model(job.name),
+        canonical=not function.parameters and formulation.has_canonical_model(job.name),
         code=_code(chosen.source),
         counts=dict(structure.counts(ordered(chosen.source))),
         dtype=job.dtype,
@@ -127,7 +122,7 @@ def explain_reference(job: Job) -> Explanation:
     """What the NumPy engine runs: the function of the catalog, on columns with one entry per
     state.
     """
-    model, evaluate = job.model, catalog.FUNCTIONS[job.name].evaluate
+    model, evaluate = cast(RobotFunction, job.source).model, catalog.FUNCTIONS[job.name].evaluate
     code = (
         "plain Python on NumPy columns with one entry per state; nothing is recorded, compared or"
         " compiled"

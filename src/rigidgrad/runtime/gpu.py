@@ -27,7 +27,7 @@ from rigidgrad.program.program import Program, Shape
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime import arrays
 from rigidgrad.runtime.formulation import program_of, source_of
-from rigidgrad.runtime.lanes import Job, Recording, digest
+from rigidgrad.runtime.job import Job, RobotFunction, digest
 from rigidgrad.targets.gpu import block
 from rigidgrad.targets.gpu.facts import Facts
 from rigidgrad.targets.gpu.kernel import SHAPES as KERNEL_SHAPES, Kernel
@@ -135,16 +135,17 @@ class Engine:
             options["contacts"] = contacts
         return DeviceFunction(self, model, name, options, packed, result, check)
 
-    def compiled(self, job: Job | Recording) -> DeviceFunction:
+    def compiled(self, job: Job) -> DeviceFunction:
         """What a job computes, for functions of other libraries' arrays."""
-        if isinstance(job, Job) and not job.parameters:
+        known = job.source
+        if isinstance(known, RobotFunction) and not known.parameters:
             return self.function(
-                job.model,
-                job.name,
-                external=job.external,
-                frame=job.frame,
-                expressed_in=job.expressed_in,
-                contacts=job.contacts,
+                known.model,
+                known.name,
+                external=known.external,
+                frame=known.frame,
+                expressed_in=known.expressed_in,
+                contacts=known.contacts,
             )
         source = job.source()
         if not (isinstance(source, Program) or self.device.loops):

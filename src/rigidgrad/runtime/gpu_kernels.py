@@ -8,7 +8,7 @@ from typing import cast
 
 from rigidgrad.model.model import Model
 from rigidgrad.runtime.gpu import Device, DeviceFunction, Engine
-from rigidgrad.runtime.lanes import described
+from rigidgrad.runtime.job import described
 from rigidgrad.targets.gpu.kernel import DTYPES, SHAPES, Kernel
 from rigidgrad.targets.gpu.thread import ThreadFunction
 from rigidgrad.targets.gpu.wgsl import PRELUDE, Shader

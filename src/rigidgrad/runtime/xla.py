@@ -15,7 +15,8 @@ import math
 from typing import Any
 
 from rigidgrad.runtime import native
-from rigidgrad.runtime.lanes import Job, LaneKernel, Recording, lane_kernel
+from rigidgrad.runtime.code import Code
+from rigidgrad.runtime.job import Job
 
 _VERSION = 3  # the newest minor version that this was written for
 # where things are in XLA_FFI_CallFrame, XLA_FFI_Buffer, XLA_FFI_Api and XLA_FFI_Metadata
@@ -30,15 +31,15 @@ _HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _targets: dict[str, tuple[Any, ...]] = {}  # XLA keeps the addresses for ever, so their code stays
 
 
-def registered(job: Job | Recording, alone: bool = True) -> str:
+def registered(job: Job, alone: bool = True) -> str:
     """The name under which XLA knows the kernel of a job. Where it is not compiled `alone` for one
     state, one runs as a batch does.
     """
     name = f"rigidgrad_{job.key()}"
     if name not in _targets:
         ffi = importlib.import_module("jax").ffi
-        batch = lane_kernel(job)
-        single = lane_kernel(dataclasses.replace(job, width=1)) if alone else batch
+        batch = Code.of(job)
+        single = Code.of(dataclasses.replace(job, width=1)) if alone else batch
         loaded = handler(batch, single)
         address = _HANDLER(loaded.address("handler"))
         ffi.register_ffi_target(name, ffi.pycapsule(address), platform="cpu")
@@ -46,14 +47,14 @@ def registered(job: Job | Recording, alone: bool = True) -> str:
     return name
 
 
-def handler(batch: LaneKernel, single: LaneKernel) -> native.Loaded:
+def handler(batch: Code, single: Code) -> native.Loaded:
     """Compiled code with the function "handler" for a kernel with lanes, used for several rows, and
     one without, used for one. Keep all three alive.
     """
     return native.load_object(native.compile_ir(_ir(batch, single)))
 
 
-def _ir(batch: LaneKernel, single: LaneKernel) -> str:
+def _ir(batch: Code, single: Code) -> str:
     sizes = [math.prod(shape) for shape in (*batch.inputs.values(), *batch.outputs.values())]
     inputs, arrays = len(batch.inputs), len(sizes)
     dims = len(next(iter(batch.outputs.values())))

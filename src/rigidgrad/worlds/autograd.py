@@ -11,7 +11,7 @@ import numpy as np
 
 from rigidgrad.errors import RigidgradError, unknown_name
 from rigidgrad.runtime import xla
-from rigidgrad.runtime.lanes import Recording
+from rigidgrad.runtime.job import Job
 from rigidgrad.worlds.worlds import Worlds
 
 
@@ -102,7 +102,7 @@ def jax_step(worlds: Worlds) -> Callable[..., tuple[Any, Any]]:
     return step
 
 
-def _registered(recording: Recording, dtype: np.dtype) -> str:
+def _registered(recording: Job, dtype: np.dtype) -> str:
     return xla.registered(dataclasses.replace(recording, dtype=dtype.name), alone=False)
 
 

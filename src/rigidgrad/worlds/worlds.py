@@ -14,7 +14,7 @@ from rigidgrad.errors import InputError, ModelWarning, unknown_name
 from rigidgrad.model import mjcf
 from rigidgrad.plants.ground import Ground
 from rigidgrad.runtime.compiled import Compiled
-from rigidgrad.runtime.lanes import Recording, digest
+from rigidgrad.runtime.job import Job, digest
 from rigidgrad.worlds.backward import Backward
 from rigidgrad.worlds.contacts import Contacts
 from rigidgrad.worlds.groups import World
@@ -276,20 +276,20 @@ class Worlds:
     def _inputs(self) -> list[np.ndarray]:
         return [getattr(self, name) for name in self.inputs]
 
-    def recording(self, name: str, **options: Any) -> Recording:
+    def recording(self, name: str, **options: Any) -> Job:
         """The code of a step from `inputs` to (qpos, qvel, qacc, 1 where the solver goes on)."""
         world = self.world
-        return Recording(
+        return Job(
             f"worlds {name}",
             world.physics.model.name,
             f"{identity(world)} {options}",
             lambda: Step(world, **options).kernel(),
         )
 
-    def backward_recording(self) -> Recording:
+    def backward_recording(self) -> Job:
         """That of `pullback`, from `inputs` and two cotangents."""
         world = self.world
-        return Recording(
+        return Job(
             "worlds pullback",
             world.physics.model.name,
             identity(world),

@@ -15,7 +15,9 @@ from rigidgrad.control.linear.lq import LQ
 from rigidgrad.kernels import riccati, riccati_again
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.runtime.arrays import aligned_zeros
-from rigidgrad.runtime.sweep import Sweep, SweepJob, Swept
+from rigidgrad.runtime.bound import Bound
+from rigidgrad.runtime.code import Code
+from rigidgrad.runtime.job import Job, Knots
 
 
 class Recursion:
@@ -63,7 +65,7 @@ class Recursion:
         self.V[-1, n] = q[-1]
 
     @cached_property
-    def _backward(self) -> Swept:
+    def _backward(self) -> Bound:
         n, m = self.sizes
         sizes = riccati.Sizes(n, m, gaps=True)
         arrays = {"F": self.F, "l": self.l, "L": self.L, "d": self.d[1:], "after": self.V[1:]}
@@ -77,14 +79,14 @@ class Recursion:
         )
 
     @cached_property
-    def _another(self) -> Swept:
+    def _another(self) -> Bound:
         n, m = self.sizes
         arrays = {"F": self.F, "l": self.l, "d": self.d[1:], "after": self.V[1:]}
         arrays |= {"V": self.V[:-1], "gains": self.gains, "factor": self.factors}
         return self._bound("riccati again", lambda: riccati_again.another(n, m), arrays, back=True)
 
     @cached_property
-    def _forward(self) -> Swept:
+    def _forward(self) -> Bound:
         n, m = self.sizes
         arrays = {"F": self.F, "d": self.d[1:], "gains": self.gains, "after": self.V[1:]}
         arrays |= {"x": self.dx[:-1], "u": self.du, "next": self.dx[1:], "lam": self.lam[1:]}
@@ -97,10 +99,11 @@ class Recursion:
         arrays: Mapping[str, np.ndarray],
         shared: Mapping[str, np.ndarray] | None = None,
         back: bool = False,
-    ) -> Swept:
+    ) -> Bound:
         """A sweep over arrays of knots, and over such as all knots share."""
         n, m = self.sizes
-        sweep = Sweep.of(SweepJob(name, f"{n} states, {m} controls", "", build, width=1))
+        own = f"{n} states, {m} controls"
+        code = Code.of(Job(name, own, own, build, width=1, knots=Knots()))
         steps = len(self.F)
         placed = {a: x.reshape(1, steps, -1, 1) for a, x in arrays.items()}
         placed = {a: x[:, ::-1] if back else x for a, x in placed.items()}
@@ -108,7 +111,7 @@ class Recursion:
             a: np.broadcast_to(x.reshape(1, 1, -1, 1), (1, steps, x.size, 1))
             for a, x in (shared or {}).items()
         }
-        return sweep.bind(placed, placed)
+        return code.bind(placed, placed)
 
 
 def _zeros(*shape: int) -> np.ndarray:

@@ -22,7 +22,8 @@ from rigidgrad.control.linear.blocks import (
 from rigidgrad.control.linear.lq import LQ
 from rigidgrad.kernels import schur as kernel
 from rigidgrad.runtime.arrays import aligned_zeros
-from rigidgrad.runtime.sweep import Sweep, SweepJob
+from rigidgrad.runtime.code import Code
+from rigidgrad.runtime.job import Job, Knots
 
 _ATTEMPTS = 20  # without ρ, with the first one, and with 100 times more each time
 
@@ -80,22 +81,25 @@ class _Lanes:
 
     def __init__(self, steps: int, n: int, m: int, cross: bool):
         own = max(m, 1)
-        job = SweepJob(
-            f"Schur complement, cross terms {cross}, pivots above {SINGULAR}",
-            f"{n} states, {own} controls",
-            "",
-            lambda: kernel.blocks(n, own, cross=cross, singular=SINGULAR),
+        sizes = f"{n} states, {own} controls"
+        code = Code.of(
+            Job(
+                "Schur complement",
+                sizes,
+                f"{sizes}, cross terms {cross}, pivots above {SINGULAR}",
+                lambda: kernel.blocks(n, own, cross=cross, singular=SINGULAR),
+                knots=Knots(),
+            )
         )
-        sweep = Sweep.of(job)
-        groups, lanes = -(-(steps + 1) // sweep.lanes), sweep.lanes
+        groups, lanes = -(-(steps + 1) // code.lanes), code.lanes
         buffers = {
             name: aligned_zeros((groups, 1, math.prod(shape), lanes))
-            for name, shape in (sweep.inputs | sweep.outputs).items()
+            for name, shape in (code.inputs | code.outputs).items()
         }
         self.rows = {name: a[:, 0].swapaxes(1, 2) for name, a in buffers.items()}
         for name, size in (("Q", n), ("R", own)):
             self.rows[name][:] = np.eye(size).ravel()
-        self.run = sweep.bind(buffers, buffers).run
+        self.run = code.bind(buffers, buffers).run
 
     def write(self, name: str, values: np.ndarray) -> None:
         """Of the first knots."""

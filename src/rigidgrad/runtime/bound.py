@@ -1,5 +1,5 @@
-"""Native work that comes in groups, such as lanes of a batch or blocks of a trajectory:
-`function(context, begin, end)` does some of them.
+"""Native code with all of its buffers: `function(context, begin, end)` does some of its groups,
+such as lanes of a batch or blocks of a trajectory.
 """
 
 from __future__ import annotations
@@ -9,19 +9,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rigidgrad.errors import InputError
 from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.shared import Shared
 from rigidgrad.runtime.threads import Crew
 
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _SHORT_WORK = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+Call = tuple[int, int]  # addresses of a function and of its context
 
 
-class Groups:
-    """A native function with a context of 64-bit words; what it reads and writes is `kept`."""
+class Bound:
+    """A native function with a context of 64-bit words; what it reads and writes is `kept`. Along
+    knots it makes the `calls` of each knot, `function(context, group, knot)`.
+    """
 
-    def __init__(self, function: int, words: Sequence[int], count: int, kept: object):
+    def __init__(
+        self,
+        function: int,
+        words: Sequence[int],
+        count: int,
+        kept: object,
+        calls: Sequence[Call] = (),
+        knots: int = 0,
+    ):
         self.function, self.count, self._kept = function, count, kept
+        self.calls, self.knots = calls, knots
         self._context = np.array(words, np.int64)
         self.context = self._context.ctypes.data
         self._call, self._short_call = _WORK(function), _SHORT_WORK(function)
@@ -44,20 +57,29 @@ class Groups:
         self._call(self.context, group, group + 1)
 
 
-def chain(parts: Sequence[Groups]) -> Groups:
+def chain(parts: Sequence[Bound]) -> Bound:
     """One after the other for each group, before the next group begins: its numbers stay in the
     cache, and threads meet once.
     """
     words = [len(parts), 0, *(word for part in parts for word in (part.function, part.context))]
-    return Groups(_code().address("chain"), words, min(part.count for part in parts), tuple(parts))
+    return Bound(_code().address("chain"), words, min(part.count for part in parts), tuple(parts))
 
 
-class Nested(Groups):
-    """For each group and each of `steps` all calls, `function(context, group, step)`."""
+def along(calls: Sequence[Call], knots: int, count: int, kept: object) -> Bound:
+    """For each group and each of its knots all calls."""
+    words = [len(calls), knots, *(word for call in calls for word in call)]
+    return Bound(_code().address("nested"), words, count, kept, calls, knots)
 
-    def __init__(self, calls: Sequence[tuple[int, int]], steps: int, count: int, kept: object):
-        words = [len(calls), steps, *(word for call in calls for word in call)]
-        super().__init__(_code().address("nested"), words, count, kept)
+
+def interleave(sweeps: Sequence[Bound]) -> Bound:
+    """Several sweeps in step, knot by knot, so that what they share of a knot is read from far away
+    once.
+    """
+    sizes = {(sweep.knots, sweep.count) for sweep in sweeps}
+    if len(sizes) != 1:
+        raise InputError(f"sweeps in step differ in (knots, groups): {sorted(sizes)}")
+    calls = [call for sweep in sweeps for call in sweep.calls]
+    return along(calls, sweeps[0].knots, sweeps[0].count, tuple(sweeps))
 
 
 # a context has the number of calls and of steps, then functions and contexts in turn
@@ -133,9 +155,8 @@ def _code() -> native.Loaded:
 
 
 def _load() -> native.Loaded:
-    key = cache.key({"groups": ""})
-    stored = cache.read(key)
-    if stored is None:
-        stored = cache.Entry({"function": "groups", "robot": "any"}, native.compile_ir(_CALLS))
-        cache.write(key, stored)
-    return native.load_object(stored.code)
+    made = cache.fetch(
+        cache.key({"groups": ""}),
+        lambda: cache.Entry({"function": "groups", "robot": "any"}, native.compile_ir(_CALLS)),
+    )
+    return native.load_object(made.code)
