@@ -365,6 +365,23 @@ def test_every_level_of_cyclic_reduction_has_the_same_unknowns(steps):
         )
 
 
+@pytest.mark.parametrize("n", [1, 3, 13])
+def test_cyclic_reduction_solves_after_it_refused_a_system(n):
+    D, E, gamma = schur((20, n, 2))
+    reduction, out = Reduction(21, n), np.empty_like(gamma)
+    for k in (1, 2, 4, 18):  # eliminated at the first level, the second, …
+        bad = D.copy()
+        bad[k] = -np.eye(n)
+        assert not reduction.factor(bad, E)
+    assert not reduction.factor(np.full_like(D, np.nan), E)
+    assert reduction.factor(D, E)
+    reduction.reduce(gamma)
+    reduction.lam[-1][0] = np.linalg.solve(reduction.D[-1][0], reduction.gamma[-1][0])
+    reduction.expand(out)
+    exact = np.linalg.solve(blocks.dense(D, E), gamma.ravel()).reshape(gamma.shape)
+    np.testing.assert_allclose(out, exact, rtol=0, atol=1e-9 * abs(exact).max())
+
+
 # --- preconditioners ------------------------------------------------------------------------------
 
 

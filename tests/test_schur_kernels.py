@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rigidgrad.kernels import schur
+from rigidgrad.kernels import reduction, schur
 from rigidgrad.kernels.interpret import interpret
 from rigidgrad.kernels.pcg import conjugate_gradients
 
@@ -205,3 +205,28 @@ def test_conjugate_gradients_end_at_their_limit_and_where_they_break_down():
     assert iterations == 0 and not delta.any()
     delta, (eta, bound, iterations) = solved(1000, gamma=np.full_like(gamma, np.nan))
     assert iterations == 0 and not delta.any() and not eta <= bound
+
+
+@pytest.mark.parametrize("n", [1, 4, 13])
+def test_an_elimination_of_cyclic_reduction_is_that_of_dense_matrices(n):
+    rng = np.random.default_rng(n)
+    D, E = rng.normal(size=(2, 6, 2, n, n))
+    D = D @ D.swapaxes(2, 3) + n * np.eye(n)
+    D[4, 1] *= -1.0
+    found = run(reduction.eliminate(n, singular=1e-13), D=D, E=E, fine=np.ones((1, 1)))
+    assert found["fine"].ravel().tolist() == [1, 1, 1, 1, 0, 1]
+    good = np.arange(6) != 4
+    inverse = np.linalg.inv(D[:, 1])
+    before, after = E[:, 0], E[:, 1].swapaxes(1, 2)
+    even, between, taken = found["given"].reshape(6, 3, n, n).swapaxes(0, 1)[:, good]
+    exact = (
+        (even, D[:, 0] - before.swapaxes(1, 2) @ inverse @ before),
+        (between, -after.swapaxes(1, 2) @ inverse @ before),
+        (taken, after.swapaxes(1, 2) @ inverse @ after),
+        (found["kept"].reshape(6, 3, n, n)[good, 1], -inverse @ before),
+        (found["kept"].reshape(6, 3, n, n)[good, 2], -inverse @ after),
+    )
+    for ours, whole in exact:
+        np.testing.assert_allclose(ours, whole[good], rtol=0, atol=1e-12 * abs(whole).max())
+    for symmetric in (even, taken):
+        np.testing.assert_array_equal(symmetric, symmetric.swapaxes(1, 2))

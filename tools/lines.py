@@ -80,6 +80,11 @@ SUBJECTS: list[tuple[str, list[str], list[str]]] = [
         ["control/linear/schur.py", f"{HEADERS}_schur.h", "kernels/schur.py"],
     ),
     (
+        "cyclic reduction",
+        ["control/linear/reduction.py"],
+        ["control/linear/reduction.py", "kernels/reduction.py"],
+    ),
+    (
         "conjugate gradients",
         ["control/linear/pcg.py", f"{HEADERS}_pcg.h"],
         ["control/linear/pcg.py", f"{HEADERS}_pcg.h", "kernels/pcg.py"],

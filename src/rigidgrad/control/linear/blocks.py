@@ -40,30 +40,6 @@ def multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:  # pragma: 
 
 
 @compiled
-def add_product(
-    scale: float, a: np.ndarray, b: np.ndarray, out: np.ndarray
-) -> None:  # pragma: no cover (compiled)
-    """out += scale a b."""
-    for i in range(a.shape[0]):
-        for k in range(a.shape[1]):
-            x = scale * a[i, k]
-            for j in range(b.shape[1]):
-                out[i, j] += x * b[k, j]
-
-
-@compiled
-def add_transposed_product(
-    scale: float, a: np.ndarray, b: np.ndarray, out: np.ndarray
-) -> None:  # pragma: no cover (compiled)
-    """out += scale aᵀ b."""
-    for k in range(a.shape[0]):
-        for i in range(a.shape[1]):
-            x = scale * a[k, i]
-            for j in range(b.shape[1]):
-                out[i, j] += x * b[k, j]
-
-
-@compiled
 def add_product_transposed(
     scale: float, a: np.ndarray, b: np.ndarray, out: np.ndarray
 ) -> None:  # pragma: no cover (compiled)

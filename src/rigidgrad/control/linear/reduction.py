@@ -1,94 +1,46 @@
-"""Cyclic reduction of a symmetric positive definite block-tridiagonal system, compiled.
+"""Cyclic reduction of a symmetric positive definite block-tridiagonal system.
 
 One level eliminates the odd blocks (red-black ordering) and leaves a system of the same kind over
-the even ones:
-    D'_j = D_{2j} - E_{2j-1} D_{2j-1}⁻¹ E_{2j-1}ᵀ - E_{2j}ᵀ D_{2j+1}⁻¹ E_{2j},    E'_j = -E_{2j+1}
-    D_{2j+1}⁻¹ E_{2j}.
-The eliminations of a level do not depend on each other. Levels down to one block solve the system
-directly; after a few, conjugate gradients need few iterations.
+the even ones (`kernels.reduction`, a block in each lane); right-hand sides and unknowns follow in
+loops, as a product of a matrix and a vector for each block is less work than to bring it into
+lanes. Levels down to one block solve the system directly; after a few, conjugate gradients need few
+iterations.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from rigidgrad.control.linear.blocks import (
-    add_product,
-    add_transposed_product,
-    cholesky,
+    SINGULAR,
+    add_matrix_vector,
+    add_transposed_vector,
     compiled,
-    solve_factored,
-    solve_lower,
-    solve_upper,
-    symmetrize,
 )
-
-
-@compiled
-def reduce(
-    D: np.ndarray,
-    E: np.ndarray,
-    L: np.ndarray,
-    left: np.ndarray,
-    right: np.ndarray,
-    D2: np.ndarray,
-    E2: np.ndarray,
-) -> bool:  # pragma: no cover (compiled)
-    """One level. Fills, for each odd block 2j + 1, its factor L[j] and D⁻¹ E_{2j} (`left`) and D⁻¹
-    E_{2j+1}ᵀ (`right`); and the reduced D2, E2.
-
-    False where a block is not positive definite.
-    """
-    K, n = D.shape[0], D.shape[1]
-    for j in range(D2.shape[0]):
-        D2[j] = D[2 * j]
-    for j in range(K // 2):
-        k = 2 * j + 1
-        L[j] = D[k]
-        if not cholesky(L[j]):
-            return False
-        left[j] = E[k - 1]
-        solve_factored(L[j], left[j])
-        add_transposed_product(-1.0, E[k - 1], left[j], D2[j])
-        if k + 1 < K:
-            for a in range(n):
-                for b in range(n):
-                    right[j, a, b] = E[k, b, a]
-            solve_factored(L[j], right[j])
-            add_product(-1.0, E[k], right[j], D2[j + 1])
-            E2[j] = 0.0
-            add_product(-1.0, E[k], left[j], E2[j])
-    for j in range(D2.shape[0]):
-        symmetrize(D2[j])
-    return True
+from rigidgrad.control.linear.lanes import BlocksInLanes
+from rigidgrad.kernels import reduction as kernel
+from rigidgrad.runtime.job import Job, Knots
 
 
 @compiled
 def reduce_vector(
-    left: np.ndarray, right: np.ndarray, gamma: np.ndarray, gamma2: np.ndarray
+    kept: np.ndarray, gamma: np.ndarray, gamma2: np.ndarray
 ) -> None:  # pragma: no cover (compiled)
     """The right-hand side of the reduced system."""
-    K, n = gamma.shape
+    K = gamma.shape[0]
     for j in range(gamma2.shape[0]):
         gamma2[j] = gamma[2 * j]
     for j in range(K // 2):
-        for a in range(n):
-            x = gamma[2 * j + 1, a]
-            for b in range(n):
-                gamma2[j, b] -= left[j, a, b] * x
-            if 2 * j + 2 < K:
-                for b in range(n):
-                    gamma2[j + 1, b] -= right[j, a, b] * x
+        add_transposed_vector(1.0, kept[j, 1], gamma[2 * j + 1], gamma2[j])
+        if 2 * j + 2 < K:
+            add_transposed_vector(1.0, kept[j, 2], gamma[2 * j + 1], gamma2[j + 1])
 
 
 @compiled
 def expand(
-    L: np.ndarray,
-    left: np.ndarray,
-    right: np.ndarray,
-    gamma: np.ndarray,
-    lam2: np.ndarray,
-    lam: np.ndarray,
+    kept: np.ndarray, gamma: np.ndarray, lam2: np.ndarray, lam: np.ndarray
 ) -> None:  # pragma: no cover (compiled)
     """The unknowns of a level from those of the reduced one."""
     K, n = gamma.shape
@@ -96,17 +48,19 @@ def expand(
         lam[2 * j] = lam2[j]
     for j in range(K // 2):
         k = 2 * j + 1
-        lam[k] = gamma[k]
-        solve_lower(L[j], lam[k])
-        solve_upper(L[j], lam[k])
+        factor, x = kept[j, 0], lam[k]
+        x[:] = gamma[k]
         for a in range(n):
-            s = 0.0
-            for b in range(n):
-                s += left[j, a, b] * lam[k - 1, b]
-            if k + 1 < K:
-                for b in range(n):
-                    s += right[j, a, b] * lam[k + 1, b]
-            lam[k, a] -= s
+            for b in range(a):
+                x[a] += factor[a, b] * x[b]
+        for a in range(n):
+            x[a] *= factor[a, a]
+        for a in range(n - 1, -1, -1):
+            for b in range(a):
+                x[b] += factor[a, b] * x[a]
+        add_matrix_vector(1.0, kept[j, 1], lam[k - 1], x)
+        if k + 1 < K:
+            add_matrix_vector(1.0, kept[j, 2], lam[k + 1], x)
 
 
 class Reduction:
@@ -115,37 +69,58 @@ class Reduction:
     """
 
     def __init__(self, K: int, n: int, levels: int | None = None):
-        self.sizes = [K]
+        self.n, self.sizes = n, [K]
         while self.sizes[-1] > 1 and (levels is None or len(self.sizes) <= levels):
             self.sizes.append((self.sizes[-1] + 1) // 2)
-        blocks = [np.zeros((k, n, n)) for k in self.sizes]
-        self.D, self.E = blocks, [np.zeros((k - 1, n, n)) for k in self.sizes]
+        # with zeros behind the last blocks of E, so that all have a pair of them
+        self._D, self._E = ([np.zeros((k, n, n)) for k in self.sizes] for _ in range(2))
+        self.D, self.E = self._D, [E[:-1] for E in self._E]
         self.gamma, self.lam = (
             [np.zeros((k, n)) for k in self.sizes],
             [np.zeros((k, n)) for k in self.sizes],
         )
-        odd = [k // 2 for k in self.sizes[:-1]]
-        self.L, self.left, self.right = ([np.zeros((k, n, n)) for k in odd] for _ in range(3))
+        self.kept = [np.zeros((k // 2, 3, n, n)) for k in self.sizes[:-1]]
+
+    @cached_property
+    def _lanes(self) -> BlocksInLanes:
+        n = self.n
+        job = Job(
+            "cyclic reduction",
+            f"{n} states",
+            f"{n} states, pivots above {SINGULAR}",
+            lambda: kernel.eliminate(n, singular=SINGULAR),
+            knots=Knots(),
+        )
+        return BlocksInLanes(job, self.sizes[0] // 2, {"D": np.tile(np.eye(n), (2, 1))})
 
     def factor(self, D: np.ndarray, E: np.ndarray) -> bool:
-        self.D[0], self.E[0] = D, E
-        return all(
-            reduce(
-                self.D[i],
-                self.E[i],
-                self.L[i],
-                self.left[i],
-                self.right[i],
-                self.D[i + 1],
-                self.E[i + 1],
-            )
-            for i in range(len(self.sizes) - 1)
-        )
+        self.D[0][:], self.E[0][:] = D, E
+        if len(self.sizes) == 1:
+            return True
+        lanes = self._lanes
+        lanes.rows["fine"][:] = 1.0
+        with np.errstate(invalid="ignore", over="ignore"):
+            for i, kept in enumerate(self.kept):
+                self._eliminate(i, kept)
+        return bool(lanes.rows["fine"].all())
+
+    def _eliminate(self, level: int, kept: np.ndarray) -> None:
+        lanes, odd, even = self._lanes, len(kept), self.sizes[level + 1]
+        for name, own in (("D", self._D[level]), ("E", self._E[level])):
+            lanes.write(name, own[: 2 * odd].reshape(odd, -1))
+        lanes.run(odd)
+        kept[:] = lanes.read("kept", odd, *kept.shape[1:])
+        given, D = lanes.read("given", odd, *kept.shape[1:]), self.D[level + 1]
+        D[:odd] = given[:, 0]
+        if even > odd:
+            D[odd] = self.D[level][-1]
+        D[1:] -= given[: even - 1, 2]
+        self.E[level + 1][:] = given[: even - 1, 1]
 
     def reduce(self, gamma: np.ndarray) -> None:
         self.gamma[0] = gamma
         for i in range(len(self.sizes) - 1):
-            reduce_vector(self.left[i], self.right[i], self.gamma[i], self.gamma[i + 1])
+            reduce_vector(self.kept[i], self.gamma[i], self.gamma[i + 1])
 
     def restrict(self, lam: np.ndarray) -> np.ndarray:
         """The part of a λ that the last level has."""
@@ -157,11 +132,4 @@ class Reduction:
         if len(self.sizes) == 1:
             out[:] = self.lam[0]
         for i in range(len(self.sizes) - 2, -1, -1):
-            expand(
-                self.L[i],
-                self.left[i],
-                self.right[i],
-                self.gamma[i],
-                self.lam[i + 1],
-                self.lam[i] if i else out,
-            )
+            expand(self.kept[i], self.gamma[i], self.lam[i + 1], self.lam[i] if i else out)

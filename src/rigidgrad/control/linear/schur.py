@@ -9,8 +9,6 @@ are the diagonal blocks and the blocks below them, and γ = d + C G⁻¹ g.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from rigidgrad.control.linear.blocks import (
@@ -19,10 +17,9 @@ from rigidgrad.control.linear.blocks import (
     add_transposed_vector,
     compiled,
 )
+from rigidgrad.control.linear.lanes import BlocksInLanes
 from rigidgrad.control.linear.lq import LQ
 from rigidgrad.kernels import schur as kernel
-from rigidgrad.runtime.arrays import aligned_zeros
-from rigidgrad.runtime.code import Code
 from rigidgrad.runtime.job import Job, Knots
 
 _ATTEMPTS = 20  # without ρ, with the first one, and with 100 times more each time
@@ -38,14 +35,14 @@ class Blocks:
         self.At, self.RS = np.zeros((steps, n, n)), np.zeros((steps, m, n))
         self.Qi, self.Ri = np.zeros((K, n, n)), np.zeros((steps, m, m))
         self.D, self.E = np.zeros((K, n, n)), np.zeros((steps, n, n))
-        self._known: dict[bool, _Lanes] = {}
+        self._known: dict[bool, BlocksInLanes] = {}
 
     def form(self, lq: LQ, cross: bool, least_Q: float, least_R: float) -> float:
         """Fills them. The largest ρ that was added to a Q or an R to make it positive definite;
         -1 where nothing finite does.
         """
         if cross not in self._known:
-            self._known[cross] = _Lanes(*self.sizes, cross)
+            self._known[cross] = _knots_in_lanes(*self.sizes, cross)
         lanes, (N, n, m) = self._known[cross], self.sizes
         given = {"A": lq.A, "Q": lq.Q} | ({"B": lq.B, "R": lq.R} if m else {})
         for name, matrices in (given | ({"S": lq.S} if cross else {})).items():
@@ -73,46 +70,20 @@ class Blocks:
         return float(rho.max())
 
 
-class _Lanes:
-    """The kernel, and its buffers (groups, 1, numbers, lanes) with a knot in each lane. The last
-    knot, and what fills the last group up, has A, B = 0 and R = I; a problem without controls has
-    one that does nothing.
+def _knots_in_lanes(steps: int, n: int, m: int, cross: bool) -> BlocksInLanes:
+    """`kernels.schur` with a knot in each lane. The last knot, and what fills the last group up,
+    has A, B = 0 and R = I; a problem without controls has one that does nothing.
     """
-
-    def __init__(self, steps: int, n: int, m: int, cross: bool):
-        own = max(m, 1)
-        sizes = f"{n} states, {own} controls"
-        code = Code.of(
-            Job(
-                "Schur complement",
-                sizes,
-                f"{sizes}, cross terms {cross}, pivots above {SINGULAR}",
-                lambda: kernel.blocks(n, own, cross=cross, singular=SINGULAR),
-                knots=Knots(),
-            )
-        )
-        groups, lanes = -(-(steps + 1) // code.lanes), code.lanes
-        buffers = {
-            name: aligned_zeros((groups, 1, math.prod(shape), lanes))
-            for name, shape in (code.inputs | code.outputs).items()
-        }
-        self.rows = {name: a[:, 0].swapaxes(1, 2) for name, a in buffers.items()}
-        for name, size in (("Q", n), ("R", own)):
-            self.rows[name][:] = np.eye(size).ravel()
-        self.run = code.bind(buffers, buffers).run
-
-    def write(self, name: str, values: np.ndarray) -> None:
-        """Of the first knots."""
-        rows, flat = self.rows[name], values.reshape(len(values), -1)
-        full, rest = divmod(len(flat), rows.shape[1])
-        rows[:full] = flat[: len(flat) - rest].reshape(full, *rows.shape[1:])
-        if rest:
-            rows[full, :rest] = flat[len(flat) - rest :]
-
-    def read(self, name: str, count: int, *shape: int) -> np.ndarray:
-        """Of the first `count` knots."""
-        rows = self.rows[name]
-        return rows.reshape(-1, rows.shape[2])[:count].reshape(count, *shape)
+    own = max(m, 1)
+    sizes = f"{n} states, {own} controls"
+    job = Job(
+        "Schur complement",
+        sizes,
+        f"{sizes}, cross terms {cross}, pivots above {SINGULAR}",
+        lambda: kernel.blocks(n, own, cross=cross, singular=SINGULAR),
+        knots=Knots(),
+    )
+    return BlocksInLanes(job, steps + 1, {"Q": np.eye(n), "R": np.eye(own)})
 
 
 @compiled
