@@ -4,21 +4,17 @@ of a product allows, and its fallbacks counted.
 
 from __future__ import annotations
 
-import ctypes
-import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
-from c_solver_builds import COMPILERS, FLAGS, NATIVE, compiled
-from hopper import DRIVEN, START, foot, hopper
+from c_solver_builds import COMPILERS, COUNTS, FLAGS, NATIVE, Controller
 
 import rigidgrad as rg
 from rigidgrad.errors import InputError
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-COUNTS = ("plans", "missing", "clock", "kept", "cold", "held", "late", "violated", "iterations")
 
 
 def problem(**limits) -> rg.Problem:
@@ -35,62 +31,6 @@ BALL = {
     "obstacles": [rg.Obstacle((-0.7, 0.0, -1.2), 0.1)],
     "spheres": [rg.LinkSphere("lower_rod", 0.05, (0.0, 0.0, -0.5))],
 }
-
-
-class Controller:
-    """A built controller, as `rg.MPC` is called."""
-
-    def __init__(self, mpc: rg.MPC, folder, name: str):
-        rg.generate(mpc, target="c", out=folder, name=name)
-        self.code = ctypes.CDLL(str(compiled(folder, name, *NATIVE)))
-        self.header = (folder / f"{name}.h").read_text()
-        self.name, self.nu, self.steps = name, mpc.system.nu, mpc.problem.steps
-        self.nx = mpc.system.nx
-        size = self.function("mpc_memory", ctypes.c_size_t)()
-        self.memory = ctypes.create_string_buffer(size)
-        init = self.function("mpc_init", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-        self.mpc = init(self.memory, size)
-        pointer = np.ctypeslib.ndpointer(float)
-        arguments = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double, pointer)
-        self._step = self.function("mpc_step", None, *arguments)
-
-    def function(self, name, result, *arguments):
-        found = getattr(self.code, f"{self.name}_{name}")
-        found.restype, found.argtypes = result, arguments
-        return found
-
-    def step(self, x, t: float) -> np.ndarray:
-        u = np.zeros(self.nu)
-        x = None if x is None else np.ascontiguousarray(x, dtype=float)
-        self._step(self.mpc, None if x is None else x.ctypes.data, t, u)
-        return u
-
-    def numbers(self, name: str, value: float) -> None:
-        """Sets a number of all knots, where the header says that it is."""
-        text = self.header[self.header.index("typedef struct swing_knot {") :]
-        members = re.findall(r"double (\w+)\[(\d+)\];", text[: text.index("} swing_knot")])
-        width, at = sum(int(size) for _, size in members), 0
-        head = self.nx + self.steps * (1 + 3 * self.nu)
-        d = ctypes.POINTER(ctypes.c_double)
-        all_ = self.function("mpc_numbers", d, ctypes.c_void_p)(self.mpc)
-        for member, size in members:
-            for k in range(self.steps + 1 if member == name else 0):
-                for i in range(int(size)):
-                    all_[head + k * width + at + i] = value
-            at += int(size)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        found = self.function("mpc_counts", ctypes.POINTER(ctypes.c_long), ctypes.c_void_p)
-        return dict(zip(COUNTS, found(self.mpc)[: len(COUNTS)], strict=True))
-
-    @property
-    def plan(self) -> np.ndarray:
-        d = ctypes.POINTER(ctypes.c_double)
-        ask = self.function("mpc_plan", d, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        start, u = ctypes.c_double(), d()
-        x = ask(self.mpc, ctypes.byref(start), ctypes.byref(u))
-        return np.array(x[: (self.steps + 1) * self.nx]).reshape(-1, self.nx)
 
 
 def driven(mpc: rg.MPC, count: int, push: float, begin: float = 0.0):
@@ -291,8 +231,6 @@ def test_what_controllers_in_c_do_not_know_is_told(tmp_path):
     with pytest.raises(InputError, match="CustomValue"):
         rg.generate(rg.MPC(limited, rg.PDDP(iterations=1)), target="c", out=tmp_path)
     one, path = rg.PDDP(iterations=1), [[0.1 * k, 0.0, 0.0, 0.0] for k in range(21)]
-    stance = rg.Phase(8, [foot()], [rg.costs.State(START, 1.0), rg.costs.Effort(1e-3)], dt=0.02)
-    standing = rg.Problem(hopper(), START, phases=[stance], actuation=DRIVEN)
     steps = rg.CustomSystem(lambda x, u: (x[0] + u[0],), 1, 1, discrete=True)
     ones = [rg.costs.State([1.0]), rg.costs.Effort(1.0)]
     counted = rg.Problem(steps, [0.0], steps=5, dt=1.0, costs=ones)
@@ -304,7 +242,6 @@ def test_what_controllers_in_c_do_not_know_is_told(tmp_path):
         (rg.MPC(problem(), rg.PDDP(second_order=True)), "second_order"),
         (rg.MPC(problem(), rg.PDDP(dtype="float32")), "dtype"),
         (rg.MPC(problem(), one, target=lambda t: np.array(path)[: len(t)]), "function"),
-        (rg.MPC(standing, one), "phases and contacts"),
         (rg.MPC(counted, one, period=1.0), "continuous"),
         (rg.MPC(hurried, one), "ControlRate"),
     ):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.control import augmented, constrained, penalty, search
+from rigidgrad.control.held import Held, place_size
 from rigidgrad.control.pddp import PDDP, check_blocks
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import Programs
@@ -314,10 +315,23 @@ def _inputs(system: RobotSystem) -> list[Field]:
         if v.bodies:
             about = "of each body: m, m c, Ixx Ixy Iyy Ixz Iyz Izz"
             found.append(Field("inertia", 10 * v.bodies, "input", about))
-    left = system.inputs - sum(f.size for f in found)
-    if left:
-        about = "of the contacts: which hold, where, and of impacts"
-        found.append(Field("contacts", left, "input", about))
+    if system.held is not None:
+        found += _contact_inputs(system.held)
+    return found
+
+
+def _contact_inputs(held: Held) -> list[Field]:
+    frames = ", ".join(c.frame for c in held.constraints)
+    about = f"1 where a contact holds, 0 where it does not: {frames}"
+    found = [Field("contacts", len(held.constraints), "input", about)]
+    for c in held.constraints:
+        if size := place_size(c):
+            what = "the point" if size == 3 else "the pose, by rows,"
+            about = f"{what} in the world where {c.frame} belongs while it holds"
+            found.append(Field(f"place_{identifier(c.frame)}", size, "input", about))
+    if held.impacts:
+        about = "1, 0 in a step; 0, 1 + restitution in an impact"
+        found.append(Field("impact", 2, "input", about))
     return found
 
 

@@ -30,7 +30,7 @@ class Held:
     @property
     def count(self) -> int:
         """Numbers in a row: which hold, where placed ones belong, and for impacts two more."""
-        return len(self.constraints) + sum(map(_place_size, self.constraints)) + 2 * self.impacts
+        return len(self.constraints) + sum(map(place_size, self.constraints)) + 2 * self.impacts
 
     def rows(self, constraint: Constraint) -> slice:
         """Where the force of a contact is among all forces."""
@@ -44,7 +44,7 @@ class Held:
         places: dict[int, object] = {}
         start = n
         for k, c in enumerate(self.constraints):
-            if size := _place_size(c):
+            if size := place_size(c):
                 own = tuple(row[start : start + size])
                 places[k] = own if size == 3 else tuple(own[4 * i : 4 * i + 4] for i in range(4))
                 start += size
@@ -56,7 +56,7 @@ class Held:
         own: Mapping[Constraint, Touch] = {c.constraint: c for c in contacts}
         row: list[float] = [float(c in own) for c in self.constraints]
         for c in self.constraints:
-            if size := _place_size(c):
+            if size := place_size(c):
                 contact = own.get(c)
                 shape = (3,) if size == 3 else (4, 4)
                 place = (
@@ -70,5 +70,6 @@ class Held:
         return np.array(row)
 
 
-def _place_size(c: Constraint) -> int:
+def place_size(c: Constraint) -> int:
+    """Numbers of where a contact belongs; 0 for one that holds wherever it touches."""
     return 0 if not c.placed else 3 if c.rows == 3 else 16

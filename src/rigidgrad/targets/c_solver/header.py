@@ -163,13 +163,27 @@ $mpc
 #endif
 """)
 
+_PHASES = """\
+ *
+ * The problem has several phases, which pass with time: the knots of pfx_mpc_numbers are those of the
+ * whole motion, the first of which begins with the first plan. Steps that are over are left out of
+ * plans, and the last one goes on; pfx_mpc_reset begins the motion again.
+"""
+_FORCES = """
+/* Of step k of the last plan, the forces of its $contacts contacts at a state and a control, in their
+ * order in `contacts`, in world axes, on the robot. */
+#define PFX_FORCES $rows /* three for a point, six for a surface: force, then moment */
+void pfx_mpc_forces(
+    pfx_mpc *mpc, int k, const double *x, const double *u, double force[PFX_FORCES]);
+"""
 _MPC = """
 /* --- the controller ------------------------------------------------------------------------------ */
 
 /* Every $period s a plan is made again: the last one is shifted in time, rolled out from the measured
  * state (after $latency s of latency, foreseen by the model) and improved by $iterations iterations,
  * or until the time budget is over where there is a clock. In between its feedback is followed:
- * u = u_k + K (x - x_k). */
+ * u = u_k + K (x - x_k).
+$phases_text */
 typedef struct pfx_mpc pfx_mpc;
 
 /* What happened since the last reset, and the last plan. */
@@ -183,6 +197,8 @@ typedef struct pfx_counts {
     long late;    /* plans that took longer than a period, by the clock */
     long violated; /* plans outside of limits other than those of controls */
     long iterations; /* of the last plan */
+    long fallen;  /* plans not made because what steers said that the robot lies */
+    long slips;   /* plans that were not accepted after all */
     double violation; /* how far the last plan is outside of these at most */
     double cost, seconds; /* of the last plan; with penalties, and by the clock */
     double began; /* when the last plan did, by the clock */
@@ -199,6 +215,19 @@ void pfx_mpc_reset(pfx_mpc *mpc);
  * plan's begin on. */
 pfx_numbers *pfx_mpc_numbers(pfx_mpc *mpc);
 
+/* What is called before each plan: `begin` is the time that the plan begins, `start` the state that the
+ * robot will have then; it writes numbers of the plan's knots, which stay until they are written again:
+ * where a target will be, which contacts hold at each knot, where feet are to be, weights. 0 says that
+ * the robot has fallen: its posture is held, and plans are made from cold when it is up again. */
+typedef int (*pfx_steer)(void *context, const double *start, double begin, pfx_numbers *numbers);
+
+/* Whether a plan is fine as it is: states of all knots, and controls. If not it gets up to five more
+ * iterations, and counts among the slips where that does not help. */
+typedef int (*pfx_accepts)(void *context, const double *x, const double *u);
+
+/* Either may be NULL, as both are at first. */
+void pfx_mpc_set_steering(pfx_mpc *mpc, pfx_steer steer, pfx_accepts accepts, void *context);
+
 /* The control for now from a measured state, or from NULL where there is none. It is finite and within
  * its bounds whatever was measured. */
 void pfx_mpc_step(pfx_mpc *mpc, const double *x, double t, double u[PFX_NU]);
@@ -210,7 +239,7 @@ const double *pfx_mpc_plan(pfx_mpc *mpc, double *start, const double **u);
 
 /* A clock in seconds, for budgets and what is late. */
 void pfx_mpc_set_clock(pfx_mpc *mpc, pfx_clock clock, void *context);
-"""
+$forces_text"""
 _MPC_CLASS = """
 /// The controller, with memory of its own.
 class Mpc {
@@ -246,7 +275,7 @@ OWN_KINDS = ("multiplier", "penalty", "softness")  # of a constraint, which a so
 
 def header(parts: Parts, prefix: str, words: dict[str, str]) -> str:
     """`words`: memory and operations, counted."""
-    mpc = Template(_MPC).substitute(parts.controller) if parts.controller else ""
+    mpc = _controller(parts) if parts.controller else ""
     about = "\n".join(f" * {comment(line)}" for line in parts.about)
     more = []
     if parts.gaps:
@@ -283,6 +312,14 @@ def header(parts: Parts, prefix: str, words: dict[str, str]) -> str:
         mpc=mpc,
     )
     return named(found, prefix)
+
+
+def _controller(parts: Parts) -> str:
+    c = parts.controller
+    phases = Template(_PHASES).substitute(c) if c["phases"] == "1" else ""
+    forces = Template(_FORCES).substitute(c) if c["contacts"] != "0" else ""
+    text = Template(_MPC).substitute(c, phases_text=phases, forces_text=forces)
+    return text.replace("K (x - x_k).\n */", "K (x - x_k). */")
 
 
 def wrapper(parts: Parts, prefix: str) -> str:

@@ -177,6 +177,7 @@ class Source:
             "PARTS": "((SIZES + WIDTH - 1) / WIDTH)",
             "ALPHAS": "{" + ", ".join(map(repr, p.alphas)) + "}",
             "WEIGHTS": len(p.places("weight")),
+            "TARGETS": len(p.places("target")),
             "WORK": max((f.kernel.work for f in self.wide.values() if f.kernel), default=1),
             "MESSAGES": "{" + ", ".join(f'"{m}"' for m in p.messages) + "}",
         }
@@ -187,6 +188,8 @@ class Source:
         p, o = self.parts, self.parts.layout
         yield _places("state_columns", [o.state(i) for i in range(o.n)])
         yield _places("weight_places", p.places("weight"))
+        if p.controller.get("phases") == "1" and p.places("target"):
+            yield _places("target_places", p.places("target"))
         for name in self.wide["expansion"].outputs:
             yield _places(f"{name}_places", self.wide["expansion"].nonzero(name))
         if p.controlled:

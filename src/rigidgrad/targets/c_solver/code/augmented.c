@@ -512,7 +512,7 @@ OWN int after_descent(pfx_solver *s, int status)
     least = s->negligible / SMALL_GAP > 1e-300 ? s->negligible / SMALL_GAP : 1e-300;
     settled = !off && o->gap / (cost > least ? cost : least) <= SMALL_GAP;
     if (settled && o->tolerance <= TOLERANCE && o->width <= LEAST_WIDTH) return status;
-    if (s->iterations >= ITERATIONS) return PFX_ITERATIONS;
+    if (s->iterations >= s->most) return PFX_ITERATIONS;
     if (++o->times >= TIMES)
         return off ? PFX_INFEASIBLE : status == PFX_CONVERGED ? PFX_SLOW : status;
     for (k = 0; k <= STEPS; ++k)

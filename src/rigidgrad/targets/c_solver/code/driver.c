@@ -21,8 +21,8 @@ struct pfx_solver {
 #endif
     double kept[STEPS][NU];              /* corrections of controls, while they count for nothing */
     double J, expected, sigma, negligible;
-    long iterations;
-    int taken;                           /* whether a step was, since `forget` */
+    long iterations, most;               /* of a solve; at most */
+    int open;                            /* whether states were guessed, and may have gaps */
     pfx_clock clock;
     void *clock_context;
     double deadline;
@@ -368,7 +368,8 @@ static int search(pfx_solver *s, double slope, double curve, double *cost, doubl
 #endif
     *expected = policy_expected_fall(step_sizes[WHOLE], slope, curve);
     for (upto = FIRST_SIZES;; upto = SIZES) { /* small ones wait until the first are refused */
-        for (; part * WIDTH < upto; ++part) simulate(s, part, GAPS, sizes_of(part), J + part * WIDTH);
+        for (; part * WIDTH < upto; ++part)
+            simulate(s, part, s->open, sizes_of(part), J + part * WIDTH);
         for (k = 0; k < upto; ++k) {
             const double hoped = policy_expected_fall(step_sizes[k], slope, curve);
             fine[k] = policy_acceptable(s->J - J[k], hoped, ACCEPT_LOW, ACCEPT_HIGH);
@@ -452,7 +453,6 @@ static int descend(pfx_solver *s, double tolerance, long most, int linearized)
         take_step(s, chosen);
         fall = s->J - cost;
         s->J = cost;
-        s->taken = 1;
         small = policy_nothing(tolerance, s->J, s->negligible);
         light = rho <= RHO_LOW; /* a step that regularisation holds back tells nothing */
         closed = !GAPS || s->sigma * total_size(s->gap[0], STEPS * NDX) <= 10.0 * small;
@@ -474,7 +474,7 @@ static int descend(pfx_solver *s, double tolerance, long most, int linearized)
 static void forget(pfx_solver *s)
 {
     s->iterations = 0;
-    s->taken = 0;
+    s->open = 0;
     s->sigma = 0.0;
     s->J = s->expected = INFINITY;
 }
@@ -507,6 +507,7 @@ static int begin(pfx_solver *s)
         }
 #endif
 #if GAPS
+    s->open = 1;
     memcpy(s->x, s->own.x, sizeof s->x);
     memcpy(s->x[0], s->own.start, sizeof s->x[0]);
     s->J = cost_with_penalties(s, s->x, s->u);
@@ -518,10 +519,39 @@ static int begin(pfx_solver *s)
     return isfinite(s->J) && is_finite(s->x[0], (STEPS + 1) * (long)NX);
 }
 
+/* Solves from the first guess among the numbers of the solver, by `most` iterations; the status. It
+ * ends with a motion from the start. */
+static int solve_own(pfx_solver *s, long most)
+{
+    int status = RUNNING;
+    s->deadline = INFINITY;
+    s->most = most;
+    forget(s);
+#if CONSTRAINTS
+    forget_multipliers(s);
+#endif
+    if (!begin(s)) return PFX_DIVERGED;
+#if CONSTRAINTS
+    begin_outer(s);
+    s->J = cost_with_penalties(s, s->x, s->u);
+#endif
+    while (status == RUNNING) {
+#if CONSTRAINTS
+        const int ended = descend(s, s->outer.tolerance, most, 0);
+        if (ended == PFX_CONVERGED && any_gap(s)) roll_out(s); /* constraints judge a motion */
+        status = after_descent(s, ended);
+        if (status == RUNNING) s->J = cost_with_penalties(s, s->x, s->u);
+#else
+        status = descend(s, TOLERANCE, most, 0);
+#endif
+    }
+    if (any_gap(s)) roll_out(s);
+    return status;
+}
+
 static void finish(pfx_solver *s, int status, pfx_solution *found)
 {
     int k, i, j;
-    if (status != PFX_DIVERGED && any_gap(s)) roll_out(s);
     found->cost = status == PFX_DIVERGED ? INFINITY : cost_alone(s, s->x, s->u);
     if (status == PFX_DIVERGED) {
         evaluate(s, s->x, s->u);
@@ -564,32 +594,8 @@ void pfx_set_clock(pfx_solver *s, pfx_clock clock, void *context)
 
 int pfx_solve(pfx_solver *s, const pfx_numbers *numbers, pfx_solution *found)
 {
-    int status = RUNNING;
     memcpy(&s->own, numbers, sizeof s->own);
-    s->deadline = INFINITY;
-    forget(s);
-#if CONSTRAINTS
-    forget_multipliers(s);
-#endif
-    if (!begin(s)) {
-        finish(s, PFX_DIVERGED, found);
-        return found->status;
-    }
-#if CONSTRAINTS
-    begin_outer(s);
-    s->J = cost_with_penalties(s, s->x, s->u);
-#endif
-    while (status == RUNNING) {
-#if CONSTRAINTS
-        const int ended = descend(s, s->outer.tolerance, ITERATIONS, 0);
-        if (ended == PFX_CONVERGED && any_gap(s)) roll_out(s); /* constraints judge a motion */
-        status = after_descent(s, ended);
-        if (status == RUNNING) s->J = cost_with_penalties(s, s->x, s->u);
-#else
-        status = descend(s, TOLERANCE, ITERATIONS, 0);
-#endif
-    }
-    finish(s, status, found);
+    finish(s, solve_own(s, ITERATIONS), found);
     return found->status;
 }
 

@@ -4,6 +4,7 @@
 #define PREDICTION_STEP 0.002  /* seconds */
 #define HUGE_NUMBER 1e12
 #define FAILURES 2             /* in a row, after which a plan is made from cold */
+#define FURTHER 5              /* iterations of a plan that is not accepted */
 
 typedef struct {
     double start; /* -INFINITY: none */
@@ -20,6 +21,14 @@ struct pfx_mpc {
     double now, due, given[NU], held_at[NX];
     int failures, held, began;
     pfx_counts counts;
+    pfx_steer steer;
+    pfx_accepts accepts;
+    void *steering;
+    double seen_weights[STEPS + 1][WEIGHTS + 1], seen_step;
+#if PHASES
+    double motion_begins; /* NAN: with the next plan */
+    int passed;           /* steps that are over */
+#endif
 #if OBSERVER
     double force[NV], cancel[NU], seen_at, seen[NX], acted[NV]; /* of joints, and as controls */
     int observed;
@@ -32,13 +41,30 @@ struct pfx_mpc {
     double multiplier[STEPS + 1][CONSTRAINTS], penalty[STEPS + 1][CONSTRAINTS];
     double softness[STEPS + 1][CONSTRAINTS], growth[CONSTRAINTS], worst[CONSTRAINTS];
     double margin[CONSTRAINTS], outside[CONSTRAINTS], fitted;
-    double seen_weights[STEPS + 1][WEIGHTS + 1], seen_step;
     int scaled, waited;
 #endif
     pfx_solver solver;
 };
 
 static double time_step(const pfx_mpc *m) { return m->numbers.h[0]; }
+
+/* The knot of the motion whose numbers a knot of the plan has; beyond the end those of the last
+ * step go on. */
+static int knot_in_motion(const pfx_mpc *m, int k)
+{
+#if PHASES
+    if (k == STEPS) return k;
+    return k + m->passed < STEPS ? k + m->passed : STEPS - 1;
+#else
+    (void)m;
+    return k;
+#endif
+}
+
+static const double *row_asked(const pfx_mpc *m, int k)
+{
+    return (const double *)(const void *)&m->numbers.knot[knot_in_motion(m, k)];
+}
 
 static plan *acting(pfx_mpc *m) { return &m->plans[m->order[0]]; }
 
@@ -128,7 +154,7 @@ static void follow_plan(const pfx_mpc *m, const plan *p, double t, const double 
 static double low_of(const pfx_mpc *m, int i)
 {
 #if BOUNDED
-    return m->numbers.lower[0][i];
+    return m->numbers.lower[knot_in_motion(m, 0)][i];
 #else
     (void)m;
     (void)i;
@@ -139,7 +165,7 @@ static double low_of(const pfx_mpc *m, int i)
 static double high_of(const pfx_mpc *m, int i)
 {
 #if BOUNDED
-    return m->numbers.upper[0][i];
+    return m->numbers.upper[knot_in_motion(m, 0)][i];
 #else
     (void)m;
     (void)i;
@@ -186,7 +212,8 @@ static void follow(const pfx_mpc *m, const plan *p, double t, const double *x, d
 
 /* --- plans --- */
 
-/* The reference becomes a plan, from t on; beyond its end it rests. */
+/* The reference becomes a plan, from t on; beyond its end it rests, or, on contacts, which will be
+ * others by then, goes on as in its last step. */
 static void shift_into(pfx_mpc *m, const plan *p, double t)
 {
     pfx_solver *const s = &m->solver;
@@ -194,7 +221,11 @@ static void shift_into(pfx_mpc *m, const plan *p, double t)
     const int whole = knot_of(m, p, phase_of(p, t), &part), left = STEPS - whole;
     const int inside = part > 0.0 && left ? left - 1 : left;
     int k, i;
+#if CONTACTS
+    memcpy(tail, p->u[STEPS - 1], sizeof tail);
+#else
     resting(m, p->x[STEPS], tail);
+#endif
     for (k = 0; k <= STEPS; ++k)
         between(p->x[k < left ? whole + k : STEPS], p->x[k < left ? whole + k + 1 : STEPS],
                 k < left ? part : 0.0, s->x[k]);
@@ -209,6 +240,42 @@ static void shift_into(pfx_mpc *m, const plan *p, double t)
     }
 }
 
+#if CONTACTS
+/* The first guess becomes states that stay at the start, on the contacts of each knot. */
+static void guess_stance(pfx_mpc *m)
+{
+    pfx_numbers *const own = &m->solver.own;
+    double still[NX], none[NV], tau[NV];
+    int k;
+    memset(still, 0, sizeof still);
+    memset(none, 0, sizeof none);
+    memcpy(still, own->start, NQ * sizeof *still);
+    for (k = 0; k <= STEPS; ++k) memcpy(own->x[k], own->start, sizeof own->x[k]);
+    for (k = 0; k < STEPS; ++k) {
+        const double *const inputs = row_of(&m->solver, k) + INPUT_PLACE;
+        if (k && memcmp(inputs, row_of(&m->solver, k - 1) + INPUT_PLACE, INPUTS * sizeof *inputs) == 0) {
+            memcpy(own->u[k], own->u[k - 1], sizeof own->u[k]);
+            continue;
+        }
+        inverse_forces(still, still + NQ, none, row_of(&m->solver, k), tau);
+        stand_on(still, tau, inputs + ACTIVE_PLACE, own->u[k]);
+    }
+}
+
+/* A plan without a roll-out: feet lift off and land, and what stood in the last plan may fall in this
+ * one. From the last plan's states and controls, or from standing still. */
+static int solve_from_states(pfx_mpc *m, const plan *last, double begin)
+{
+    pfx_solver *const s = &m->solver;
+    if (last) {
+        shift_into(m, last, begin);
+        memcpy(s->own.x, s->x, sizeof s->own.x);
+        memcpy(s->own.u, s->u, sizeof s->own.u);
+    } else
+        guess_stance(m);
+    return solve_own(s, ITERATIONS > COLD ? ITERATIONS : COLD) != PFX_DIVERGED;
+}
+#else
 /* The reference becomes a posture that is held by feedback, where every joint is driven. */
 static void stay(pfx_mpc *m)
 {
@@ -239,6 +306,7 @@ static void stay(pfx_mpc *m)
     for (k = 0; k < STEPS; ++k)
         for (i = 0; i < NU; ++i) s->u[k][i] = u[i];
 }
+#endif
 
 /* Follows the reference by its gains from the start; the result becomes the reference. */
 static int settle(pfx_solver *s)
@@ -267,7 +335,7 @@ static void predict(pfx_mpc *m, const double *measured, double t, double *x)
             follow(m, p, now, x, u);
             clip(m, u, 1);
         }
-        one_step(x, u, &h, (const double *)(const void *)&m->numbers.knot[0], next);
+        one_step(x, u, &h, row_asked(m, 0), next);
         memcpy(x, next, sizeof next);
         now += h;
     }
@@ -286,15 +354,144 @@ static void hold_posture(pfx_mpc *m, const double *x)
     m->held = 1;
 }
 
-/* Whether a plan was made from a measured state. */
+/* Whether weights or steps are others than those of the last plan; what steers may change them. */
+OWN int weights_changed(const pfx_mpc *m)
+{
+    int changed = m->seen_step != m->numbers.h[0], k, i;
+    for (k = 0; k <= STEPS; ++k)
+        for (i = 0; i < WEIGHTS; ++i)
+            changed |= m->seen_weights[k][i]
+                       != ((const double *)(const void *)&m->numbers.knot[k])[weight_places[i]];
+    return changed;
+}
+
+static void see_weights(pfx_mpc *m)
+{
+    int k, i;
+    m->seen_step = m->numbers.h[0];
+    for (k = 0; k <= STEPS; ++k)
+        for (i = 0; i < WEIGHTS; ++i)
+            m->seen_weights[k][i]
+                = ((const double *)(const void *)&m->numbers.knot[k])[weight_places[i]];
+}
+
+#if PHASES
+/* Of the motion, steps that are over are left out, and its last step goes on for as many. */
+static void pass_on(pfx_mpc *m, double begin)
+{
+    double passed;
+    if (isnan(m->motion_begins)) m->motion_begins = begin;
+    passed = (begin - m->motion_begins) / time_step(m) + 1e-6;
+    m->passed = passed < 1.0 ? 0 : passed < (double)STEPS ? (int)passed : STEPS;
+}
+#endif
+
+/* The numbers of a plan; beyond the end of a motion its targets are those of the end. */
+static void place_numbers(pfx_mpc *m)
+{
+    pfx_solver *const s = &m->solver;
+    memcpy(&s->own, &m->numbers, sizeof s->own);
+#if PHASES
+    {
+        int k;
+#if TARGETS
+        const double *const end = (const double *)(const void *)&m->numbers.knot[STEPS];
+        int i;
+#endif
+        for (k = 0; k < STEPS; ++k) {
+            s->own.knot[k] = m->numbers.knot[knot_in_motion(m, k)];
+#if TARGETS
+            for (i = 0; i < TARGETS && k + m->passed >= STEPS; ++i)
+                row_of(s, k)[target_places[i]] = end[target_places[i]];
+#endif
+#if BOUNDED
+            memcpy(s->own.lower[k], m->numbers.lower[knot_in_motion(m, k)], sizeof s->own.lower[k]);
+            memcpy(s->own.upper[k], m->numbers.upper[knot_in_motion(m, k)], sizeof s->own.upper[k]);
+#endif
+        }
+    }
+#endif
+}
+
+/* Iterations while what steers does not accept the plan. */
+static void improve(pfx_mpc *m, int iterated)
+{
+    pfx_solver *const s = &m->solver;
+    int k;
+    if (!m->accepts) return;
+    for (k = 0; k < FURTHER; ++k) {
+        double before;
+        if (m->accepts(m->steering, s->x[0], s->u[0])) return;
+        if (!iterated || is_late(s)) break;
+#if CONSTRAINTS
+        settle(s); /* multipliers may be others now */
+#endif
+        before = s->J;
+        descend(s, TOLERANCE, s->iterations + 1, 0);
+        if (!(s->J < before)) break;
+    }
+    m->counts.slips += !m->accepts(m->steering, s->x[0], s->u[0]);
+}
+
+/* From what was rolled out, by iterations. */
+static void iterate(pfx_mpc *m, int warm)
+{
+    pfx_solver *const s = &m->solver;
+    const long most = warm || ITERATIONS > COLD ? ITERATIONS : COLD;
+    const long allowed = BUDGET < INFINITY && s->clock ? 1000000 : most;
+#if CONSTRAINTS
+    alternate(m, allowed);
+#else
+    descend(s, TOLERANCE, allowed, 0);
+#endif
+}
+
+/* The last plan, shifted, or without one a posture that is held, simulated from the start; whether
+ * that stays finite. */
+static int begin_iterations(pfx_mpc *m, const plan *last, double begin)
+{
+    pfx_solver *const s = &m->solver;
+    if (last)
+        shift_into(m, last, begin);
+    else
+#if CONTACTS
+        return 0; /* from states that are held on the contacts */
+#else
+        stay(m);
+#endif
+    if (!settle(s)) return 0;
+#if CONSTRAINTS
+    if (!m->scaled) {
+        scale_to_costs(m);
+        if (!settle(s)) return 0;
+    }
+#endif
+    return 1;
+}
+
+enum { FAILED, MADE, FALLEN };
+
+/* What came of making a plan from a measured state. */
 static int solve_from(pfx_mpc *m, const double *x, double t, int warm)
 {
     pfx_solver *const s = &m->solver;
     const double begin = t + LATENCY;
-    const long most = warm || ITERATIONS > COLD ? ITERATIONS : COLD;
+    const plan *const last = warm ? newest(m) : NULL;
+    double start[NX];
     plan *made;
-    int finite, spare;
-    memcpy(&s->own, &m->numbers, sizeof s->own);
+    int iterated, spare;
+#if CONSTRAINTS
+    const int rescaled = weights_changed(m);
+#endif
+    forget(s);
+#if PHASES
+    pass_on(m, begin);
+#endif
+    predict(m, x, t, start);
+    if (m->steer && !m->steer(m->steering, start, begin, &m->numbers)) return FALLEN;
+    see_weights(m);
+    place_numbers(m);
+    memcpy(s->own.start, start, sizeof start);
 #if BOUNDED && OBSERVER
     {
         int k, i;
@@ -312,36 +509,27 @@ static int solve_from(pfx_mpc *m, const double *x, double t, int warm)
             for (i = 0; i < 3; ++i) row_of(s, k)[TARGET_PLACE + i] += m->shift[i];
     }
 #endif
-    predict(m, x, t, s->own.start);
-    forget(s);
     read_bounds(s);
 #if CONSTRAINTS
-    if (weights_changed(m)) rescale(m);
+    if (rescaled) rescale(m);
     fit(m, begin);
-    place_multipliers(m, warm ? newest(m) : NULL, begin);
+    place_multipliers(m, last, begin);
 #endif
     s->negligible = 0.0;
-    if (warm)
-        shift_into(m, newest(m), begin);
+    s->deadline = s->clock ? m->counts.began + BUDGET : INFINITY;
+    iterated = begin_iterations(m, last, begin);
+    if (iterated)
+        iterate(m, warm);
     else
-        stay(m);
-    s->deadline = INFINITY;
-    if (s->clock) s->deadline = m->counts.began + BUDGET;
-    finite = settle(s);
-    if (!finite) return 0;
-#if CONSTRAINTS
-    if (!m->scaled) {
-        scale_to_costs(m);
-        if (!settle(s)) return 0;
-    }
-    alternate(m, BUDGET < INFINITY && s->clock ? 1000000 : most);
-#else
-    descend(s, TOLERANCE, BUDGET < INFINITY && s->clock ? 1000000 : most, 0);
+#if CONTACTS
+        if (!solve_from_states(m, last, begin))
 #endif
+        return FAILED;
+    improve(m, iterated);
     if (!isfinite(s->J) || !is_finite(s->x[0], (STEPS + 1) * (long)NX)
         || !is_finite(s->u[0], STEPS * (long)NU)
         || !is_finite(s->gains[0][0], STEPS * (long)NU * COLUMNS))
-        return 0;
+        return FAILED;
     spare = m->waiting < WAITING + 1 ? m->waiting + 1 : m->waiting; /* the last one makes room */
     made = &m->plans[m->order[spare]];
     made->start = begin;
@@ -355,7 +543,15 @@ static int solve_from(pfx_mpc *m, const double *x, double t, int warm)
     judge(m, made);
 #endif
     m->waiting = spare;
-    return 1;
+    return MADE;
+}
+
+/* There is no plan. */
+static void clear_plans(pfx_mpc *m)
+{
+    int k;
+    for (k = 0; k < WAITING + 2; ++k) m->plans[k].start = -INFINITY;
+    m->waiting = 0;
 }
 
 static void make_plan(pfx_mpc *m, const double *x, double t)
@@ -364,14 +560,22 @@ static void make_plan(pfx_mpc *m, const double *x, double t)
     pfx_solver *const s = &m->solver;
     m->counts.began = s->clock ? s->clock(s->clock_context) : 0.0;
     ++m->counts.plans;
-    if (solve_from(m, x, t, warm)) {
+    switch (solve_from(m, x, t, warm)) {
+    case MADE:
         m->counts.cold += !warm && m->began;
         m->failures = 0;
         if (newest(m)->held)
             hold_posture(m, x);
         else
             m->held = 0;
-    } else {
+        break;
+    case FALLEN: /* plans of a robot on its feet are none for one that lies */
+        ++m->counts.fallen;
+        clear_plans(m);
+        m->failures = 0;
+        hold_posture(m, x);
+        break;
+    default:
         ++m->failures;
         m->counts.kept += warm;
         if (!warm || t >= end_of(m, acting(m))) hold_posture(m, x);
@@ -428,7 +632,7 @@ static void observe(pfx_mpc *m, const double *x, double t, const double *u)
 static void integrate(pfx_mpc *m, const double *x, double t)
 {
     static const double offset[3] = TARGET_OFFSET;
-    const double *const wanted = (const double *)(const void *)&m->numbers.knot[0] + TARGET_PLACE;
+    const double *const wanted = row_asked(m, 0) + TARGET_PLACE;
     const double h = t - m->integrated_at;
     double T[16], away[3], distance = 0.0, length = 0.0;
     int i, j;
@@ -491,11 +695,13 @@ pfx_mpc *pfx_mpc_init(void *memory, size_t size)
 void pfx_mpc_reset(pfx_mpc *m)
 {
     int k;
-    for (k = 0; k < WAITING + 2; ++k) {
-        m->order[k] = k;
-        m->plans[k].start = -INFINITY;
-    }
-    m->waiting = m->failures = m->held = m->began = 0;
+    for (k = 0; k < WAITING + 2; ++k) m->order[k] = k;
+    clear_plans(m);
+    m->failures = m->held = m->began = 0;
+#if PHASES
+    m->motion_begins = NAN;
+    m->passed = 0;
+#endif
     m->now = m->due = -INFINITY;
     memset(m->given, 0, sizeof m->given);
     memset(&m->counts, 0, sizeof m->counts);
@@ -533,6 +739,9 @@ void pfx_mpc_step(pfx_mpc *m, const double *x, double t, double u[PFX_NU])
         ++m->counts.clock;
         m->due += turned;
         for (k = 0; k < WAITING + 2; ++k) m->plans[k].start += turned;
+#if PHASES
+        m->motion_begins += turned;
+#endif
 #if CONSTRAINTS
         m->fitted += turned;
 #endif
@@ -570,3 +779,17 @@ const double *pfx_mpc_plan(pfx_mpc *m, double *start, const double **u)
     *u = p->u[0];
     return p->x[0];
 }
+
+void pfx_mpc_set_steering(pfx_mpc *m, pfx_steer steer, pfx_accepts accepts, void *context)
+{
+    m->steer = steer;
+    m->accepts = accepts;
+    m->steering = context;
+}
+
+#if CONTACTS
+void pfx_mpc_forces(pfx_mpc *m, int k, const double *x, const double *u, double force[PFX_FORCES])
+{
+    contact_forces__64(x, u, row_of(&m->solver, k) + INPUT_PLACE, force);
+}
+#endif

@@ -2,19 +2,14 @@
 
 static const double tolerances[CONSTRAINTS] = TOLERANCES; /* violations up to these are none */
 
-static const double *asked_row(const pfx_mpc *m, int k)
-{
-    return (const double *)(const void *)&m->numbers.knot[k];
-}
-
 static double asked_lower(const pfx_mpc *m, int k, int i)
 {
-    return asked_row(m, k)[lower_places[i]];
+    return row_asked(m, k)[lower_places[i]];
 }
 
 static double asked_upper(const pfx_mpc *m, int k, int i)
 {
-    return asked_row(m, k)[upper_places[i]];
+    return row_asked(m, k)[upper_places[i]];
 }
 
 /* Penalties are scaled to the costs with the next plan. */
@@ -36,19 +31,6 @@ static void reset_limits(pfx_mpc *m)
     rescale(m);
 }
 
-/* Whether weights or steps are others than those of the last plan. */
-static int weights_changed(pfx_mpc *m)
-{
-    int changed = m->seen_step != m->numbers.h[0], k, i;
-    m->seen_step = m->numbers.h[0];
-    for (k = 0; k <= STEPS; ++k)
-        for (i = 0; i < WEIGHTS; ++i) {
-            changed |= m->seen_weights[k][i] != asked_row(m, k)[weight_places[i]];
-            m->seen_weights[k][i] = asked_row(m, k)[weight_places[i]];
-        }
-    return changed;
-}
-
 /* Bounds of a plan that begins at a time. A start outside of one is no error: the bound begins there
  * and comes back to its place. All are drawn in by a margin, which grows with how far states were
  * outside, and fades. */
@@ -61,7 +43,7 @@ static void fit(pfx_mpc *m, double begin)
     int any = 0, away = 0, k, i;
     m->fitted = begin;
     memset(none, 0, sizeof none);
-    constraint_values_of(s->own.start, none, asked_row(m, 0), now);
+    constraint_values_of(s->own.start, none, row_asked(m, 0), now);
     for (i = 0; i < CONSTRAINTS; ++i) { /* bounds of the start itself are open: those of the next */
         const double under = asked_lower(m, 1, i) - now[i], over = now[i] - asked_upper(m, 1, i);
         const double far = under > over ? under : over;
