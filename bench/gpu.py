@@ -178,6 +178,7 @@ def solvers(arguments: argparse.Namespace) -> list[dict]:
                 texts = [
                     kernels.source("cuda", dtype),
                     kernels.gradients_source("cuda", dtype, knots),
+                    kernels.gradients_source("cuda", dtype, knots, "knot", True),
                 ]
                 texts += [kernels.setup_source("cuda", dtype, fused) for fused in (True, False)]
                 reports = [compile_text(text, arch) for text in texts]

@@ -208,6 +208,88 @@ def test_a_batch_on_pocl():
             assert ours.converged and ours.cost == pytest.approx(cpu.cost, rel=1e-6)
 
 
+# --- conjugate gradients with a block a knot ------------------------------------------------------
+
+
+def check_same_bits(found, expected):
+    for name in ("x", "u", "gains"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.stats["linear_iterations"] == expected.stats["linear_iterations"]
+
+
+@needs_shim
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("processors", [128, 50])  # the latter have room for two trajectories
+def test_blocks_of_knots_that_wait_for_each_other_give_the_same_bits(shim, order, processors):
+    device = shim(order)
+    device.properties.multiprocessor_count = processors
+    starts = np.random.default_rng(2).uniform(-1, 1, (3, 2))
+    problems = swing().batch(start=np.c_[starts, np.zeros((3, 2))])
+    together = rg.solve(problems, direct(device="cuda", pcg_blocks="knot"))
+    assert device.report.clean, device.report
+    assert device.cooperative == (1 if processors > 60 else 2)  # recorded once, in a graph
+    for ours, expected in zip(together, rg.solve(problems, direct(device="cuda")), strict=True):
+        assert ours.converged
+        check_same_bits(ours, expected)
+
+
+@needs_opencl
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_launch_for_each_half_of_an_iteration_gives_the_same_bits(dtype):
+    problems = swing().batch(start=np.array([[0.3, -0.2, 0, 0], [0.0, 1.0, 0, 0]]))
+    found, expected = (
+        rg.solve(problems, direct(device="opencl", dtype=dtype, pcg_blocks=blocks))
+        for blocks in ("knot", "trajectory")
+    )
+    for ours, other in zip(found, expected, strict=True):
+        assert ours.converged
+        check_same_bits(ours, other)
+
+
+@needs_shim
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_barrier_of_blocks_that_is_taken_away_is_missed(shim, number):
+    """Between blocks, numbers in global memory are watched."""
+    meeting = "MEET_BLOCKS(meetings + problem, k == 0, KNOTS)"
+
+    def change(text):
+        parts = text.split(meeting)
+        if len(parts) == 1:
+            return text  # another of the sources
+        return meeting.join([*parts[:number], "SYNC".join(parts[number : number + 2])]) + "".join(
+            meeting + part for part in parts[number + 2 :]
+        )
+
+    for changed, clean in ((lambda text: text, True), (change, False)):
+        device = shim(1, changed)
+        options = {"iterations": 1, "linear_iterations": 3}
+        rg.solve(swing(steps=6), direct(device="cuda", pcg_blocks="knot", **options))
+        assert device.report.clean == clean, device.report
+    assert device.report.races
+
+
+@needs_shim
+def test_blocks_that_some_never_meet_are_found(shim):
+    """A knot that leaves its loop before the others."""
+
+    def change(text):
+        return text.replace(
+            "if (ld(s, AT_NUMBERS + PCG_STOP) > 0) break;",
+            "if (ld(s, AT_NUMBERS + PCG_STOP) > 0 || k == 2) break;",
+        )
+
+    device = shim(change=change)
+    rg.solve(swing(steps=6), direct(device="cuda", pcg_blocks="knot", iterations=1))
+    assert device.report.divergent and "never come" in device.report.message
+
+
+@needs_shim
+def test_more_knots_than_blocks_at_once_are_refused(shim):
+    shim().properties.multiprocessor_count = 20
+    with pytest.raises(errors.InputError, match=r"21 knots are more blocks than .* at once \(20\)"):
+        rg.solve(swing(), direct(device="cuda", pcg_blocks="knot"))
+
+
 # --- what ends a solve ----------------------------------------------------------------------------
 
 
@@ -382,6 +464,9 @@ def test_nvcc_takes_the_kernels_without_warnings(tmp_path, arch, dtype):
     assert set(compiled(tmp_path, kernels.gradients_source("cuda", dtype, 64), arch)) == {
         "solver_pcg"
     }
+    assert set(
+        compiled(tmp_path, kernels.gradients_source("cuda", dtype, 64, "knot", True), arch)
+    ) == {"solver_pcg_knots"}
     for fused in (True, False):
         assert set(compiled(tmp_path, kernels.setup_source("cuda", dtype, fused), arch)) == set(
             kernels.setup_entries(fused)
@@ -396,10 +481,11 @@ def test_shared_memory_is_what_the_code_asks_for():
         *(kernels.setup_source("opencl", "float64", fused) for fused in (True, False)),
     ]
     text = "".join([*parts, kernels.gradients_source("opencl", "float64", 21)])
+    text += kernels.gradients_source("opencl", "float64", 21, "knot")
     sizes = {"ND": kernels.ndx, "NZ": kernels.ndx + kernels.nu, "SQUARE": kernels.ndx**2}
     sizes |= {k: int(v) for k, v in re.findall(r"#define (\w+_NUMBERS) (\d+)", text) if int(v)}
     found = re.findall(r"KERNEL THREADS\(\w+\) (\w+)\([^{]*\{\s*ARENA\(\w+, ([^)]+)\)", text)
-    assert len(found) == 15  # roll-outs have none, rows and the stair come with both set-ups
+    assert len(found) == 18  # roll-outs have none, rows and the stair come with both set-ups
     for entry, size in found:
         assert eval(size, {}, sizes) == kernels.shared_numbers(entry, 21), entry
 
@@ -414,6 +500,10 @@ def test_what_a_device_does_not_solve_is_said():
         rg.PDDP(device="cuda", alphas=33)
     with pytest.raises(errors.InputError, match="symmetric_stair"):
         rg.Direct(device="cuda")
+    with pytest.raises(errors.InputError, match="pcg_blocks is 'trajectory' or 'knot', not 'row'"):
+        direct(device="cuda", pcg_blocks="row")
+    with pytest.raises(errors.InputError, match="option of devices"):
+        direct(pcg_blocks="knot")
     with pytest.raises(errors.InputError, match="on a device, 'float32'"):
         rg.Direct(dtype="float32")
     with pytest.raises(errors.InputError, match="leave device out"):

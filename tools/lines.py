@@ -87,7 +87,7 @@ SUBJECTS: list[tuple[str, list[str], list[str]]] = [
     (
         "conjugate gradients",
         ["control/linear/pcg.py", f"{HEADERS}_pcg.h"],
-        ["control/linear/pcg.py", f"{HEADERS}_pcg.h", "kernels/pcg.py"],
+        ["control/linear/pcg.py", f"{HEADERS}_pcg*.h", "kernels/pcg.py"],
     ),
     ("policy of step sizes", [], ["kernels/search.py", "control/search.py"]),
     ("headers of solvers on devices", [f"{HEADERS}*.h"], [f"{HEADERS}*.h"]),

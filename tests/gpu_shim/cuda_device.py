@@ -125,12 +125,15 @@ class ShimDevice:
 
     def __init__(self, order: int = 0, change=lambda text: text, effort: str = "-O0"):
         self.order, self.change, self.effort = order, change, effort
+        self.cooperative = 0  # launches
         self.device = self.core = self.pinned = self
         self.counts = Counts()
         self.streams = [Stream(self, 1)]
         self.report = Report(0, 0, 0, 0, 0, "")
         self.properties = types.SimpleNamespace(
-            max_shared_memory_per_block_optin=self.shared_limit()
+            max_shared_memory_per_block_optin=self.shared_limit(),
+            cooperative_launch=1,
+            multiprocessor_count=128,
         )
         self.utils = types.SimpleNamespace(StridedMemoryView=View)
         self.Stream = types.SimpleNamespace(from_handle=lambda handle: Stream(self, handle))
@@ -175,8 +178,9 @@ class ShimDevice:
     def allocate(self, size, stream=None):
         return Buffer(self, size)
 
-    def LaunchConfig(self, grid, block, shmem_size):
-        return grid, block
+    def LaunchConfig(self, grid, block, shmem_size, is_cooperative=False):
+        self.cooperative += is_cooperative
+        return grid, block, int(is_cooperative)
 
     def put(self, stream, do, *arguments):
         """Now, or when a graph is launched."""
@@ -213,6 +217,9 @@ class ShimDevice:
         def get_kernel(entry):
             kernel = getattr(code, f"run_{entry}")
             kernel.handle = entry
+            kernel.occupancy = types.SimpleNamespace(
+                max_active_blocks_per_multiprocessor=lambda threads, shared: 1
+            )
             return kernel
 
         return types.SimpleNamespace(get_kernel=get_kernel)
@@ -257,10 +264,13 @@ class Lying:
 def _runner(kernel: re.Match) -> str:
     name, arguments = kernel.group(1), kernel.group(2)
     passed = ", ".join(re.search(r"(\w+)\s*$", a).group(1) for a in arguments.split(","))
-    return f"""extern "C" void run_{name}(int shim_a, int shim_b, int shim_c, {arguments}, long *shim_n, char *shim_m) {{
+    return f"""extern "C" void run_{name}(int shim_a, int shim_b, int shim_d, int shim_c, {arguments}, long *shim_n, char *shim_m) {{
   shim_found = {{}};
   shim_message[0] = 0;
-  shim_launch(shim_a, shim_b, shim_c, [=] {{ {name}({passed}); }});
+  if (shim_d)
+    shim_launch_together(shim_a, shim_b, shim_c, [=] {{ {name}({passed}); }});
+  else
+    shim_launch(shim_a, shim_b, shim_c, [=] {{ {name}({passed}); }});
   const long found[5] = {{shim_found.races, shim_found.unwritten, shim_found.outside, shim_found.divergent, shim_found.barriers}};
   for (int i = 0; i < 5; ++i) shim_n[i] = found[i];
   for (int i = 0; i < 256; ++i) shim_m[i] = shim_message[i];

@@ -35,11 +35,12 @@ from rigidgrad.control.search import ARMIJO, PATIENCE, TELLING, Search
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.gpu import DEVICES
-from rigidgrad.runtime.gpu_solver import CONTROL, STEP_SIZES, Numbers
+from rigidgrad.runtime.gpu_solver import CONTROL, PCG_BLOCKS, STEP_SIZES, Numbers
 
 _LINEAR = {"float64": 0.0, "float32": 1e-12}  # η falls no further, relatively
 # of steps, relatively, when it is judged whether bounds hold controls
 _BOX = {"float64": box.ACCURACY, "float32": 1e-4}
+_FIRST_LAUNCHES, _MOST_LAUNCHES = 8, 64  # iterations before the host looks who has ended
 _NOTHING = (
     1e-10  # of the direct method: a cost smaller than this share of the first one counts as zero
 )
@@ -66,6 +67,9 @@ def check_options(solver: PDDP | Direct) -> None:
             "the direct method on a device is linear_solver='pcg' with"
             " preconditioner='symmetric_stair', without polynomial= and reductions="
         )
+    if solver.pcg_blocks not in PCG_BLOCKS:
+        named = " or ".join(map(repr, PCG_BLOCKS))
+        raise InputError(f"pcg_blocks is {named}, not {solver.pcg_blocks!r}")
 
 
 def solve_on_device(problems: Sequence[Problem], solver: Any) -> list[Solution]:
@@ -153,7 +157,7 @@ class DevicePDDP(DeviceRun):
 
 class DeviceDirect(DeviceRun):
     """Direct optimisation on a device: the Schur complement by a block of threads a knot, conjugate
-    gradients by one a problem, all step sizes at once.
+    gradients by one per problem or per knot, all step sizes at once.
     """
 
     direct = True
@@ -173,7 +177,16 @@ class DeviceDirect(DeviceRun):
         # the states of the next knots, and the gaps to them
         self.ahead, self.after = (a(P, K, self.kernels.nx), a(P, K, n))
         self.definite = a(P, K)
-        self.work = a(P, self.kernels.gradients_work(K))
+        if options.pcg_blocks == "trajectory":
+            self.work = a(P, self.kernels.gradients_work(K))
+        else:
+            # what knots hand on: Φr and S p, with a knot of zeros at each end, and products of them
+            self.conditioned, self.multiplied = (a(P, K + 2, n) for _ in range(2))
+            self.falls, self.curvatures = a(P, K), a(P, K)
+            if self.session.blocks_meet:
+                self.meetings = self.session.table(np.zeros(P, np.int32))
+            else:
+                self.kept, self.going = a(P, K, self.kernels.gradients_kept(K)), a(P)
         self.costs, self.gaps = a(P, len(self.step_sizes), K), a(P, len(self.step_sizes), K)
         self.limit = 10 * K * n if options.linear_iterations is None else options.linear_iterations
         self.counts: list[list[int]] = [[] for _ in problems]
@@ -356,14 +369,54 @@ class DeviceDirect(DeviceRun):
         self.launch("solver_row", rows, *sizes, self.control, defects, self.W, *parts, *system)
         judged = self.control, self.definite
         self.launch("solver_stair", rows, *sizes, *judged, self.W, self.phi)
-        matrices, found = (F, self.W, self.phi, self.gamma), (self.control, self.lam, self.delta)
-        options = self.numbers, self.definite
-        self.launch("solver_pcg", self.count, self.count, *options, *matrices, *found, self.work)
+        self.conjugate_gradients(F)
         inverses = self.W, self.R_inverse
         self.launch(
             "solver_recover", rows, *sizes, *judged, F, self.left, *inverses, self.delta, self.step
         )
         self.launch("solver_propagate", self.count, *sizes, *judged, F, defects, self.step)
+
+    def conjugate_gradients(self, F: Numbers) -> None:
+        options = self.numbers, self.definite
+        matrices = F, self.W, self.phi, self.gamma
+        found = self.control, self.lam, self.delta
+        if self.options.pcg_blocks == "trajectory":
+            self.launch(
+                "solver_pcg", self.count, self.count, *options, *matrices, *found, self.work
+            )
+        elif self.session.blocks_meet:
+            handed_on = self.conditioned, self.multiplied, self.falls, self.curvatures
+            entry = "solver_pcg_knots"
+            at_once = self.session.most_together(entry)
+            if not (most := at_once // self.knots):
+                raise InputError(
+                    f"{self.knots} knots are more blocks than the device runs at once ({at_once}):"
+                    " use pcg_blocks='trajectory'"
+                )
+            for first in range(0, self.count, most):
+                blocks = min(most, self.count - first) * self.knots
+                own = *options, *matrices, *found, *handed_on, self.meetings
+                self.session.launch_together(entry, blocks, first, *own)
+        else:
+            self.conjugate_gradients_by_launches(F)
+
+    def conjugate_gradients_by_launches(self, F: Numbers) -> None:
+        """Two launches an iteration, of which the host asks for more until all problems have
+        ended.
+        """
+        items = self.count * self.knots
+        ready, turned = (self.conditioned, self.falls), (self.multiplied, self.curvatures)
+        first = self.definite, self.phi, self.gamma, self.control
+        self.launch("solver_pcg_begin", items, self.count, *first, *ready, self.kept, self.going)
+        found = self.control, self.lam, self.delta
+        along = self.numbers, F, self.W, *found, *ready, *turned, self.kept, self.going
+        iterations = _FIRST_LAUNCHES
+        while self.going.read().any():
+            for _ in range(iterations):
+                self.launch("solver_pcg_direction", items, self.count, *along)
+                own = self.phi, *turned, *ready, self.kept
+                self.launch("solver_pcg_step", items, self.count, *own)
+            iterations = min(2 * iterations, _MOST_LAUNCHES)
 
     def between(self) -> tuple[Numbers, ...]:
         items = -(
@@ -464,6 +517,7 @@ class DeviceDirect(DeviceRun):
     def more_stats(self, k: int) -> dict[str, Any]:
         return {
             "set_up": "fused" if self.fused else "split",
+            "pcg_blocks": self.options.pcg_blocks,
             "gaps": self.defects[k],
             "linear_iterations": self.counts[k],
             "penalty": float(self.column("sigma")[k]),

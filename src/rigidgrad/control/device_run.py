@@ -227,6 +227,7 @@ class DeviceRun:
             self.direct,
             self.knots if self.direct else 0,
             self.kernels.curvature is not None,
+            getattr(o, "pcg_blocks", ""),
         )
         if key not in kept:
             session, size = open_session(o.device, o.dtype), np.dtype(o.dtype).itemsize
@@ -245,8 +246,10 @@ class DeviceRun:
                     k.setup_source(session.language, o.dtype, fused),
                     entries(*k.setup_entries(fused)),
                 )
+                how = o.pcg_blocks, session.blocks_meet
                 session.load(
-                    k.gradients_source(session.language, o.dtype, self.knots), entries("solver_pcg")
+                    k.gradients_source(session.language, o.dtype, self.knots, *how),
+                    entries(*k.gradients_entries(*how)),
                 )
             kept[key] = session, fused
         return kept[key]

@@ -62,6 +62,10 @@ class Direct:
     """Of conjugate gradients, on η = rᵀΦ⁻¹r relative to its first value."""
     linear_iterations: int | None = None
     """Of conjugate gradients, at most."""
+    pcg_blocks: str = "trajectory"
+    """On a device, who computes conjugate gradients: a block of threads per "trajectory", or one
+    per "knot". The results are the same.
+    """
     iterations: int = 500
     """At most so many."""
     tolerance: float = 1e-8
@@ -118,6 +122,11 @@ class Direct:
             self.device is None and self.dtype == "float32"
         ):
             raise InputError(f"dtype is 'float64' or, on a device, 'float32'; not {self.dtype!r}")
+        if self.device is None and self.pcg_blocks != "trajectory":
+            raise InputError(
+                f"pcg_blocks is an option of devices: with pcg_blocks={self.pcg_blocks!r} name one,"
+                " as device='cuda'"
+            )
         if self.device is not None:
             from rigidgrad.control.device import check_options
 

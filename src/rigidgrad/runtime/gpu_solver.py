@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from rigidgrad.targets.gpu.solver import (
     CHOICES,
     CONTROL,
     OPTIONS,
+    PCG_BLOCKS,
     STATUS,
     STEP_SIZES,
     SolverKernels,
@@ -34,6 +35,7 @@ __all__ = [  # all that control needs to know of a device
     "CHOICES",
     "CONTROL",
     "OPTIONS",
+    "PCG_BLOCKS",
     "STATUS",
     "STEP_SIZES",
     "Numbers",
@@ -67,6 +69,10 @@ class Session(Protocol):
 
     language: str
 
+    @property
+    def blocks_meet(self) -> bool:
+        """Whether blocks of a launch can wait for each other."""
+
     def shared_limit(self) -> int:
         """Bytes of shared memory that a block can have."""
 
@@ -80,6 +86,12 @@ class Session(Protocol):
 
     def launch(self, entry: str, items: int, *arguments: Any) -> None:
         """Runs a kernel in blocks of threads, one an item as far as there may be so many."""
+
+    def most_together(self, entry: str) -> int:
+        """Blocks of a kernel that run at once; none where they cannot wait for each other."""
+
+    def launch_together(self, entry: str, blocks: int, *arguments: Any) -> None:
+        """Runs a kernel in so many blocks at once."""
 
     def recorded(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """What repeats all that `enqueue` launches and fetches, with the same arguments."""
@@ -114,6 +126,7 @@ def _check_shared(device: Any, entries: Mapping[str, tuple[int, int]]) -> None:
 
 class OpenClSession:
     language = "opencl"
+    blocks_meet = False
 
     def __init__(self, device: OpenClDevice, dtype: str):
         device.check_dtype(dtype)
@@ -144,6 +157,12 @@ class OpenClSession:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pyopencl, about kernels with many arguments
             kernel(self.device.queue, (min(items, _MOST_BLOCKS) * threads,), (threads,), *passed)
+
+    def most_together(self, entry: str) -> int:
+        return 0
+
+    def launch_together(self, entry: str, blocks: int, *arguments: Any) -> None:
+        raise AssertionError("blocks of OpenCL cannot wait for each other")
 
     def recorded(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         return enqueue  # OpenCL 1.2 has no graphs
@@ -185,6 +204,10 @@ class CudaSession:
         self.target = self.stream  # where work is put: the stream, or a graph that is being built
         self._kernels: dict[str, tuple[Any, Any, int]] = {}
 
+    @property
+    def blocks_meet(self) -> bool:
+        return bool(self.device.device.properties.cooperative_launch)
+
     def shared_limit(self) -> int:
         return self.device.shared_limit()
 
@@ -207,10 +230,21 @@ class CudaSession:
         return result
 
     def launch(self, entry: str, items: int, *arguments: Any) -> None:
+        self._launch(entry, min(items, _MOST_BLOCKS), False, arguments)
+
+    def most_together(self, entry: str) -> int:
+        kernel, threads, dynamic = self._kernels[entry]
+        each = kernel.occupancy.max_active_blocks_per_multiprocessor(threads, dynamic)
+        return int(each) * int(self.device.device.properties.multiprocessor_count)
+
+    def launch_together(self, entry: str, blocks: int, *arguments: Any) -> None:
+        self._launch(entry, blocks, True, arguments)
+
+    def _launch(self, entry: str, blocks: int, together: bool, arguments: Sequence[Any]) -> None:
         kernel, threads, dynamic = self._kernels[entry]
         self.device.device.set_current()
         config = self.device.core.LaunchConfig(
-            grid=min(items, _MOST_BLOCKS), block=threads, shmem_size=dynamic
+            grid=blocks, block=threads, shmem_size=dynamic, is_cooperative=together
         )
         passed = [
             int(x.buffer.handle) if isinstance(x, CudaNumbers) else np.int32(x) for x in arguments

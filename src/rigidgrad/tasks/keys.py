@@ -135,6 +135,7 @@ SOLVERS: dict[str, Keys] = {
         "alphas": Key(whole(1, _LANES)),
         "choose": Key(word("largest", "best")),
         "globalization": Key(word("line_search", "trust_region", "admm")),
+        "pcg_blocks": Key(word("trajectory", "knot")),
     },
 }
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rigidgrad.kernels import parallel_ddp, search as policy
+from rigidgrad.kernels.pcg import KnotGradients
 from rigidgrad.kernels.riccati import RESULTS, Sizes
 from rigidgrad.program.program import Program
 from rigidgrad.targets.gpu import block_code, thread
@@ -27,6 +28,7 @@ from rigidgrad.targets.gpu.thread import ThreadFunction
 
 # threads of a block: of matrices, of simulations, of a knot's step
 GROUP, ROLL_GROUP, SMALL_GROUP = (128, 32, 32)
+KNOT_GROUP = 64  # of a knot's vectors
 STEP_SIZES = 32  # at most
 STATUS = ("begin", "running", "converged", "iterations", "stalled", "diverged", "trouble", "slow")
 CHOICES = ("largest", "best", "balanced")
@@ -89,6 +91,9 @@ OPTIONS = (
 _DDP = ("solver_backward", "solver_consensus", "solver_roll_out", "solver_select")
 _DIRECT = ("solver_ahead", "solver_recover", "solver_propagate", "solver_search", "solver_judge")
 _CONDENSED = ("solver_condense", "solver_complete")
+# who computes conjugate gradients: a block a trajectory, or a block a knot
+PCG_BLOCKS = ("trajectory", "knot")
+_KNOT_LAUNCHES = ("solver_pcg_begin", "solver_pcg_direction", "solver_pcg_step")
 
 
 @dataclass(frozen=True)
@@ -195,6 +200,7 @@ class SolverKernels:
             "solver_recover": SMALL_GROUP,
             "solver_propagate": SMALL_GROUP,
             "solver_complete": SMALL_GROUP,
+            **dict.fromkeys(("solver_pcg_knots", *_KNOT_LAUNCHES), KNOT_GROUP),
         }.get(entry, GROUP)
 
     def shared_numbers(self, entry: str, knots: int) -> int:
@@ -206,6 +212,8 @@ class SolverKernels:
             return self._fused.shared_numbers
         if entry == "solver_pcg":
             return self._schur.gradients(knots).numbers
+        if entry in ("solver_pcg_knots", *_KNOT_LAUNCHES):
+            return max(text.numbers for text in self._schur.knot_gradients(knots).values())
         texts: dict[str, Callable[[], BlockText]] = {
             "solver_backward": lambda: self._backward,
             "solver_consensus": lambda: self._consensus,
@@ -283,15 +291,41 @@ class SolverKernels:
         parts += [_code("solver_fused" if fused else "solver_split"), *self._schur.rows_text()]
         return "\n".join([*parts, _code("solver_schur"), ""])
 
-    def gradients_source(self, language: str, dtype: str, knots: int) -> str:
-        """The conjugate gradients, for trajectories of this length."""
-        begin = self._beginning(language, dtype, ("pcg",), knots)
-        parts = [*begin, *self._schur.gradients_text(knots)]
-        return "\n".join([*parts, _code("solver_pcg"), ""])
+    def gradients_entries(self, blocks: str, together: bool) -> tuple[str, ...]:
+        """Names of the kernels of `gradients_source`."""
+        if blocks == "trajectory":
+            return ("solver_pcg",)
+        return ("solver_pcg_knots",) if together else _KNOT_LAUNCHES
+
+    def gradients_source(
+        self,
+        language: str,
+        dtype: str,
+        knots: int,
+        blocks: str = "trajectory",
+        together: bool = False,
+    ) -> str:
+        """The conjugate gradients, for trajectories of this length, with a block a "trajectory" or
+        a "knot"; `together`: all knots' blocks run at once.
+        """
+        if blocks == "trajectory":
+            begin = self._beginning(language, dtype, ("pcg",), knots)
+            parts = [*begin, *self._schur.gradients_text(knots), _code("solver_pcg")]
+        else:
+            begin = self._beginning(language, dtype, ("pcg_knots",), knots)
+            own = [f"#define KNOT_GROUP {KNOT_GROUP}", *self._schur.knot_gradients_text(knots)]
+            kernels = _code(f"solver_pcg_{'together' if together else 'launches'}")
+            parts = [*begin, *own, _code("solver_pcg_knots"), kernels]
+        return "\n".join([*parts, ""])
 
     def gradients_work(self, knots: int) -> int:
-        """Numbers in global memory that each block of them needs."""
+        """Numbers in global memory that each block of a trajectory needs."""
         return self._schur.gradients(knots).work
+
+    def gradients_kept(self, knots: int) -> int:
+        """Numbers that a knot keeps from launch to launch."""
+        plan = self._schur.knot_gradients(knots)["step"].plan
+        return sum(a.size for a in plan.first if a.name in KnotGradients.kept)
 
     def _manifold(self) -> list[str]:
         return [

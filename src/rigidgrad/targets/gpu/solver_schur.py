@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rigidgrad.kernels import schur
-from rigidgrad.kernels.pcg import conjugate_gradients
+from rigidgrad.kernels.pcg import KnotGradients, conjugate_gradients
 from rigidgrad.targets.gpu.block_kernel import SHARED_NUMBERS, BlockText
 
 # in shared memory where the set-up is fused; dynamics are computed where H is afterwards
@@ -28,6 +28,7 @@ _PLACES = {
     "ahead": "ahead + (row + 1) * ND",
 }
 _INVERSE = "phi + (3 * row + 1) * ND * ND"
+_LINEAR_OPTIONS = {"tolerance": "options + LINEAR_TOLERANCE", "limit": "options + LINEAR_LIMIT"}
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,34 @@ class SchurKernels:
             )
         return self._gradients[knots]
 
+    @cached_property
+    def _knot_gradients(self) -> dict[int, dict[str, BlockText]]:
+        return {}
+
+    def knot_gradients(self, knots: int) -> dict[str, BlockText]:
+        """The parts of an iteration of a knot, by name; one shared memory serves them all."""
+        if knots not in self._knot_gradients:
+            kernel = KnotGradients(knots, self.n, self.m)
+            self._knot_gradients[knots] = {
+                name: BlockText(getattr(kernel, name)(), f"pcg_{name}", kernel.arrays)
+                for name in ("precondition", "direction", "step")
+            }
+        return self._knot_gradients[knots]
+
+    def knot_gradients_text(self, knots: int) -> list[str]:
+        texts = self.knot_gradients(knots)
+        plan = texts["step"].plan
+        places = {a.name: place for a, place in plan.offsets.items() if a in plan.first}
+        kept = [a.size for a in plan.first if a.name in KnotGradients.kept]
+        defined = {f"AT_{name}": place for name, place in places.items()}
+        defined |= {"AT_KEPT": places[KnotGradients.kept[0]], "KEPT": sum(kept)}
+        defined |= {"PCG_SCALARS": len(KnotGradients.numbers)}
+        defined |= {f"PCG_{x}": i for i, x in enumerate(KnotGradients.numbers)}
+        return [
+            *(f"#define {name.upper()} {number}" for name, number in defined.items()),
+            *(line for x in texts.values() for line in with_macro(x, "row", {}, _LINEAR_OPTIONS)),
+        ]
+
     def rows_text(self) -> list[str]:
         """Of rows from the parts of knots, and of the preconditioner."""
         of_row = {"Q_inverse": _PLACES["Q_inverse"], "inverse": _INVERSE}
@@ -117,9 +146,8 @@ class SchurKernels:
 
     def gradients_text(self, knots: int) -> list[str]:
         text = self.gradients(knots)
-        options = {"tolerance": "options + LINEAR_TOLERANCE", "limit": "options + LINEAR_LIMIT"}
         work = f"works + (size_t)BID * {text.work}"
-        return with_macro(text, "problem", {"lam": "lambda"}, options, work)
+        return with_macro(text, "problem", {"lam": "lambda"}, _LINEAR_OPTIONS, work)
 
 
 def with_macro(

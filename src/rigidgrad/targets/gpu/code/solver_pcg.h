@@ -1,6 +1,5 @@
-/* Conjugate gradients (Plancher 2022, Algorithm 5) by `kernels/pcg.py`, a block of threads a problem. One block a knot would have to wait for all others five times an iteration;
-   blocks of a launch cannot, in OpenCL at all and in CUDA only if all of them fit the device at once. Here the vectors that neighbours read are in shared memory, and a batch of
-   problems fills the device. The change of the multipliers is looked for: what is left of the gradient is small near the optimum, so that their own rounding is not in the step. */
+/* Conjugate gradients (Plancher 2022, Algorithm 5) by `kernels/pcg.py`, a block of threads a problem: the vectors that neighbours read are in shared memory, and a batch of
+   problems fills the device. With a block a knot: `solver_pcg_knots.h`. The change of the multipliers is looked for: what is left of the gradient is small near the optimum, so that their own rounding is not in the step. */
 KERNEL THREADS(GROUP) solver_pcg(int problems, GLOBAL const real *options, GLOBAL const real *fine, GLOBAL const real *F, GLOBAL const real *W,
                                  GLOBAL const real *phi, GLOBAL const real *gamma, GLOBAL real *control, GLOBAL real *lambda, GLOBAL real *delta,
                                  GLOBAL real *works) {
