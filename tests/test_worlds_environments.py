@@ -163,3 +163,43 @@ def test_a_policy_in_mujoco_sees_and_does_what_it_does_here(trainer):
     assert np.abs(acted).max() > 1
     assert np.ptp(acted, axis=0).max() > 0.1
     np.testing.assert_allclose(other.worlds.qpos[0], data.qpos, atol=1e-5)
+
+
+def test_a_quadruped_starts_and_stands_on_uneven_ground():
+    env = rg.worlds.make(
+        "hyq-walk",
+        count=COUNT,
+        seed=0,
+        randomise=False,
+        terrain={"size": [8, 6], "height": 0.1, "kind": "steps", "cell": 0.1},
+        observations={"terms": ["heights", "joints"]},
+        scan={"forward": [-0.2, 0.2], "left": [0.0]},
+    )
+    o, _ = env.reset()
+    worlds = env.worlds
+    assert np.ptp(worlds.qpos[:, 0]) > 3
+    assert env.ground().max() > 0.03
+    for _ in range(25):
+        o, *_, terminated, _, _ = env.step(np.zeros(env.action_space.shape))
+    assert terminated.sum() <= 1
+    names = [sorted(x) for x in worlds.slots]
+    on_field = np.array(["terrain" in x for x in names])
+    touching = worlds.forward().contacts.touching
+    assert (touching[:, on_field].sum(axis=1) >= 3).mean() > 0.9
+    assert not touching[:, ~on_field].any()
+    above = worlds.qpos[:, 2] - env.ground()
+    assert o[:, 0] == pytest.approx(above, abs=0.15)
+    assert not worlds.overflow.any()
+
+
+def test_terrains_are_checked():
+    with pytest.raises(UnknownNameError, match="kind of terrain"):
+        rg.worlds.make("hyq-walk", count=2, terrain={"kind": "stepps"})
+    with pytest.raises(UnknownNameError, match="number of a terrain"):
+        rg.worlds.make("hyq-walk", count=2, terrain={"hight": 0.1})
+    with pytest.raises(InputError, match="in metres, above 0"):
+        rg.worlds.make("hyq-walk", count=2, terrain={"cell": 0})
+    with pytest.raises(InputError, match="one each"):
+        rg.worlds.make("hyq-walk", count=2, terrain={"size": 3})
+    with pytest.raises(InputError, match="robot on a ground"):
+        rg.worlds.make("cartpole", count=2, terrain={})

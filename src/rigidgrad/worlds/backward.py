@@ -20,9 +20,10 @@ from rigidgrad.kernels.language import Array, Index, Kernel, View
 from rigidgrad.program.differentiate import pullback
 from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape
-from rigidgrad.scalars import Scalar, add, mul, sub, total
+from rigidgrad.scalars import Scalar, add, less, mul, select, sub, total
 from rigidgrad.spatial import add3, cross3, dot3, sub3
 from rigidgrad.worlds import newton, slots
+from rigidgrad.worlds.fielding import NUMBERS
 from rigidgrad.worlds.groups import Group, World
 from rigidgrad.worlds.narrow import frame
 from rigidgrad.worlds.recording import everything, recorded
@@ -192,6 +193,8 @@ class Backward(Step):
         }
         if self.varied_cone:
             numbers["friction"] = everything(self.inputs["friction"])
+        if self.world.most is not None:
+            numbers["idle"] = self.idle.at(s, 1)
         views = dict(numbers)
         targets: dict[str, View] = {}
         if self.varied_cone and g.kinds and g.dim > 1:
@@ -202,6 +205,8 @@ class Backward(Step):
         shapes: dict[str, Shape] = {"margin": (), "weight": (), "plain": (g.dim,)}
         if self.varied_cone:
             shapes["friction"] = ()
+        if self.world.most is not None:
+            shapes["idle"] = ()
         shapes |= {f"{x}{j}": (c,) for x in "vzm" for j, c in enumerate(g.sizes)}
         if g.kinds is None:
             self._through_limit(g, i, shapes, views, targets)
@@ -218,9 +223,11 @@ class Backward(Step):
         views |= more | {"origin": everything(self.at["origin"])}
         targets |= places | {"origin": everything(self.back["origin"])}
         # a slot is one of several contacts of its pair: each has a Program of its own
-        which = g.table("contact", (c for _ in g.members for c in range(g.slots)))
+        # of height fields one is of them all, as each slot has its own prism
+        kinds = 1 if g.patch_size else g.slots
+        which = g.table("contact", (c % kinds for _ in g.members for c in range(g.slots)))
         with self.k.choose(which[i]) as choice:
-            for c in range(g.slots):
+            for c in range(kinds):
                 with choice.case():
                     program = recorded(shapes, {"s": ()}, self._work(g, c))
                     self._pull(program, {x: views[x] for x in shapes}, targets)
@@ -232,6 +239,9 @@ class Backward(Step):
         sizes = self.k.arrays[f"sizes {g.number}"]
         pairs = g.table("pair", (m for m in range(len(g.members)) for _ in range(g.slots)))
         views["sizes"] = sizes.at(pairs[i] * 6, 6)
+        if g.patch_size:
+            prisms = self.k.arrays[f"prisms {g.number}"]
+            views["prism"] = prisms.at(i * NUMBERS, NUMBERS)
         for name, part in (("a", "first"), ("b", "second")):
             geoms = [getattr(m.pair, part) for m in g.members for _ in range(g.slots)]
             if geoms[0] in self.smooth.places:
@@ -267,6 +277,8 @@ class Backward(Step):
             return [total(mul(a, b) for a, b in zip(row, x, strict=True)) for row in J]
 
         D, aref, cone = slots.numbers(g.rule, distance, through("v"), v)
+        if "idle" in v:  # it may touch and have been left out
+            D = select(less(0.5, v["idle"]), 0.0, D)
         y = [sub(a, b) for a, b in zip(through("z"), aref, strict=True)]
         f, _ = slots.force(g.rule.kind, y, D, cone if g.rule.kind != NORMAL else ())
         return (total(mul(a, b) for a, b in zip(f, through("m"), strict=True)),)

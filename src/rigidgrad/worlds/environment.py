@@ -11,6 +11,7 @@ import numpy as np
 
 from rigidgrad.errors import InputError, RigidgradError, unknown_name
 from rigidgrad.robot import Robot
+from rigidgrad.worlds.hills import Hills
 from rigidgrad.worlds.making import posture_of
 from rigidgrad.worlds.smooth import VARIED
 from rigidgrad.worlds.terms import ENDS, OBSERVATIONS, REWARDS
@@ -24,6 +25,11 @@ except ImportError:
     raise RigidgradError("environments need Gymnasium: pip install rigidgrad[worlds]") from None
 
 _OBSERVED = 100.0  # observations are cut off here
+_FROM_BORDER = 1.0  # metres between a start and the border of a terrain
+# where a robot stands on it, around its base
+_FOOTPRINT = np.array(
+    [(x, y) for x in np.linspace(-0.4, 0.4, 9) for y in np.linspace(-0.3, 0.3, 7)]
+)
 
 
 class Environment(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
@@ -71,6 +77,7 @@ class Environment(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self.steps = int(task.get("steps", 4))
         self.period = self.steps * self.worlds.dt
         self.model, self._robot = model, robot
+        self.hills = Hills.of(task["terrain"]) if "terrain" in task else None
         self._layout()
         self._rng = np.random.default_rng(seed)
         self.command = np.zeros((count, 3), np.float32)
@@ -180,6 +187,13 @@ class Environment(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         found: np.ndarray = self._place(self.worlds.qpos.astype(float))[:, :3, 3]
         return found
 
+    def ground(self) -> np.ndarray:
+        """How high the ground below the base is (count,)."""
+        if self.hills is None:
+            return np.zeros(self.num_envs)
+        x, y = self.worlds.qpos[:, :2].T.astype(float)
+        return self.worlds.ground_at(x, y)
+
     def efforts(self) -> np.ndarray:
         """Forces of actuators, as they would be without limits."""
         a = self.task.get("servos")
@@ -235,6 +249,11 @@ class Environment(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         q[:, hinges] += rng.uniform(-spread, spread, (n, len(hinges)))
         for joint, value in start.get("offset", {}).items():
             q[:, self.place_of(joint)[0]] += value
+        if self.hills is not None:
+            room = np.maximum(0.5 * np.array(self.hills.size) - _FROM_BORDER, 0.0)
+            q[:, :2] += rng.uniform(-room, room, (n, 2))
+            x, y = (q[:, k, None] + _FOOTPRINT[:, k] for k in range(2))
+            q[:, 2] += self.worlds.ground_at(x, y).max(axis=1).clip(0.0)
         speed = float(start.get("velocities", 0.0))
         worlds.reset(mask, q, rng.uniform(-speed, speed, (n, worlds.nv)))
         wanted: dict[str, np.ndarray] = {"command": self.command, "target": self.target}

@@ -10,10 +10,14 @@ from rigidgrad.kernels.language import Array, Index, Kernel, View
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.rotations import logarithm
 from rigidgrad.scalars import Scalar, less, mul, select, sub, total
-from rigidgrad.spatial import dot3, scale3, sub3
+from rigidgrad.spatial import Vector3, dot3, rotate_back, scale3, sub3
 from rigidgrad.worlds import slots
+from rigidgrad.worlds.fielding import NUMBERS, Search, capped, room_of
+from rigidgrad.worlds.grids import Grid
 from rigidgrad.worlds.groups import Group, World
 from rigidgrad.worlds.narrow import (
+    FAR,
+    FIELD,
     PLANE,
     SPHERE,
     Contact,
@@ -41,6 +45,7 @@ class Finding:
         self.one: dict[str, View] = {}
         self.at: dict[str, Array] = {}
         self.inputs: dict[str, Array] = {}
+        self.patches: Array  # where there are height fields
 
     # --- arrays -----------------------------------------------------------------------------------
 
@@ -56,6 +61,12 @@ class Finding:
         """Each slot of a group, by its number in it, where a world needs it."""
         with self.k.each(g.count) as i, self.k.along(1, unless=self.idle.at(i + g.first, 1)):
             yield i
+
+    @contextmanager
+    def _in_turn(self, g: Group) -> Iterator[Index]:
+        """The same, one after the other, by the number of the slot."""
+        with self.k.along(g.count) as i, self.k.along(1, unless=self.idle.at(i + g.first, 1)):
+            yield i + g.first
 
     def _segments(self, g: Group, i: Index, array: Array, name: str) -> dict[str, View]:
         return {f"{name}{k}": array.at(g.starts[k][i], s.size) for k, s in enumerate(g.segments)}
@@ -91,9 +102,12 @@ class Finding:
         self.f, self.W = self._scratch("f", 6), self._scratch("W", 36)
         self.WJ = self._scratch("WJ", max((g.dim * g.columns for g in groups), default=1))
         begin = recorded(
-            {}, {"idle": (max(count, 1),), "tame": ()}, lambda v: ((1.0,) * max(count, 1), 1.0)
+            {},
+            {"idle": (max(count, 1),), "tame": (), "over": ()},
+            lambda v: ((1.0,) * max(count, 1), 1.0, 0.0),
         )
-        k.call(begin, {}, {"idle": everything(self.idle), "tame": self.one["tame"]})
+        numbers = {x: self.one[x] for x in ("tame", "over")}
+        k.call(begin, {}, {"idle": everything(self.idle), **numbers})
 
     def _find_contacts(self) -> None:
         """Of all pairs whose balls are near each other, distances and frames."""
@@ -118,6 +132,7 @@ class Finding:
                 ],
             )
             margins = k.constant(f"margins {g.number}", [m.margin for m in g.members])
+            search = self._search_of(g) if g.patch_size else None
             with k.each(len(g.members)) as i, k.along(1, unless=near.at(i + g.pair, 1)):
                 inputs = {"sizes": sizes.at(6 * i, 6), "margin": margins.at(i, 1)}
                 for name, part in (("a", "first"), ("b", "second")):
@@ -126,6 +141,10 @@ class Finding:
                         table = g.table(f"shape {name}", (self.smooth.places[x] for x in numbers))
                         size = geom_numbers(self.world.geoms[numbers[0]])
                         inputs[name] = geoms.at(table[i], size)
+                if search is not None:
+                    far = near.at(i + g.pair, 1)
+                    self._on_field(g, i, search, inputs, far, program)
+                    continue
                 own = {
                     "distance": self.distance.at(i * g.slots + g.first, g.slots),
                     "idle": self.idle.at(i * g.slots + g.first, g.slots),
@@ -136,12 +155,79 @@ class Finding:
                 if g.crosses:
                     tame = self.one["tame"]
                     k.call(least(g.slots), {"idle": own["idle"], "tame": tame}, {"tame": tame})
+        if self.world.most is not None:
+            self._leave_out(self.world.most)
+
+    def _search_of(self, g: Group) -> Search:
+        shape = self._geoms(g)[1]
+        inputs: dict[str, Shape] = {
+            "sizes": (6,),
+            "margin": (),
+            "b": (geom_numbers(shape),),
+        }
+        return Search(
+            self.k,
+            g,
+            self._geoms(g)[0],
+            inputs,
+            lambda v: self._shape(shape, v["sizes"][3:], v["b"]),
+            lambda v: self._touch(g, v),
+        )
+
+    def _on_field(
+        self, g: Group, i: Index, search: Search, inputs: dict[str, View], far: View, show: Program
+    ) -> None:
+        """The contacts of a shape on a height field: its deepest prisms, then a contact of each."""
+        k = self.k
+        idle = self.idle.at(i * g.slots + g.first, g.slots)
+        search.of_member(i, self.patches, inputs, far, idle, self.one["over"])
+        with k.each(g.slots) as j:
+            s = i * g.slots + j + g.first
+            with k.along(1, unless=self.idle.at(s, 1)):
+                views = {"prism": search.prism(i * g.slots + j), **inputs}
+                own = {
+                    "distance": self.distance.at(s, 1),
+                    "place": self.place.at(3 * s, 3),
+                    "frame": self.frame.at(9 * s, 9),
+                }
+                k.call(show, {x: views[x] for x in show.inputs}, own)
+
+    def _leave_out(self, most: int) -> None:
+        """What is less deep than the `most` deepest contacts of a world, over all pairs."""
+        k, kept = self.k, everything(self._scratch("kept", most))
+        k.call(recorded({}, {"x": (most,)}, lambda v: ((FAR,) * most,)), {}, {"x": kept})
+        insert, leave = capped(most)
+        room, over = self.one["room"], self.one["over"]
+        for program in (insert, leave):
+            for g in self.groups:
+                if not g.kinds:
+                    continue
+                with self._in_turn(g) as s:
+                    views = {
+                        "distance": self.distance.at(s, 1),
+                        "margin": self.margin.at(s, 1),
+                        "idle": self.idle.at(s, 1),
+                        "kept": kept,
+                        "room": room,
+                        "over": over,
+                    }
+                    k.call(
+                        program,
+                        {x: views[x] for x in program.inputs},
+                        {x: views[x] for x in program.outputs},
+                    )
+            if program is insert:
+                k.call(room_of(most), {"kept": kept}, {"room": room})
 
     def _shape(self, geom: Geom, size: Any, numbers: Any) -> Placed:
         """A shape of recorded numbers, or of plain ones where it does not move."""
         if numbers is None:
             R = tuple(tuple(float(x) for x in row) for row in geom.pose.R)
-            return Placed(geom.mesh or geom.size, tuple(float(x) for x in geom.pose.p), R)
+            return Placed(
+                size if geom.kind == FIELD else geom.mesh or geom.size,
+                tuple(float(x) for x in geom.pose.p),
+                R,
+            )
         p = tuple(numbers[:3])
         if geom.kind == SPHERE:
             R = ((0.0,) * 3,) * 3
@@ -167,6 +253,11 @@ class Finding:
                     self._shape(geoms[g], (), part(g, v["geoms"]))
                     for g in (pair.first, pair.second)
                 )
+                grid = geoms[pair.first].grid
+                if grid is not None:
+                    room = geoms[pair.second].reach + max(pair.margin, 0.0)
+                    found.append(_off_field(grid, one, two.p, room))
+                    continue
                 way = sub3(two.p, one.p)
                 room = geoms[pair.second].reach + max(pair.margin, 0.0)
                 if geoms[pair.first].kind == PLANE:
@@ -188,14 +279,17 @@ class Finding:
         """The contacts of a pair."""
         assert g.kinds is not None
         geoms = self._geoms(g)
-        one = self._shape(geoms[0], v["sizes"][:3], v.get("a"))
+        own = v.get("prism", ()) if g.patch_size else v["sizes"][:3]
+        one = self._shape(geoms[0], own, v.get("a"))
         two = self._shape(geoms[1], v["sizes"][3:], v.get("b"))
         return FUNCTIONS[g.kinds][0](one, two, v["margin"])
 
     def _narrow(self, g: Group) -> tuple[Program, Any]:
         """The Program of a group's pairs, and its contact frame if that is always the same."""
-        count, geoms = g.slots, self._geoms(g)
+        count, geoms = 1 if g.patch_size else g.slots, self._geoms(g)
         inputs: dict[str, Shape] = {"sizes": (6,), "margin": ()}
+        if g.patch_size:
+            inputs = {"prism": (NUMBERS,)} | inputs
         for name, geom, fixed in zip("ab", geoms, g.fixed, strict=True):
             if fixed is None:
                 inputs[name] = (geom_numbers(geom),)
@@ -217,6 +311,11 @@ class Finding:
             "place": (count, 3),
             "frame": (count, 3, 3),
         }
+        if g.patch_size:
+            del shapes["idle"]
+            return recorded(
+                inputs, shapes, lambda v: tuple(evaluate(v)[x] for x in (0, 2, 3))
+            ), None
         program = recorded(inputs, shapes, evaluate)
         if all(isinstance(x, float) for rows in frames for row in rows for x in row):
             del shapes["frame"]
@@ -312,6 +411,15 @@ class Finding:
         if g.rule.kind != NORMAL:
             found["cone"] = self._rows_of(g, i, self.cone)
         return found
+
+
+def _off_field(grid: Grid, field: Placed, p: Vector3, room: float) -> Scalar:
+    """1 where a ball around p is above a height field, or beside it."""
+    local = rotate_back(field.R, sub3(p, field.p))
+    off = select(less(local[2], grid.top + room), 0.0, 1.0)
+    for x, half in zip(local, grid.size, strict=False):
+        off = select(less(abs(x), half + room), off, 1.0)
+    return off
 
 
 def least(count: int) -> Program:

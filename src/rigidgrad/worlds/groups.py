@@ -18,7 +18,6 @@ from rigidgrad.worlds.physics import BallLimit, Physics, Tendon
 from rigidgrad.worlds.plane_mesh import Mesh
 from rigidgrad.worlds.slots import ELLIPSE, NORMAL, PYRAMID, Rule
 from rigidgrad.worlds.smooth import Varied
-from rigidgrad.worlds.touching import FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,14 @@ class Group:
     kinds: tuple[int, int] | None  # of the shapes of pairs
     fixed: tuple[Geom | None, Geom | None]  # those that do not move
     meshes: tuple[Mesh | None, Mesh | None]
+    window: tuple[int, int]  # rows and columns of the cells of a height field that are looked at
     members: tuple[Member, ...]
     number: int = 0
     first: int = 0
     row: int = 0
     entry: int = 0
     pair: int = 0  # the first of its members among all pairs
+    patch: int = 0  # where the heights of its members begin
 
     @property
     def dim(self) -> int:
@@ -74,6 +75,12 @@ class Group:
     def count(self) -> int:
         """Slots of all members."""
         return self.slots * len(self.members)
+
+    @property
+    def patch_size(self) -> int:
+        """Numbers that a member reads of a height field: a corner, and heights."""
+        rows, columns = self.window
+        return 2 + (rows + 1) * (columns + 1) if rows else 0
 
     @property
     def columns(self) -> int:
@@ -105,6 +112,7 @@ class World:
     varied: Varied
     rounds: int
     tolerance: float
+    most: int | None = None  # contacts of a world
 
     @property
     def supports(self) -> Supports:
@@ -117,7 +125,7 @@ class World:
         for key, member in (*map(self._of_pair, self.pairs), *self._of_limits()):
             kept.setdefault(key, []).append(member)
         found: list[Group] = []
-        first = row = entry = pair = 0
+        first = row = entry = pair = patch = 0
         for number, (key, members) in enumerate(kept.items()):
             g = replace(
                 key,
@@ -127,13 +135,26 @@ class World:
                 row=row,
                 entry=entry,
                 pair=pair,
+                patch=patch,
             )
             found.append(g)
             first += g.count
             row += g.count * g.dim
             entry += g.count * g.dim * g.columns
             pair += len(members) if g.kinds else 0
+            patch += len(members) * g.patch_size
         return tuple(found)
+
+    @property
+    def on_fields(self) -> tuple[Group, ...]:
+        """Those of height fields."""
+        return tuple(g for g in self.groups if g.patch_size)
+
+    @property
+    def overflows(self) -> bool:
+        """Whether there may be more contacts than slots."""
+        scarce = any(2 * g.window[0] * g.window[1] > g.slots for g in self.on_fields)
+        return self.most is not None or scarce
 
     @property
     def owners(self) -> tuple[Pair | Tendon | BallLimit, ...]:
@@ -156,12 +177,13 @@ class World:
             columns,
             signs,
             pair,
-            FUNCTIONS[kinds][1],
+            pair.slots,
             kinds,
             fixed,
             (one.mesh, two.mesh),
             pair.weights,
             pair.friction[: pair.dim - 1],
+            pair.window,
         )
 
     def _of_limits(self) -> Iterator[tuple[Group, Member]]:
@@ -194,6 +216,7 @@ class World:
         meshes: Any,
         weights: Any,
         friction: Any,
+        window: tuple[int, int] = (0, 0),
     ) -> tuple[Group, Member]:
         breaks = [0]
         for k, (a, b) in enumerate(pairwise(columns), start=1):
@@ -204,6 +227,6 @@ class World:
         last = max(columns)
         crosses = not set(columns) <= {last, *self.supports[last]}
         rule = replace(rule, soft=rule.soft.times(1.0))
-        group = Group(rule, segments, crosses, slots, kinds, fixed, meshes, ())
+        group = Group(rule, segments, crosses, slots, kinds, fixed, meshes, window, ())
         starts = tuple(columns[a] for a, _ in ends)
         return group, Member(source, starts, weights, friction, source.margin)

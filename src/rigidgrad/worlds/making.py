@@ -15,6 +15,7 @@ from rigidgrad.model import mjcf
 from rigidgrad.model.source import bundled
 from rigidgrad.plants.ground import Ground
 from rigidgrad.robot import Robot, load
+from rigidgrad.worlds.hills import Hills
 from rigidgrad.worlds.sources import compiled_model
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ TABLES = {
     "steps",
     "seconds",
     "ground",
+    "terrain",
     "start",
     "servos",
     "action",
@@ -104,7 +106,10 @@ def _model(task: dict[str, Any], folder: Path, given: Any) -> tuple[Any, Robot |
     source = given if given is not None else task.get("robot", task.get("mjcf"))
     if source is None:
         raise InputError('an environment has a robot, robot = "…", or mjcf = "…"')
-    ground = task.get("ground")
+    ground, terrain = task.get("ground"), task.get("terrain")
+    hills = None if terrain is None else Hills.of(terrain)
+    if hills is not None and (ground is None or (given is None and "mjcf" in task)):
+        raise InputError("a terrain is for a robot on a ground: an MJCF has its own height fields")
     robot: Robot | None = None
     if given is None and "mjcf" in task:
         model = compiled_model(str(folder / str(source)), None)
@@ -121,7 +126,7 @@ def _model(task: dict[str, Any], folder: Path, given: Any) -> tuple[Any, Robot |
                 friction=ground.get("friction", 0.8),
                 bodies=ground.get("bodies", True),
             )
-        model = compiled_model(robot, floor)
+        model = compiled_model(robot, floor, hills)
     if "servos" in task:
         kp, kd = (float(task["servos"][x]) for x in ("kp", "kd"))
         library = mjcf.library()

@@ -24,7 +24,7 @@ from rigidgrad.spatial import (
 )
 from rigidgrad.worlds.impedance import TINY
 
-PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = 0, 2, 3, 4, 5, 6, 7  # mjtGeom
+PLANE, FIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)  # mjtGeom
 NAMES = {
     0: "plane", 1: "height field", 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder",
     6: "box", 7: "mesh", 8: "sdf",

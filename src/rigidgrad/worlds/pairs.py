@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from rigidgrad.model import mjcf
 from rigidgrad.model.model import WORLD, Model
 from rigidgrad.model.pose import Pose
+from rigidgrad.worlds.grids import MOST_CELLS, MOST_SLOTS, Grid, grid_of
 from rigidgrad.worlds.impedance import Softness, softness, stiffness
-from rigidgrad.worlds.narrow import MESH, NAMES, PLANE
+from rigidgrad.worlds.narrow import FIELD, MESH, NAMES, PLANE
 from rigidgrad.worlds.physics import Physics
 from rigidgrad.worlds.plane_mesh import Mesh, mesh_of
 from rigidgrad.worlds.touching import FUNCTIONS
@@ -33,6 +34,7 @@ class Geom:
     pose: Pose
     reach: float  # of a ball around it
     mesh: Mesh | None = None
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Pair:
     soft: Softness
     drag: float
     weights: tuple[float, float]
+    window: tuple[int, int] = (0, 0)  # of a height field: its rows and columns of cells
 
 
 def geoms_of(m: Any, physics: Physics) -> tuple[Geom, ...]:
@@ -71,6 +74,7 @@ def geoms_of(m: Any, physics: Physics) -> tuple[Geom, ...]:
                 mount @ own,
                 float(m.geom_rbound[g]),
                 mesh_of(m, g) if int(m.geom_type[g]) == MESH else None,
+                grid_of(m, g) if int(m.geom_type[g]) == FIELD else None,
             )
         )
     return tuple(found)
@@ -120,7 +124,19 @@ def find_pairs(
         if not _known(geoms[a], geoms[b]):
             unknown[f"{NAMES.get(kinds[0], '?')} and {NAMES.get(kinds[1], '?')}"] += 1
             continue
-        pairs.append(_pair(m, physics.dt, safe, a, b, given, FUNCTIONS[kinds][1]))
+        pair = _pair(m, physics.dt, safe, a, b, given, FUNCTIONS[kinds][1])
+        if kinds[0] == FIELD:
+            grid, shape = geoms[a].grid, geoms[b]
+            window = grid.window(shape.reach + max(pair.margin, 0.0)) if grid else (0, 0)
+            if geoms[a].body != WORLD or max(window) > MOST_CELLS:
+                why = (
+                    "that moves" if geoms[a].body != WORLD else "of cells that are small beside it"
+                )
+                unknown[f"height field ({why}) and {NAMES[kinds[1]]}"] += 1
+                continue
+            slots = min(2 * window[0] * window[1], MOST_SLOTS)
+            pair = replace(pair, slots=slots, window=window)
+        pairs.append(pair)
     return tuple(pairs), unknown
 
 

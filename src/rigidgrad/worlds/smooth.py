@@ -244,10 +244,7 @@ class Smooth:
         for f in physics.frees:
             R = turn_of(q[f.q + 3 : f.q + 7])
             applied[f.v : f.v + 3] = rotate_back(R, tuple(applied[f.v : f.v + 3]))
-        poses: list[Transform] = []
-        for i, step in enumerate(X):
-            parent = model.parents[i]
-            poses.append(step if parent == WORLD else step @ poses[parent])
+        poses = body_poses(model, X)
         origin: Vector3 = (0.0, 0.0, 0.0)
         if physics.frees:
             first = physics.frees[0]
@@ -287,6 +284,18 @@ class Smooth:
             *((tuple(drag),) if "damping" in inputs else ()),
         )
 
+    def centres(self, chosen: Sequence[int]) -> Program:
+        """Of some shapes that move, at positions of MuJoCo's."""
+        physics = self.physics
+
+        def evaluate(v: Mapping[str, Any]) -> tuple[Any, ...]:
+            q, _ = our_state(physics, v["qpos"], (0.0,) * physics.nv)
+            poses = body_poses(physics.model, body_transforms(physics.model, q))
+            found = [self.geoms[g] for g in chosen]
+            return (tuple(tuple(place(g, poses[g.body])[:3]) for g in found),)
+
+        return fuse(record({"qpos": (physics.nq,)}, {"centres": (len(chosen), 3)}, evaluate))
+
     def _push(
         self,
         push: Vector,
@@ -306,6 +315,15 @@ class Smooth:
         moment = add3(tuple(push[3:]), cross3(sub3(at, origin), force))
         for i in chain(self.physics.model, body):
             rhs[i] = add(rhs[i], add(dot3(twists[i][:3], moment), dot3(twists[i][3:], force)))
+
+
+def body_poses(model: Model, X: Sequence[Transform]) -> list[Transform]:
+    """In the world."""
+    poses: list[Transform] = []
+    for i, step in enumerate(X):
+        parent = model.parents[i]
+        poses.append(step if parent == WORLD else step @ poses[parent])
+    return poses
 
 
 def place(geom: Geom, pose: Transform) -> list[Scalar]:

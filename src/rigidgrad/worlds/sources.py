@@ -19,15 +19,16 @@ from rigidgrad.model.model import Model
 from rigidgrad.model.xml import read_bytes, root_tag
 from rigidgrad.plants.ground import Ground
 from rigidgrad.robot import Robot, load
+from rigidgrad.worlds.hills import Hills
 
 
-def compiled_model(source: Any, ground: Ground | None) -> Any:
+def compiled_model(source: Any, ground: Ground | None, hills: Hills | None = None) -> Any:
     """A `mujoco.MjModel` of itself, of the path or text of an MJCF, of a Robot, or of a URDF."""
     library = mjcf.library()
     if isinstance(source, library.MjModel):
         return _bare(source, ground)
     if isinstance(source, Robot):
-        return from_robot(source.model, ground)
+        return from_robot(source.model, ground, hills)
     if isinstance(source, str) and source.lstrip().startswith("<"):
         if root_tag(source) != "mujoco":
             return from_robot(load(source).model, ground)
@@ -58,9 +59,9 @@ def _bare(model: Any, ground: Ground | None) -> Any:
     return model
 
 
-def from_robot(model: Model, ground: Ground | None) -> Any:
+def from_robot(model: Model, ground: Ground | None, hills: Hills | None = None) -> Any:
     """With limits, damping and dry friction of its joints, and its actuators as motors; its feet
-    touch the `ground`, and nothing else touches anything.
+    touch the `ground`, which may have `hills`, and nothing else touches anything.
     """
     library = mjcf.library()
     check(model)
@@ -70,6 +71,8 @@ def from_robot(model: Model, ground: Ground | None) -> Any:
     def furnish(spec: Any, bodies: list[Any]) -> None:
         if ground is not None:
             ground.build(spec, bodies, model, library)
+            if hills is not None:
+                hills.build(spec, library, ground.friction)
         joints = {j.name: j for j in model.joints}
         for actuator in own_actuators(model):
             if len(actuator.forces) != 1 or len(actuator.forces[0][1]) != 1:

@@ -58,6 +58,8 @@ class Step(Finding):
             }
         outputs["qacc"] = k.output("qacc", n)
         outputs["open"] = k.output("open", 1)
+        if self.world.overflows:
+            outputs["overflow"] = k.output("overflow", 1)
         self._prepare(warm)
         self._solve()
         self._end(outputs)
@@ -67,7 +69,10 @@ class Step(Finding):
         given = dict(self.smooth.inputs)
         given |= {"friction": ()} if "friction" in self.world.varied.names else {}
         self.inputs = {name: self.k.input(name, *shape) for name, shape in given.items()}
-        return self.k.input("warm", self.physics.nv)
+        warm = self.k.input("warm", self.physics.nv)
+        if (size := sum(len(g.members) * g.patch_size for g in self.groups)) > 0:
+            self.patches = self.k.input("patches", size)
+        return warm
 
     def _prepare(self, warm: Array) -> None:
         """Smooth motion, contacts, and where Newton's method begins."""
@@ -93,6 +98,8 @@ class Step(Finding):
             "first",
             "second",
             "tame",
+            "over",
+            "room",
         )
         k.call(
             self.smooth.program(),
@@ -243,6 +250,8 @@ class Step(Finding):
     def _end(self, outputs: Mapping[str, Array]) -> None:
         k = self.k
         k.call(_flip(), {"x": self.one["done"]}, {"y": everything(outputs["open"])})
+        if "overflow" in outputs:
+            k.call(_copy(), {"x": self.one["over"]}, {"y": everything(outputs["overflow"])})
         k.call(
             self._qacc(),
             {"z": everything(self.at["z"]), "q": everything(self.at["q"])},

@@ -240,8 +240,9 @@ def tilted(e: Any, joint: str, upright: float, most: float) -> Numbers:
 
 
 def fallen(e: Any, upright: float, height: float) -> Numbers:
-    """Where the base's z axis is less upright, or lower than this."""
-    found: Numbers = (-gravity(e)[:, 2] < upright) | (e.worlds.qpos[:, 2] < height)
+    """Where the base's z axis is less upright, or the base nearer to the ground than this."""
+    above = e.worlds.qpos[:, 2] - e.ground()
+    found: Numbers = (-gravity(e)[:, 2] < upright) | (above < height)
     return found
 
 

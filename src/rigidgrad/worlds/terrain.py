@@ -10,10 +10,10 @@ import numpy as np
 
 from rigidgrad.errors import InputError
 from rigidgrad.model.model import WORLD
-from rigidgrad.worlds.narrow import BOX, NAMES, PLANE
+from rigidgrad.worlds.grids import heights_of
+from rigidgrad.worlds.narrow import BOX, FIELD, NAMES, PLANE
 from rigidgrad.worlds.pairs import Geom
 
-FIELD = 1  # mjtGeom
 _FLAT = 1e-12
 
 
@@ -87,9 +87,8 @@ class Terrain:
 
 def _field(m: Any, number: int, g: Geom, p: np.ndarray, R: np.ndarray) -> Field:
     if R[2, 2] < 1 - 1e-9:
-        raise InputError(f"the height field {g.name!r} is tilted, and worlds know only level ones")
-    h = int(m.geom_dataid[number])
-    rows, columns, begin = int(m.hfield_nrow[h]), int(m.hfield_ncol[h]), int(m.hfield_adr[h])
-    x, y, top, _ = (float(s) for s in m.hfield_size[h])
-    heights = top * np.array(m.hfield_data[begin : begin + rows * columns], float)
-    return Field(p, R, (x, y), heights.reshape(rows, columns))
+        raise InputError(
+            f"the height field {g.name!r} is tilted, and heights are of level ones alone"
+        )
+    x, y = (float(s) for s in m.hfield_size[int(m.geom_dataid[number])][:2])
+    return Field(p, R, (x, y), heights_of(m, number))

@@ -11,6 +11,7 @@ from rigidgrad.worlds.narrow import (
     CAPSULE,
     CYLINDER,
     ELLIPSOID,
+    FIELD,
     MESH,
     PLANE,
     SPHERE,
@@ -26,8 +27,9 @@ from rigidgrad.worlds.narrow import (
     sphere_sphere,
 )
 from rigidgrad.worlds.plane_mesh import MOST, plane_ellipsoid, plane_mesh
+from rigidgrad.worlds.prisms import field_box, field_capsule, field_sphere
 
-# the function, and its slots
+# the function, and its slots; of height fields, that of one prism
 FUNCTIONS: dict[tuple[int, int], tuple[Callable[..., list[Contact]], int]] = {
     (PLANE, SPHERE): (plane_sphere, 1),
     (PLANE, CAPSULE): (plane_capsule, 2),
@@ -42,4 +44,7 @@ FUNCTIONS: dict[tuple[int, int], tuple[Callable[..., list[Contact]], int]] = {
     (BOX, BOX): (box_box, EIGHT),
     (PLANE, ELLIPSOID): (plane_ellipsoid, 1),
     (PLANE, MESH): (plane_mesh, MOST),
+    (FIELD, SPHERE): (field_sphere, 1),
+    (FIELD, CAPSULE): (field_capsule, 1),
+    (FIELD, BOX): (field_box, 1),
 }

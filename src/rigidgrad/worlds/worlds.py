@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rigidgrad.errors import InputError, ModelWarning, unknown_name
+from rigidgrad.kernels.language import Kernel
 from rigidgrad.model import mjcf
 from rigidgrad.plants.ground import Ground
 from rigidgrad.runtime.compiled import Compiled
@@ -19,8 +20,10 @@ from rigidgrad.worlds.backward import Backward
 from rigidgrad.worlds.contacts import Contacts
 from rigidgrad.worlds.groups import World
 from rigidgrad.worlds.pairs import Pair, find_pairs, geoms_of
+from rigidgrad.worlds.patches import Patches
 from rigidgrad.worlds.physics import read_physics
-from rigidgrad.worlds.smooth import VARIED, Varied, factor_shapes
+from rigidgrad.worlds.recording import everything
+from rigidgrad.worlds.smooth import VARIED, Smooth, Varied, factor_shapes
 from rigidgrad.worlds.sources import compiled_model
 from rigidgrad.worlds.step import Step
 from rigidgrad.worlds.terrain import Terrain
@@ -51,6 +54,9 @@ class Worlds:
     (count, names, 6) has the acceleration of each against free fall and its rate of turning, along
     its own axes, at the beginning of the last step, as MuJoCo's sensors after one.
 
+    `slots` is how many contacts a world has at most: of more, the deepest are kept, and `.overflow`
+    (count,) counts the others, step by step; None for as many as there can be.
+
     Newton's method takes at most `iterations` rounds a step (None: the model's), and ends where a
     round promises less than `tolerance`, as MuJoCo's does. Elements of MuJoCo that worlds do not
     know are an error, or with `leave_out` a warning.
@@ -71,6 +77,7 @@ class Worlds:
         push: str | None = None,
         touch: Sequence[str] = (),
         imu: Sequence[str] = (),
+        slots: int | None = None,
         leave_out: bool = False,
     ):
         if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
@@ -79,7 +86,8 @@ class Worlds:
             raise InputError(f"dtype is 'float32' or 'float64', not {dtype!r}")
         m = compiled_model(model, ground)
         self.count, self.dtype, self._threads = int(count), np.dtype(dtype), threads
-        self.world = _world(m, dt, dtype, iterations, tolerance, _varied(m, vary, push), leave_out)
+        varied = _varied(m, vary, push)
+        self.world = _world(m, dt, dtype, iterations, tolerance, varied, slots, leave_out)
         physics = self.world.physics
         self.dt, self.nq, self.nv, self.nu = physics.dt, physics.nq, physics.nv, physics.nu
         self.actuators = tuple(a.name for a in physics.actuators)
@@ -113,6 +121,10 @@ class Worlds:
         self.lost = np.zeros(self.count, np.int64)
         self._buffers = tuple(np.empty_like(x) for x in (self.qpos, self.qvel, self.qacc))
         self._open = self._zeros(1)
+        self.overflow = np.zeros(self.count, np.int64)
+        self._over = self._zeros(1)
+        self._patches = Patches(m, self.world, self.count, self.dtype) if self.on_fields else None
+        self._centres: Compiled | None = None
         self._step = self._compiled("step", touch=self._touched, imu=self._carried)
         self._forward: Compiled | None = None
         self._backward: Compiled | None = None
@@ -134,12 +146,15 @@ class Worlds:
         self._take(u)
         qpos, qvel, qacc = self._buffers
         out: list[np.ndarray] = [qpos, qvel, qacc, self._open]
+        if self.world.overflows:
+            out.append(self._over)
         if self._touched:
             out.append(self.touch)
         if self._carried:
             out.append(self.imu)
         for _ in range(steps):
             self._step(*self._inputs(), out=tuple(out))
+            self._count_overflow(self._over)
             self.qpos[...], self.qvel[...], self.qacc[...] = qpos, qvel, qacc
             self.time += self.dt
         self.unfinished = self._open[:, 0] > 0.5
@@ -154,7 +169,7 @@ class Worlds:
         self._take(u)
         if self._forward is None:
             self._forward = self._compiled("forward", contacts=True, moves=False)
-        qacc, open_, contacts = self._forward(*self._inputs())
+        qacc, open_, *_, contacts = self._forward(*self._inputs())
         self.unfinished = open_[:, 0] > 0.5
         return Forward(qacc, Contacts.of(self.slots, contacts))
 
@@ -185,21 +200,23 @@ class Worlds:
         """
         if not self.world.physics.frees:
             raise InputError("heights are around a floating base, and this model has none")
-        if self._terrain is None:
-            self._terrain = Terrain(self._compiled_from, self.world.geoms)
-            if self._terrain.unseen:
-                named = ", ".join(sorted(self._terrain.unseen))
-                warnings.warn(f"heights do not see {named}", ModelWarning, stacklevel=2)
         at = self.world.physics.frees[0].qpos
         x, y = self.qpos[:, at : at + 2].T.astype(float)
         w, i, j, k = self.qpos[:, at + 3 : at + 7].T.astype(float)
         yaw = np.arctan2(2 * (w * k + i * j), w * w + i * i - j * j - k * k)
         ahead, left = np.asarray(points, float).reshape(-1, 2).T
         c, s = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
-        found = self._terrain.top(
-            x[:, None] + c * ahead - s * left, y[:, None] + s * ahead + c * left
-        )
+        found = self.ground_at(x[:, None] + c * ahead - s * left, y[:, None] + s * ahead + c * left)
         return found.astype(self.dtype)
+
+    def ground_at(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The same at places of the world."""
+        if self._terrain is None:
+            self._terrain = Terrain(self._compiled_from, self.world.geoms)
+            if self._terrain.unseen:
+                named = ", ".join(sorted(self._terrain.unseen))
+                warnings.warn(f"heights do not see {named}", ModelWarning, stacklevel=3)
+        return self._terrain.top(x, y)
 
     def pullback(
         self, qpos: Any, qvel: Any, u: Any, qacc: Any, of_qpos: Any, of_qvel: Any, **held: Any
@@ -227,19 +244,19 @@ class Worlds:
         given |= held
         if self.nu:
             given["u"] = u
-        arrays = self._inputs()
-        names = self.inputs
+        arrays, names = [getattr(self, x) for x in self.inputs], self.inputs
         inputs = [
             np.ascontiguousarray(given.get(name, array), self.dtype)
             for name, array in zip(names, arrays, strict=True)
         ]
+        inputs += self._below(inputs[0])
         inputs += [np.ascontiguousarray(given[x], self.dtype) for x in ("of qpos", "of qvel")]
         found = self._backward(*inputs)
         return dict(zip((x for x in names if x != "qacc"), found, strict=True))
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The arrays that a step reads."""
+        """The arrays that a step reads, besides the heights of height fields."""
         own = tuple(self.world.varied.inputs(self.world.physics))
         friction = ("friction",) if "friction" in self.world.varied.names else ()
         return ("qpos", "qvel", *(("u",) if self.nu else ()), "applied", *own, *friction, "qacc")
@@ -274,7 +291,39 @@ class Worlds:
         self.u[...] = given
 
     def _inputs(self) -> list[np.ndarray]:
-        return [getattr(self, name) for name in self.inputs]
+        return [*(getattr(self, name) for name in self.inputs), *self._below(self.qpos)]
+
+    @property
+    def on_fields(self) -> bool:
+        """Whether shapes may touch height fields."""
+        return bool(self.world.on_fields)
+
+    def _below(self, qpos: np.ndarray) -> list[np.ndarray]:
+        """The heights of fields around shapes, where there are fields."""
+        if self._patches is None:
+            return []
+        if self._centres is None:
+            world, shapes = self.world, self._patches.shapes
+            recording = Recording(
+                "worlds centres",
+                world.physics.model.name,
+                f"{identity(world)} {shapes}",
+                lambda: centres_kernel(world, shapes),
+            )
+            self._centres = Compiled(recording, dtype=self.dtype.name, threads=self._threads)
+        return [self._patches.around(np.asarray(self._centres(qpos)))]
+
+    def _count_overflow(self, over: np.ndarray) -> None:
+        if not self.world.overflows or not over.any():
+            return
+        if not self.overflow.any():
+            warnings.warn(
+                "there are more contacts than slots, and the least deep ones are left out; see"
+                " worlds.overflow",
+                ModelWarning,
+                stacklevel=3,
+            )
+        self.overflow += over[:, 0].astype(np.int64)
 
     def recording(self, name: str, **options: Any) -> Job:
         """The code of a step from `inputs` to (qpos, qvel, qacc, 1 where the solver goes on)."""
@@ -301,6 +350,15 @@ class Worlds:
         return Compiled(recording, dtype=self.dtype.name, threads=self._threads)
 
 
+def centres_kernel(world: World, shapes: tuple[int, ...]) -> Kernel:
+    """Where some shapes are, (shapes, 3), at `qpos`."""
+    k = Kernel()
+    program = Smooth(world.physics, world.geoms, world.varied).centres(shapes)
+    qpos, out = k.input("qpos", world.physics.nq), k.output("centres", len(shapes), 3)
+    k.call(program, {"qpos": everything(qpos)}, {"centres": everything(out)})
+    return k
+
+
 def _varied(m: Any, vary: Sequence[str], push: str | None) -> Varied:
     for name in (vary,) if isinstance(vary, str) else vary:
         if name not in VARIED:
@@ -324,6 +382,7 @@ def _world(
     iterations: int | None,
     tolerance: float | None,
     varied: Varied,
+    slots: int | None,
     leave_out: bool,
 ) -> World:
     physics = read_physics(m, dt, leave_out)
@@ -346,7 +405,12 @@ def _world(
         tolerance = max(physics.tolerance, _TOLERANCE[dtype])
     if not 0 <= tolerance < 1:
         raise InputError(f"tolerance is a number from 0 on, below 1, not {tolerance!r}")
-    return World(physics, geoms, pairs, varied, int(rounds), float(tolerance))
+    if slots is not None and (
+        not isinstance(slots, int | np.integer) or isinstance(slots, bool) or slots < 1
+    ):
+        raise InputError(f"slots are a whole number from 1 on, or None, not {slots!r}")
+    most = None if slots is None or slots >= sum(p.slots for p in pairs) else int(slots)
+    return World(physics, geoms, pairs, varied, int(rounds), float(tolerance), most)
 
 
 def identity(world: World) -> str:
@@ -354,5 +418,5 @@ def identity(world: World) -> str:
     physics = world.physics
     parts = [digest(physics.model), repr(physics.mounts)]
     parts += [repr(getattr(physics, f.name)) for f in fields(physics) if f.name != "model"]
-    own = (world.geoms, world.pairs, world.varied, world.rounds, world.tolerance)
+    own = (world.geoms, world.pairs, world.varied, world.rounds, world.tolerance, world.most)
     return hashlib.sha256("\n".join([*parts, *map(repr, own)]).encode()).hexdigest()
