@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rigidgrad as rg
+from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.mpc.log import Log
 from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.errors import InputError
@@ -178,7 +179,7 @@ def test_a_push_after_the_preparation_is_answered():
 
 def test_plans_shift_by_any_time():
     problem = reaching(steps=10, dt=0.1)
-    plan = Plan(problem)
+    plan = Plan(LiveProblem.of(problem))
     plan.start, rng = 2.0, np.random.default_rng(0)
     plan.x[:], plan.u[:], plan.gains[:] = (
         rng.normal(size=a.shape) for a in (plan.x, plan.u, plan.gains)
@@ -210,7 +211,7 @@ def test_plans_shift_by_any_time():
 
 def test_knots_are_met_in_spite_of_rounding():
     problem = reaching(steps=10, dt=0.1)
-    plan = Plan(problem)
+    plan = Plan(LiveProblem.of(problem))
     plan.u[:], plan.gains[:] = np.arange(10)[:, None], np.arange(10)[:, None, None]
     plan.start = 0.2  # (0.3 - 0.2) / 0.1 is 0.9999999999999998
     assert plan.control(0.3)[0] == 1.0

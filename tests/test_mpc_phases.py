@@ -128,12 +128,107 @@ def test_contacts_pass():
         np.testing.assert_array_equal(rows[:, 0], whole[k : k + 20])
 
 
-def test_phases_that_a_controller_cannot_shift_are_refused(cart):
+def test_phases_whose_steps_differ_pass(cart):
+    """Knots of plans are those of the motion, whenever a plan begins: the cart moves as the optimum
+    of the whole motion, which is another solve.
+    """
+
+    def motion(last):
+        phases = [
+            rg.Phase(20, costs=[rg.costs.State((0.0, 0.0), weight=(10.0, 0.1))]),
+            rg.Phase(40, costs=[rg.costs.State((1.0, 0.0), weight=(5.0, 0.05))], dt=0.01),
+            rg.Phase(
+                last,
+                costs=[rg.costs.State((0.5, 0.0), weight=(10.0, 0.1), final=(1e3, 1e2))],
+            ),
+        ]
+        return rg.Problem(cart, (0.0, 0.0), dt=DT, phases=phases, costs=[rg.costs.Effort(1e-4)])
+
+    optimum = rg.solve(motion(60))
+    for period in (DT, 0.013):
+        mpc = rg.MPC(motion(20), rg.PDDP(iterations=2), period=period)
+        plant = rg.plants.Simulator(mpc.system, (0.0, 0.0), dt=1e-3)
+        while plant.time < 2.0 - 1e-9:
+            u = mpc.step(plant.x, plant.time)
+            planned = np.interp(plant.time, optimum.times, optimum.x[:, 0])
+            assert abs(plant.x[0] - planned) < 0.04, plant.time
+            plant.advance(u)
+            # whatever has passed, a plan's knots are at moments in which the motion's are
+            knots = mpc.plan.start + mpc.plan.knots[1:]
+            whole = np.append(optimum.times, optimum.times[-1] + DT * np.arange(1, 80))
+            assert np.abs(knots[:, None] - whole).min(axis=1).max() < 1e-3 * DT + 1e-9
+        assert plant.x[0] == pytest.approx(0.5, abs=5e-3)
+        assert not any(mpc.counts.values()), mpc.counts
+
+
+def test_a_rest_of_a_step_is_charged_for_as_much_as_it_lasts(cart):
+    costs = [rg.costs.State((1.0, 0.0), weight=10.0), rg.costs.Effort(1e-4)]
+    phases = [rg.Phase(5, costs=costs, dt=0.01), rg.Phase(5, costs=costs, dt=0.02)]
+    mpc = rg.MPC(rg.Problem(cart, (0.0, 0.0), phases=phases), period=0.005)
+    for k in range(14):
+        mpc.step(np.zeros(2), 0.005 * k)
+    # 65 ms have passed: the second phase is on, and a quarter of its first step is left
+    assert mpc.problem.h == pytest.approx([0.005, *[0.02] * 9])
+    weight = mpc.problem.programs.slices[0]["weight"]
+    assert mpc.problem.p[:-1, weight][:, 0] == pytest.approx([2.5, *[10.0] * 9])
+    mpc.problem.phases[1].costs[0].weight = 4.0
+    mpc.update()
+    mpc.step(np.zeros(2), 0.07)
+    assert mpc.problem.p[:-1, weight][:, 0] == pytest.approx([4.0] * 10)
+
+
+def test_a_time_step_may_change_where_phases_leave_it_open(cart):
+    costs = [rg.costs.State((1.0, 0.0), weight=10.0), rg.costs.Effort(1e-4)]
+    phases = [rg.Phase(5, costs=costs, dt=0.01), rg.Phase(5, costs=costs)]
+    mpc = rg.MPC(rg.Problem(cart, (0.0, 0.0), phases=phases, dt=0.02), period=0.01)
+    mpc.step(np.zeros(2), 0.0)
+    mpc.problem.update(dt=0.04)
+    mpc.step(np.zeros(2), 0.0)
+    assert mpc.problem.h == pytest.approx([0.01] * 5 + [0.04] * 5)
+    mpc.problem.update(dt=0.01)  # all alike would be another program
+    mpc.step(np.zeros(2), 0.01)
+    assert mpc.counts["refused"] == 1 and "make another problem" in mpc.trouble
+    assert mpc.problem.h == pytest.approx([0.01] * 4 + [0.04] * 6)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"repeat": 2}, "from 0 to 1, not 2"),
+        ({"repeat": -1}, "from 0 to 1, not -1"),
+        ({"repeat": True}, "not True"),
+        ({"repeat": "all"}, "not 'all'"),
+    ],
+)
+def test_wrong_repeats_are_errors(cart, options, match):
     costs = [rg.costs.State((0.0, 0.0), weight=1.0)]
-    other = rg.Problem(
-        cart,
-        (0.0, 0.0),
-        phases=[rg.Phase(5, costs=costs, dt=0.01), rg.Phase(5, costs=costs, dt=0.02)],
-    )
-    with pytest.raises(InputError, match=r"all the same dt.*Walker"):
-        rg.MPC(other)
+    phases = [rg.Phase(5, costs=costs), rg.Phase(5, costs=costs)]
+    with pytest.raises(InputError, match=match):
+        rg.MPC(rg.Problem(cart, (0.0, 0.0), dt=DT, phases=phases), **options)
+    whole = rg.Problem(cart, (0.0, 0.0), 5, DT, costs=costs)
+    with pytest.raises(InputError, match="repeat= is for problems with phases"):
+        rg.MPC(whole, repeat=0)
+
+
+def test_phases_come_again(cart):
+    """From one place to another and back, without end, at steps that are all alike: as the optimum
+    of a motion that has the phases three times.
+    """
+
+    def phases(times):
+        return [
+            rg.Phase(15, costs=[rg.costs.State((goal, 0.0), weight=(10.0, 0.1))])
+            for goal in (0.5, -0.5) * times
+        ]
+
+    def motion(times):
+        return rg.Problem(
+            cart, (0.0, 0.0), dt=DT, phases=phases(times), costs=[rg.costs.Effort(1e-4)]
+        )
+
+    mpc = rg.MPC(motion(1), rg.PDDP(iterations=2), period=DT, repeat=0)
+    states = driven(mpc, 1.8)
+    optimum = rg.solve(motion(4)).x
+    np.testing.assert_allclose(states[:90, 0], optimum[:90, 0], rtol=0, atol=0.05)
+    np.testing.assert_allclose(states[30:60, 0], states[60:90, 0], rtol=0, atol=0.02)
+    assert not any(mpc.counts.values()), mpc.counts

@@ -207,7 +207,8 @@ WRONG = [
     (("dt",), None, r"phases\[2\]: 'dt' is missing: give it here, or to the whole task"),
     (("steps",), 5, "steps: a task with phases has none: each phase has its own"),
     (("duration",), 1.0, "duration: a task with phases has none: give 'dt'"),
-    (("mpc",), {}, "phases: a controller takes phases whose steps last equally long"),
+    (("mpc",), {"repeat": 3}, "repeat: .*from 0 to 2, not 3"),
+    (("mpc",), {"repeat": -1}, "repeat: "),
     (
         ("phases", 0, "contacts"),
         [{"frame_a": "foot", "frame_b": "paw"}],
@@ -230,6 +231,19 @@ WRONG = [
         r"costs\[0\]: the target of ContactForce",
     ),
 ]
+
+
+def test_a_controller_takes_its_impacts(file):
+    """Phases of two lengths with an impact between them, once or again and again."""
+    controllers = [
+        Task(changed(("mpc",), {"period": 0.01} | m)).controller() for m in ({}, {"repeat": 0})
+    ]
+    for k in range(20):
+        for mpc in controllers:
+            mpc.step(mpc.problem.start, 0.01 * k)
+    once, again = (mpc.problem.h for mpc in controllers)
+    assert once == pytest.approx([0.01] * 15)
+    assert again == pytest.approx([0.01] * 3 + [0.02] * 8 + [0.0] + [0.01] * 3)
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,7 @@ MPC: Keys = {
     "budget": Key(_SECONDS),
     "observer": Key(flag | number(above=0), False),
     "integral": Key(flag | number(above=0), False),
+    "repeat": Key(whole(0)),
     "on_violation": Key(word("slow", "hold", "report")),
     "violation": Key(number(least=0), 1e-3),
     "realtime": Key(flag, False),

@@ -20,6 +20,7 @@ from rigidgrad.control.durations import Duration, as_duration
 from rigidgrad.control.held import Touch
 from rigidgrad.control.limits import Constraint, Equality, Inequality, Limits
 from rigidgrad.control.mpc import MPC
+from rigidgrad.control.mpc.motion import first_again
 from rigidgrad.control.pddp import PDDP
 from rigidgrad.control.phases import Impact, Phase, held_by
 from rigidgrad.control.problem import Problem
@@ -185,6 +186,7 @@ class Task:
                     "budget",
                     "observer",
                     "integral",
+                    "repeat",
                     "on_violation",
                     "violation",
                 )
@@ -486,13 +488,14 @@ class Task:
                 f"this is a run of more than {_MOST_STEPS:,} steps; make duration shorter, or"
                 " period and plant.dt longer"
             )
-        lengths = {self.dt if p.dt is None else p.dt for p in self.phases}
-        if len(lengths) > 1 or any(p.duration is not None for p in self.phases):
+        if any(p.duration is not None for p in self.phases):
             raise (self.where / "phases").error(
-                "a controller takes phases whose steps last equally long, and no impacts: give all"
-                " the same 'dt', leave 'duration' and impacts out; feet then land by the gains of"
-                " their contacts"
+                "a controller takes steps whose length is given: leave 'duration' out, and give"
+                " 'dt', as a solve found it perhaps"
             )
+        repeat = self.mpc["repeat"]
+        with _blaming(self.where / "phases" if repeat is None else where / "repeat"):
+            first_again(self.phases, repeat)
         if target is not None and callable(target) != any(
             isinstance(c, costs.Reach) for c in self.costs
         ):

@@ -65,7 +65,8 @@ class MPC:
     left between them, whatever the weights.
 
     A problem of several phases passes with time: the first begins with the first plan, steps that
-    are over are left out, and the last phase goes on. `reset` begins again.
+    are over are left out, impacts once they are in the past, and the last phase goes on. With
+    `repeat` the phases from that number on come again and again instead. `reset` begins again.
 
     Numbers of costs and limits may change at any time: set them, then call `update()`. `payload`,
     {frame: mass or {"mass": …, "offset": (3,)}} in kg and m, is what the robot carries, and may be
@@ -114,6 +115,7 @@ class MPC:
         observer: bool | float = False,
         integral: bool | float = False,
         payload: Mapping[str, Any] | None = None,
+        repeat: int | None = None,
         on_violation: str | None = None,
         violation: float = 1e-3,
         log: int = 100_000,
@@ -125,12 +127,6 @@ class MPC:
                 "MPC takes steps whose length is given: leave duration= out, and give dt, as"
                 " rg.solve found it perhaps"
             )
-        if not problem.uniform:
-            raise InputError(
-                "MPC takes phases whose steps last equally long, and no impacts: give all the same"
-                " dt, and leave rg.Impact out, so that feet land by their contacts' gain on the"
-                " velocity. A gait that goes on is steered by rg.gaits.Walker"
-            )
         check_seconds("period", period, ROUNDING)
         check_seconds("latency", latency, 0.0)
         if budget is not None:
@@ -141,7 +137,9 @@ class MPC:
                 f"a solver is rg.PDDP(…) or rg.Direct(…), not {type(self.solver).__name__}"
             )
         self.period, self.latency, self.budget = float(period), float(latency), budget
-        live = LiveProblem.of(problem if payload is None else with_payload(problem, payload))
+        live = LiveProblem.of(
+            problem if payload is None else with_payload(problem, payload), repeat
+        )
         allowed = live.tolerances(violation)
         self._planner = planner_of(live, self.solver, self.period, allowed, budget)
         self.problem: LiveProblem = self._planner.problem
@@ -172,7 +170,6 @@ class MPC:
         )
         self._clock = Clock(self.period)
         self._schedule = Schedule(self.problem, math.ceil(self.latency / self.period))
-        self._times = self.problem.dt * np.arange(self.problem.steps + 1)
         self._prepared = math.nan  # when the plan begins whose iteration `prepare` has begun
         self._log_size = log
         self.target = self.integral.cost.target if target is None and self.integral else target
@@ -229,7 +226,9 @@ class MPC:
         # complains now, not when a plan is made
         if value is not None and not hasattr(value, "steer"):
             aim_of(self.problem).rows(
-                self.problem, value, max(self._clock.now, 0.0) + self.latency + self._times
+                self.problem,
+                value,
+                max(self._clock.now, 0.0) + self.latency + self.problem.seconds_ahead,
             )
         self._target, self._prepared = value, math.nan
 
@@ -240,7 +239,7 @@ class MPC:
             and self._aim is not None
             and not hasattr(self._target, "steer")
         ):
-            rows = self._aim.rows(self.problem, self._target, t + self._times)
+            rows = self._aim.rows(self.problem, self._target, t + self.problem.seconds_ahead)
             self.problem.p[:, self._aim.part] = (
                 rows + self.integral.shift if self.integral else rows
             )
@@ -273,7 +272,6 @@ class MPC:
         if changed:
             self._planner.rescale()
         if self.problem.dt != dt:
-            self._times = self.problem.dt * np.arange(self.problem.steps + 1)
             self._fallback.exhaust()  # plans of other steps are no warm start
 
     def _refuse(self, error: Exception, count: str = "refused") -> None:
@@ -365,7 +363,7 @@ class MPC:
         if self.observer:
             self._measured.cancelled = self.observer.control
         try:
-            state = self._measured.state(x, t, measured_at, self._u, self.problem.own_bounds)
+            state = self._measured.state(x, t, measured_at, self._u, self.problem.bounds_now)
         except Missing:
             self.counts["missing"] += 1
             return None
@@ -383,8 +381,7 @@ class MPC:
         """What acts now, within bounds; where its feedback is not finite, without that, or else the
         last control again.
         """
-        lower, upper = self.problem.own_bounds
-        lower, upper = lower[0], upper[0]
+        lower, upper = self.problem.bounds_now
         for state in (x, None):
             if self.observer:
                 shift = self.observer.control
@@ -495,7 +492,7 @@ class MPC:
             found = self._accepted(found)
         if not math.isfinite(found.J + found.x.sum() + found.u.sum() + found.gains.sum()):
             raise ArithmeticError("the solve did not end with finite numbers")
-        plan = self._schedule.add(begin, self.problem.dt, found)
+        plan = self._schedule.add(begin, found)
         self._planner.keep()
         return plan, found, self._guard.judge(plan, outside)
 
@@ -530,17 +527,21 @@ class MPC:
     def _predict(self, x: np.ndarray, t: float) -> tuple[np.ndarray, np.ndarray]:
         """The state after the latency, and the control that acts until then."""
         before = self._acting
-        lower, upper = (b[0] for b in self.problem.bounds)
-        now, end = t, t + self.latency
-        while end - now > ROUNDING:
-            h = self.problem.dt if self._measured.discrete else min(_PREDICTION_STEP, end - now)
-            acting, u = self._schedule.acting_at(now), self._u
-            if acting.start > -math.inf:
-                u = self._fallback.follow(acting, x, now, (lower, upper))
-                np.minimum(np.maximum(u, lower, out=u), upper, out=u)
-                before = u
-            x = self.problem.programs.step(x, u, np.array(h), *self.problem.inputs_at(0))
-            now += h
+        lower, upper = (b[self.problem.now] for b in self.problem.bounds)
+        now = t
+        for inputs, seconds in self.problem.meanwhile(t, t + self.latency):
+            end = now + seconds
+            if not seconds:  # an impact
+                x = self.problem.programs.step(x, before, np.zeros(()), *inputs)
+            while end - now > ROUNDING:
+                h = self.problem.dt if self._measured.discrete else min(_PREDICTION_STEP, end - now)
+                acting, u = self._schedule.acting_at(now), self._u
+                if acting.start > -math.inf:
+                    u = self._fallback.follow(acting, x, now, (lower, upper))
+                    np.minimum(np.maximum(u, lower, out=u), upper, out=u)
+                    before = u
+                x = self.problem.programs.step(x, u, np.array(h), *inputs)
+                now += h
         return x, before
 
     def violation_of(self, x: ArrayLike) -> tuple[float, bool]:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 
-from rigidgrad.control.problem import Problem
+from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.system import RobotSystem
 
 _CALM = 0.1  # a change of the state whose norm is below needs no look at the model
@@ -32,14 +33,15 @@ class Gate:
     since, until)` under the controls given.
 
     A robot's sample is true if joint forces within four times the actuators' range explain how far
-    it is from there, noise aside; of another system, if it is within four times the box that
-    `move(x, u, seconds)` reaches with all controls. Where nothing is known, at first and after a
-    while without samples, a robot's is true if it is not far beyond the limits of its joints.
+    it is from there, or from there after an impact of its motion, noise aside; of another system,
+    if it is within four times the box that `move(x, u, seconds)` reaches with all controls. Where
+    nothing is known, at first and after a while without samples, a robot's is true if it is not far
+    beyond the limits of its joints.
     """
 
     def __init__(
         self,
-        problem: Problem,
+        problem: LiveProblem,
         foresee: Callable[[np.ndarray, float, float], np.ndarray],
         move: Callable[[np.ndarray, np.ndarray, float], np.ndarray],
     ):
@@ -74,7 +76,7 @@ class Gate:
         self, x: np.ndarray, t: float, u: np.ndarray, bounds: tuple[np.ndarray, np.ndarray]
     ) -> bool:
         """Whether a state (nx,) at a time can be true; u (nu,) is the control that acts, within the
-        bounds (steps, nu) of a plan from now on.
+        bounds (nu,) of now.
         """
         self.jumped = False
         if self._fits(self._true, x, t, u, bounds) if self._true else self._is_possible(x):
@@ -106,11 +108,15 @@ class Gate:
             if not np.isfinite(foreseen).all():  # what was believed was nonsense
                 self.jumped = True
                 return True
-            away, width = self.problem.minus(x, foreseen), bounds[1][0] - bounds[0][0]
+            away, width = self.problem.minus(x, foreseen), bounds[1] - bounds[0]
             # without bounds, what they do now and as much again
             width = np.where(np.isfinite(width), width, 2.0 * (1.0 + np.abs(u).max(initial=0.0)))
             if isinstance(self.problem.system, RobotSystem):
-                return self._is_driven(self.problem.system, before, away, width, h)
+                # a foot may have landed meanwhile, whenever it was to
+                ways = chain(
+                    [away], (self.problem.minus(x, a) for a in self.problem.landed(foreseen))
+                )
+                return any(self._is_driven(self.problem.system, before, a, width, h) for a in ways)
             return bool(
                 np.all(
                     np.abs(away)

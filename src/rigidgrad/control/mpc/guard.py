@@ -58,9 +58,15 @@ class Guard:
             # an equality cannot be stopped before
             grows = (excess > start + self.tolerance) & (lower < upper)
             if grows.any():
-                ahead = plan.dt * int(np.argmax(grows.any(axis=1)))
+                first, part = int(np.argmax(grows.any(axis=1))), AHEAD_PART
+                # in the order of generated code, which gives the same bits
+                ahead, all_ = (
+                    (plan.dt * first, part * plan.steps * plan.dt)
+                    if plan.even
+                    else (float(plan.knots[first]), part * plan.duration)
+                )
                 if self.policy == "slow":
-                    plan.pace = min(ahead / min(AHEAD, AHEAD_PART * plan.steps * plan.dt), 1.0)
+                    plan.pace = min(ahead / min(AHEAD, all_), 1.0)
                 else:
                     plan.held = ahead <= BRAKING
         return float(excess.max(initial=0.0)), violated

@@ -5,15 +5,17 @@ is, and neither is ever an error in the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from rigidgrad.control.limits import Velocity
 from rigidgrad.control.memory import control_before, remembering_programs
+from rigidgrad.control.mpc.motion import Motion, first_again
 from rigidgrad.control.parameters import merged, with_loads
 from rigidgrad.control.problem import Problem
+from rigidgrad.control.solution import knot_times
 from rigidgrad.errors import InputError
 
 _PER_SECOND = 10.0
@@ -40,20 +42,25 @@ class LiveProblem(Problem):
     stale: bool
     time_step: float | None
     changed: dict[str, Any]
+    passed: int  # steps that are over
+    seconds_ahead: np.ndarray  # of all knots, from the first one on
+    now: int  # the step that a plan begins with, after impacts at that very moment
     _began: float  # when the first of several phases did
-    _passed: int  # steps that are over
-    _motion: np.ndarray | None  # the numbers of all knots, from the first phase on
-    _motion_bounds: tuple[np.ndarray, np.ndarray]  # of the controls, likewise
+    _left: float  # seconds of the step in which a plan begins
+    _motion: Motion | None  # all knots, from the first phase on
+    _again: int | None  # the step from which on a motion is repeated
 
     @classmethod
-    def of(cls, problem: Problem) -> LiveProblem:
+    def of(cls, problem: Problem, repeat: int | None = None) -> LiveProblem:
+        """`repeat`: the number of the phase that comes after the last one."""
         live = object.__new__(cls)
         live.__dict__.update(problem.private_copy().__dict__)
         # controls alone, and the same after updates
         live.guess_states, live.asked_guess = (None, live.guess)
         live.stale, live.time_step, live.changed = False, None, {}
         live.forget_margins()
-        live._began, live._passed, live._motion = math.nan, 0, None
+        live._again = first_again(problem.phases, repeat)
+        live._began, live.passed, live._left, live._motion = math.nan, 0, 0.0, None
         live.read()
         return live
 
@@ -71,41 +78,106 @@ class LiveProblem(Problem):
     def begin_motion(self) -> None:
         """The first phase begins with the next plan, after no control of the controller's."""
         self.previous = control_before(self)
-        self._began, self._passed = math.nan, 0
+        assert self._motion is not None
+        self._began, self.passed, self._left = math.nan, 0, float(self._motion.h[0])
         self._place()
 
     def pass_on(self, begin: float) -> None:
         """For a plan from a time on: of several phases, steps that are over are left out, and the
-        last phase goes on for as many.
+        last phase goes on for as many, or others come again.
         """
-        if len(self.phases) < 2:
+        if self._motion is None or len(self.phases) < 2:
             return
         self._began = begin if math.isnan(self._began) else self._began
-        passed = max(int((begin - self._began) / self.dt + 1e-6), 0)
-        if passed != self._passed:
-            self._passed = passed
+        passed, left = self._motion.passed(begin - self._began)
+        if (passed, left) != (self.passed, self._left):
+            self.passed, self._left = passed, left
             self._place()
 
     def _place(self) -> None:
         """Writes the numbers of the motion from the step on that has come. Beyond its end targets
-        are those of the end, and weights, contacts and bounds those of the last step.
+        are those of the end, and weights, contacts and bounds those of the last step, unless steps
+        come again.
         """
-        columns, n = self.programs.columns, self.steps
+        columns, n, motion = self.programs.columns, self.steps, self._motion
         if len(self.phases) > 1:
-            assert self._motion is not None
-            ahead = self._passed + np.arange(n)
-            rows = np.minimum(ahead, n - 1)
-            moved = self._motion[[*rows, n]]
-            for part in self.programs.slices:
-                moved[:n][ahead >= n, part["target"]] = self._motion[n, part["target"]]
+            assert motion is not None
+            rows = motion.rows(self.passed, n)
+            moved = motion.p[[*rows, n]]
+            if motion.cycle:
+                self._close_cycle(moved, rows)
+            else:
+                beyond = self.passed + np.arange(n) >= n
+                for part in self.programs.slices:
+                    moved[:n][beyond, part["target"]] = motion.p[n, part["target"]]
+            if not motion.even:
+                self.h = motion.h[rows]
+                if self.h[0]:  # of the first step only a part is left
+                    for part in self.programs.slices[: len(self.costs)]:
+                        moved[0, part["weight"]] *= self._left / self.h[0]
+                    self.h[0] = self._left
             for name in ("multiplier", "penalty", "softness"):
                 moved[:, columns[name]] = self.p[:, columns[name]]
             self.p[:] = moved
-            self.own_bounds = self.bounds = (
-                self._motion_bounds[0][rows],
-                self._motion_bounds[1][rows],
-            )
+            self.own_bounds = self.bounds = (motion.bounds[0][rows], motion.bounds[1][rows])
+        self.now = int(np.argmax(self.h > 0.0))
+        self.seconds_ahead = (
+            self.dt * np.arange(n + 1) if self.programs.uniform else knot_times(self.h)
+        )
         self.asked = self.p[:, columns["lower"]], self.p[:, columns["upper"]]
+
+    def _close_cycle(self, moved: np.ndarray, rows: np.ndarray) -> None:
+        """The last knot, somewhere in a cycle, has the contacts of the last step, and is
+        constrained as the next one is.
+        """
+        assert self._motion is not None
+        motion, n = self._motion, self.steps
+        steps = rows[motion.h[rows] > 0.0]
+        moved[n, self.programs.inputs] = motion.p[steps[-1], self.programs.inputs]
+        following = motion.p[motion.rows(self.passed + n, 1)[0]]
+        for part in self.programs.slices[len(self.costs) :]:
+            moved[n, part["target"]] = following[part["target"]]
+        for name in ("lower", "upper"):
+            moved[n, self.programs.columns[name]] = following[self.programs.columns[name]]
+
+    @property
+    def cycle(self) -> int:
+        """How many steps come again and again; 0 where none do."""
+        return self._motion.cycle if self._motion is not None else 0
+
+    @property
+    def bounds_now(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the controls that a user may give now, (nu,) each."""
+        lower, upper = self.own_bounds
+        return lower[self.now], upper[self.now]
+
+    def inputs_now(self) -> tuple[np.ndarray, ...]:
+        """The inputs of the dynamics at the beginning of a plan, as a step takes them."""
+        return self.inputs_at(self.now)
+
+    def meanwhile(
+        self, since: float, until: float
+    ) -> Iterator[tuple[tuple[np.ndarray, ...], float]]:
+        """(inputs of the dynamics, for how many seconds), from one time to another before the plan;
+        of an impact for none.
+        """
+        if self._motion is None or self._motion.even or math.isnan(self._began):
+            yield self.inputs_now(), until - since
+            return
+        for row, seconds in self._motion.between(since - self._began, until - self._began):
+            yield self._inputs_of(row), seconds
+
+    def landed(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """A state after each of the impacts that the motion has."""
+        if self._motion is None:
+            return
+        still = np.zeros(self.system.nu)
+        for row in np.flatnonzero(self._motion.h == 0.0):
+            yield self.programs.step(x, still, np.zeros(()), *self._inputs_of(int(row)))
+
+    def _inputs_of(self, row: int) -> tuple[np.ndarray, ...]:
+        assert self._motion is not None
+        return (self._motion.p[row, self.programs.inputs],) if self.system.inputs else ()
 
     def update(
         self,
@@ -128,20 +200,26 @@ class LiveProblem(Problem):
         """
         columns, before = self.programs.columns, self.p.copy()
         start, dt, h, wanted = self.start, self.dt, self.h, self.time_step
-        changed, known = self.changed, self.parameters
+        changed, known, asked_dt = self.changed, self.parameters, self.asked_dt
         self.stale, self.time_step, self.changed = False, None, {}
         try:
             self.parameters = changed or known
+            if self._motion is not None:
+                self.h = self._motion.h  # of all steps, as they are read
             if wanted is not None:
                 if not (isinstance(wanted, int | float) and math.isfinite(wanted) and wanted > 0):
                     raise InputError(f"dt is a positive number of seconds, not {wanted!r}")
-                self.dt = float(wanted)
-                self.h = np.full(self.steps, self.dt)
+                if self.programs.uniform:
+                    self.dt = float(wanted)
+                    self.h = np.full(self.steps, self.dt)
+                else:
+                    self._take_steps(wanted, None)
             self.start = None  # type: ignore[assignment]  # bounds as they were asked for
             self._read_terms()
             bounds = self._control_bounds()
         except Exception:
             self.p[:], self.dt, self.h, self.parameters = before, dt, h, known
+            self.asked_dt = asked_dt
             raise
         finally:
             self.start = start
@@ -149,9 +227,11 @@ class LiveProblem(Problem):
         for name in ("multiplier", "penalty", "softness"):
             self.p[:, columns[name]] = before[:, columns[name]]
         weights = [part["weight"] for part in self.programs.slices[: len(self.costs)]]
-        known_rows = self._motion if self._motion is not None and len(self.phases) > 1 else before
+        several = self._motion is not None and len(self.phases) > 1
+        known_rows = self._motion.p if several and self._motion is not None else before
         changed_weights = any(not np.array_equal(self.p[:, w], known_rows[:, w]) for w in weights)
-        self._motion, self._motion_bounds = self.p.copy(), bounds
+        self._motion = Motion(self.p.copy(), bounds, self.h, self.programs.uniform, self._again)
+        self._left = float(self.h[0]) if not self.passed else self._left
         self._place()
         return self.dt != dt or changed_weights
 
@@ -215,12 +295,12 @@ class LiveProblem(Problem):
             np.where(self.programs.controlled, 0.0, np.maximum(d, 0.0))
             for d in (lower + self.margin - now, now - upper + self.margin)
         )
-        passed = self.dt * np.arange(self.steps + 1)[:, None]
+        passed = self.seconds_ahead[:, None]
         for name, asked, sign, away in (
             ("lower", self.asked[0], 1.0, under),
             ("upper", self.asked[1], -1.0, over),
         ):
-            rate = np.maximum(RECOVERY_RATE, away / (LONGEST_RECOVERY * self.steps * self.dt))
+            rate = np.maximum(RECOVERY_RATE, away / (LONGEST_RECOVERY * passed[-1]))
             drawn = asked + sign * (self.margin - np.maximum(away - rate * passed, 0.0))
             self.p[:, columns[name]] = np.where(np.abs(asked) < _FAR, drawn, asked)
         return outside

@@ -12,7 +12,7 @@ import numpy as np
 
 from rigidgrad.control.mpc.clock import HUGE, ROUNDING
 from rigidgrad.control.mpc.gate import Gate
-from rigidgrad.control.problem import Problem
+from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.system import CustomSystem
 from rigidgrad.errors import InputError
 
@@ -33,7 +33,7 @@ class Measured:
     was believed against all before.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: LiveProblem):
         self.problem = problem
         self.discrete = isinstance(problem.system, CustomSystem) and problem.system.discrete
         self._gate = Gate(problem, self.forward, self.simulate)
@@ -67,8 +67,8 @@ class Measured:
         u: np.ndarray,
         bounds: tuple[np.ndarray, np.ndarray],
     ) -> np.ndarray:
-        """The state now, from one that was measured at a time; u acts, within the bounds (steps,
-        nu) of a plan from now on. An exception says why there is none.
+        """The state now, from one that was measured at a time; u acts, within the bounds (nu,) of
+        now. An exception says why there is none.
         """
         if x is None:
             raise Missing
@@ -125,7 +125,7 @@ class Measured:
         )
         for _ in range(count):
             x = self.problem.programs.step(
-                x, u, np.array(duration / count), *self.problem.inputs_at(0)
+                x, u, np.array(duration / count), *self.problem.inputs_now()
             )
         return x
 

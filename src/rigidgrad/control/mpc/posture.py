@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from rigidgrad.control.guess import standing
+from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.mpc.plan import Plan
-from rigidgrad.control.problem import Problem
 from rigidgrad.control.system import RobotSystem
 
 RATE = 10.0  # rad/s, of the spring that holds a posture
@@ -25,7 +25,7 @@ class Posture:
     CustomSystem, of which nothing is known.
     """
 
-    def __init__(self, problem: Problem, period: float):
+    def __init__(self, problem: LiveProblem, period: float):
         self.problem, self._brisk = problem, min(BRISK, BRISK_PART / period)
         system = problem.system
         self.system = system
@@ -60,7 +60,7 @@ class Posture:
     def forces(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
         """Inverse dynamics of a robot, (nv,)."""
         tau: np.ndarray = self.problem.programs.inverse_dynamics(
-            q, v, a, *self.problem.inputs_at(0)
+            q, v, a, *self.problem.inputs_now()
         )
         return tau
 
@@ -84,7 +84,7 @@ class Posture:
         """The controls after the end of a plan: at rest there; on contacts, which will be others by
         then, as in its last step.
         """
-        return plan.u[-1] if self.touching is not None else self.resting(plan.x[-1])
+        return plan.u[plan.last_step] if self.touching is not None else self.resting(plan.x[-1])
 
     def _stiff(self, posture: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Joints held by springs around the forces that stand there: whatever touches, a robot that

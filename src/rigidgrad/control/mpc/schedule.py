@@ -8,15 +8,15 @@ import math
 from collections import deque
 
 from rigidgrad.control.mpc.clock import ROUNDING
+from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.pddp import Iterate
-from rigidgrad.control.problem import Problem
 
 
 class Schedule:
     """`acting` is the plan that is followed now. Plans are made once, and used again."""
 
-    def __init__(self, problem: Problem, waiting: int):
+    def __init__(self, problem: LiveProblem, waiting: int):
         self.acting = Plan(problem)
         self._waiting: deque[Plan] = deque()
         self._spare = [Plan(problem) for _ in range(waiting + 2)]
@@ -37,11 +37,10 @@ class Schedule:
         """The newest plan, which may have to wait."""
         return self._waiting[-1] if self._waiting else self.acting
 
-    def add(self, start: float, dt: float, found: Iterate) -> Plan:
+    def add(self, start: float, found: Iterate) -> Plan:
         """A plan from a time on, copied from what a solver found."""
         plan = self._spare.pop() if self._spare else self._waiting.pop()
-        plan.start, plan.dt = start, dt
-        plan.x[:], plan.u[:], plan.gains[:] = found.x, found.u, found.gains
+        plan.take(start, found)
         self._waiting.append(plan)
         return plan
 
