@@ -244,6 +244,18 @@ def test_cones_as_constraints(robot, feet, x0):
     assert len(cones) == 4 and not any(np.any(c.weight) for c in cones)
 
 
+@pytest.mark.parametrize("name", ["trot", "jump", "stand"])
+def test_without_a_start_a_motion_begins_in_the_standing_posture(name, robot, feet):
+    make = getattr(rg.gaits, name)
+    ours = make(robot, iter(feet))
+    theirs = make(robot, feet, rg.gaits.standing(robot, feet))
+    assert [repr(phase) for phase in ours] == [repr(phase) for phase in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        for one, other in zip(a.costs, b.costs, strict=True):
+            target = [getattr(cost, "target", None) for cost in (one, other)]
+            assert np.array_equal(*target) or target == [None, None]
+
+
 def test_standing_takes_any_number_of_feet(robot, feet, x0):
     for count in (1, 3, 4):
         (phase,) = rg.gaits.stand(robot, feet[:count], x0, time=0.3, rise=-0.05, dt=0.02)

@@ -440,6 +440,11 @@ def test_a_robot_without_shapes_cannot_keep_clear(arm):
         arm.inverse_kinematics({TIP: np.eye(4)}, scene=rg.Scene())
 
 
+def test_a_margin_needs_a_scene_to_be_kept_from(arm):
+    with pytest.raises(InputError, match="no scene to keep away from"):
+        arm.inverse_kinematics({TIP: np.eye(4)}, margin=0.02)
+
+
 # --- bad input ------------------------------------------------------------------------------------
 
 

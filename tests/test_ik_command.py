@@ -111,6 +111,7 @@ def test_a_scene_is_kept_clear_of(capsys, tmp_path):
         (("--pose", "1,2"), "3 or 6 numbers"),
         (("--pose", "1,2,nan"), "3 or 6 numbers"),
         (("--pose", "1,2,3", "--start", "0,0"), "7 numbers"),
+        (("--pose", "1,2,3", "--margin", "0.1"), "--scene"),
     ],
 )
 def test_wrong_usage_is_said_in_a_line(capsys, arguments, said):

@@ -884,13 +884,21 @@ class Robot:
             tolerance=tolerance,
             seeds=seeds,
             best=best,
-            reject=reject if scene is None else self._refusing(scene, margin, reject),
+            reject=self._refusing(scene, margin, reject),
             iterations=iterations,
             seed=seed,
         )
 
-    def _refusing(self, scene: Any, margin: Any, reject: Any) -> Callable[[np.ndarray], Any]:
+    def _refusing(self, scene: Any, margin: Any, reject: Any) -> Callable[[np.ndarray], Any] | None:
         """Says which configurations collide, or are rejected besides."""
+        if scene is None:
+            if margin != 0.0:
+                raise InputError(
+                    f"margin is {margin!r}, but there is no scene to keep away from: pass scene=,"
+                    " such as rg.Scene() for the robot's own links"
+                )
+            rejected: Callable[[np.ndarray], Any] | None = reject
+            return rejected
         self.collisions.clear_of(scene)
         if reject is not None and not callable(reject):
             raise InputError(

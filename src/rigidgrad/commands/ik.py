@@ -103,6 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
         from rigidgrad.geometry.scene import Scene
 
         options |= {"scene": Scene.read(arguments.scene), "margin": arguments.margin}
+    elif arguments.margin:
+        raise UsageError("--margin is kept from a scene: give one with --scene scene.toml")
     r = robot.inverse_kinematics(Frame(frame, goal, free=arguments.free), start, **options)
     solutions = r.q.reshape(-1, robot.nq)
     solved = r.success.reshape(-1)

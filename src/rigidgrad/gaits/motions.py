@@ -25,6 +25,7 @@ from rigidgrad.gaits.footholds import foothold, swing_curve
 from rigidgrad.gaits.path import Path
 from rigidgrad.gaits.rhythm import Rhythm, groups_of
 from rigidgrad.gaits.stance import Stance, turn, turned
+from rigidgrad.gaits.standing import standing
 from rigidgrad.gaits.weights import MotionWeights, weights_of
 from rigidgrad.model.contacts import Contact
 from rigidgrad.robot import Robot
@@ -41,12 +42,13 @@ class Gait:
     functions.
 
     `feet`: a `rg.Contact` for each foot; `start`: the posture to go from, q or x, in which all feet
-    stand. In each of the `cycles` every foot swings once, for `swing` seconds and `step_height`
-    metres high, with `support` seconds before each swing in which all feet stand; it begins and
-    ends with 50 ms of that at least. A cycle brings the robot `step_length` metres forward and
-    `sideways` metres to its left, and turns it by `turn` radians. Durations are rounded to steps of
-    `dt`. `cones="constraint"` keeps contact forces inside of their friction cones; "cost" charges
-    for what is outside. `weights`: an `rg.gaits.MotionWeights`.
+    stand, `rg.gaits.standing(robot, feet)` unless given. In each of the `cycles` every foot swings
+    once, for `swing` seconds and `step_height` metres high, with `support` seconds before each
+    swing in which all feet stand; it begins and ends with 50 ms of that at least. A cycle brings
+    the robot `step_length` metres forward and `sideways` metres to its left, and turns it by `turn`
+    radians. Durations are rounded to steps of `dt`. `cones="constraint"` keeps contact forces
+    inside of their friction cones; "cost" charges for what is outside. `weights`: an
+    `rg.gaits.MotionWeights`.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Gait:
         self,
         robot: Robot,
         feet: Iterable[Contact],
-        start: ArrayLike,
+        start: ArrayLike | None = None,
         *,
         step_length: float = 0.15,
         step_height: float = 0.1,
@@ -71,7 +73,7 @@ class Gait:
         weights: MotionWeights | None = None,
         cones: str = "cost",
     ) -> Phases:
-        motion = _Motion(Stance(robot, feet, start), dt, weights, cones)
+        motion = _Motion(_stance(robot, feet, start), dt, weights, cones)
         rhythm = Rhythm(groups_of(self.name, motion.stance.places[:, :2]), swing, support)
         check_whole("cycles", cycles, 1)
         return motion.steps(rhythm, _step(step_length, sideways, turn), step_height, cycles)
@@ -90,7 +92,7 @@ bound = Gait("bound", "The front feet swing together, then the hind feet.")
 def jump(
     robot: Robot,
     feet: Iterable[Contact],
-    start: ArrayLike,
+    start: ArrayLike | None = None,
     *,
     length: float = 0.0,
     height: float = 0.1,
@@ -106,7 +108,7 @@ def jump(
     fall again, land `length` metres ahead, and stand for `land` seconds. The rest as for
     `rg.gaits.trot`.
     """
-    motion = _Motion(Stance(robot, feet, start), dt, weights, cones)
+    motion = _Motion(_stance(robot, feet, start), dt, weights, cones)
     check_number("height", height, positive=True)
     gravity = float(np.linalg.norm(robot.model.gravity))
     check_number("the gravity of a robot that jumps", gravity, positive=True)
@@ -124,7 +126,7 @@ def jump(
 def stand(
     robot: Robot,
     feet: Iterable[Contact],
-    start: ArrayLike,
+    start: ArrayLike | None = None,
     *,
     time: float = 0.5,
     rise: float = 0.0,
@@ -136,8 +138,15 @@ def stand(
     of feet, one or more. `robot`, `feet`, `start`, `dt`, `weights` and `cones` as for
     `rg.gaits.trot`.
     """
-    motion = _Motion(Stance(robot, feet, start), dt, weights, cones)
+    motion = _Motion(_stance(robot, feet, start), dt, weights, cones)
     return motion.stand(motion.count("time", time), float(numbers("rise", rise, ())))
+
+
+def _stance(robot: Robot, feet: Iterable[Contact], start: ArrayLike | None) -> Stance:
+    if start is not None:
+        return Stance(robot, feet, start)
+    feet = Stance(robot, feet, robot.neutral()).feet
+    return Stance(robot, feet, standing(robot, feet))
 
 
 def _step(forward: Any, sideways: Any, turn: Any) -> np.ndarray:

@@ -29,8 +29,9 @@ class Stance:
                 " floating_base=True"
             )
         self.robot = robot
-        self.feet: tuple[Contact, ...] = tuple(c for c in listed(feet) if isinstance(c, Contact))
-        if not self.feet or len(self.feet) != len(listed(feet)):
+        given = listed(feet)
+        self.feet: tuple[Contact, ...] = tuple(c for c in given if isinstance(c, Contact))
+        if not self.feet or len(self.feet) != len(given):
             raise InputError("feet are a list of rg.Contact, one for each foot")
         for foot in self.feet:
             robot.model.frame(foot.frame)
