@@ -26,6 +26,15 @@ MARKED = {
     "browser": r"test_(live_pages|play|view)",
     "cluster": r"test_cluster",
 }
+# the level of LLVM's code generator in most files, where compiling takes longer than running: bits
+# are the same, but numbers come later
+_LEVEL = "RIGIDGRAD_LLVM_LEVEL"
+# files that run the code which users run: tests of that code, pages, and long simulations
+SHIPPED = re.compile(
+    r"test_(against|bench|border|bundled|cache|docs|first_minutes|kernel|lanes|linear|new\.|notebooks"
+    r"|order|platforms|program|properties|release|reproduce|riccati|robot|sources|threads|trees"
+    r"|worlds|xla)"
+)
 # other names under which packages of the `test` extra are imported
 IMPORTED = {"pin": {"pinocchio", "coal"}, "nvidia-cuda-nvrtc": {"cuda"}, "cuda-core": {"cuda"}}
 
@@ -114,6 +123,15 @@ def pytest_configure(config: pytest.Config) -> None:
         with contextlib.suppress(OSError):  # another worker was faster
             if time.time() - path.stat().st_mtime > _KEPT:
                 path.unlink()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def level(request):
+    """The level at which a file's tests, and processes that they start, compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        if _LEVEL not in os.environ and not SHIPPED.match(request.path.name):
+            patch.setenv(_LEVEL, "0")
+        yield
 
 
 @pytest.fixture

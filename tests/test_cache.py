@@ -624,6 +624,17 @@ def test_the_oldest_make_room(where, monkeypatch):
     assert sum(path.stat().st_size for path in where.iterdir()) <= 5 * 1200
 
 
+def test_one_look_at_the_folder_serves_many_entries(where, monkeypatch):
+    looks = []
+    prune = cache._prune
+    monkeypatch.setattr(cache, "_prune", lambda: looks.append(prune()))
+    monkeypatch.setattr(cache, "LIMIT", 32 * 10_000)
+    for n in range(31):  # 1,000 bytes and a header each
+        cache.write(cache.key({"number": str(n)}), cache.Entry({}, b"\0" * 1000))
+    assert 3 <= len(looks) <= 5
+    assert len(cache.contents()) == 31
+
+
 def test_a_hit_keeps_an_entry_young(where, key):
     cache.write(key, ENTRY)
     month = 30 * 86400

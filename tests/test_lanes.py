@@ -174,6 +174,26 @@ def test_bits_do_not_depend_on_width_batch_or_lane(dtype):
                     np.testing.assert_array_equal(x, y[row])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_bits_do_not_depend_on_the_level_of_the_code_generator(monkeypatch, dtype):
+    found = []
+    for level in "30":  # most tests compile at level 0
+        monkeypatch.setenv("RIGIDGRAD_LLVM_LEVEL", level)
+        every, hyq = every_joint(), rg.load("hyq", floating_base=True)
+        for robot, name in ((every, "rnea"), (every, "aba_derivatives"), (hyq, "aba")):
+            fast = robot.compile(name, dtype=dtype, threads=1)
+            args = [x.astype(dtype) for x in arguments(robot, name, (13,))]
+            found.append((as_tuple(fast(*args)), fast.assembly))
+    half = len(found) // 2
+    for (one, fast), (other, slow) in zip(found[:half], found[half:], strict=True):
+        assert len(slow.splitlines()) > 1.2 * len(fast.splitlines())
+        for x, y in zip(one, other, strict=True):
+            np.testing.assert_array_equal(x, y)
+    monkeypatch.setenv("RIGIDGRAD_LLVM_LEVEL", "fast")
+    with pytest.raises(InputError, match="RIGIDGRAD_LLVM_LEVEL is 0, 1, 2 or 3, not 'fast'"):
+        rg.load("iiwa14").rnea(*([0.0] * 7 for _ in range(3)))
+
+
 def test_bits_do_not_depend_on_threads():
     robot = rg.load("iiwa14")
     args = arguments(robot, "aba_derivatives", (1003,))

@@ -33,6 +33,8 @@ _HEADER = struct.Struct("<12s32sIIQ")
 _CHECKED = len(_MAGIC) + 32
 _STALE = 3600.0  # seconds after which a temporary file has no writer any more
 _SOURCES, _SAME = "sources", ".same"  # a folder in the folder, and a suffix there
+_SHARES = 32  # of the limit, that a process may write before it looks for what is to go
+_written: dict[Path, int] = {}  # bytes since then, by folder
 _KEPT_SOURCES = 8  # versions that are remembered
 _TOUCH = 86400.0  # seconds after which a hit makes its file young again
 
@@ -92,6 +94,7 @@ def key(parts: Mapping[str, str]) -> str:
         host.cpu,
         host.features,
         native.version(),
+        native.highest_level(),
         sys.implementation.cache_tag or "",
         source_identity(),
     )
@@ -157,7 +160,7 @@ def write(key: str, entry: Entry) -> None:
     content = _encode(key, entry)
     with contextlib.suppress(OSError):
         _store(path, content)
-        _prune()
+        _make_room(path.parent, len(content))
 
 
 def fetch(key: str, make: Callable[[], Entry]) -> Entry:
@@ -350,6 +353,17 @@ def _files(*suffixes: str) -> list[tuple[str, os.stat_result]]:
                 if ours and item.is_file(follow_symlinks=False):
                     found.append((item.path, item.stat(follow_symlinks=False)))
     return found
+
+
+def _make_room(where: Path, size: int) -> None:
+    """Counts what was written, and looks through the folder at a process's first write and after
+    each share of the limit: with thousands of entries that takes longer than to compile one.
+    """
+    written = _written.get(where, LIMIT) + size
+    _written[where] = written
+    if written > LIMIT // _SHARES:
+        _written[where] = 0
+        _prune()
 
 
 def _prune() -> None:

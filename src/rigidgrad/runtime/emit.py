@@ -60,6 +60,9 @@ def emit(llvm: Any, request: Request) -> bytes:
             _optimise(llvm, module, generator)
         try:
             _set_options(llvm, misched=request.misched, join=request.join)
+            if request.opt == 0:
+                # its fast selection encodes loads into the upper 16 of 32 vector registers wrongly
+                llvm.set_option("rigidgrad", "-fast-isel=false")
             if request.form == "assembly":
                 return bytes(generator.emit_assembly(module).encode())
             return bytes(generator.emit_object(module))

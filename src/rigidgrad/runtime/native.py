@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rigidgrad.errors import RigidgradError
+from rigidgrad.errors import InputError, RigidgradError
 from rigidgrad.runtime import emit
 
 if TYPE_CHECKING:
@@ -96,7 +96,19 @@ def compile_ir(
     order of the IR. `join` lets it make one block of blocks that follow each other.
     """
     _emitted[0] += 1
-    return _emit(ir, opt, misched, "object", passes, join)
+    level = opt if passes else min(opt, highest_level())  # loops are there to run long
+    return _emit(ir, level, misched, "object", passes, join)
+
+
+def highest_level() -> int:
+    """The level of the code generator above which no kernel is compiled. RIGIDGRAD_LLVM_LEVEL
+    lowers it: 0 compiles in less than half of the time, code that is slower and gives the same
+    bits.
+    """
+    chosen = os.environ.get("RIGIDGRAD_LLVM_LEVEL", "").strip() or "3"
+    if chosen not in ("0", "1", "2", "3"):
+        raise InputError(f"RIGIDGRAD_LLVM_LEVEL is 0, 1, 2 or 3, not {chosen!r}")
+    return int(chosen)
 
 
 def compiled_count() -> int:
@@ -106,7 +118,7 @@ def compiled_count() -> int:
 
 def assembly(ir: str, *, opt: int = 2, misched: bool = False, join: bool = True) -> str:
     """The assembly text of what `compile_ir` would emit."""
-    return _emit(ir, opt, misched, "assembly", join=join).decode()
+    return _emit(ir, min(opt, highest_level()), misched, "assembly", join=join).decode()
 
 
 class Loaded:
