@@ -304,7 +304,7 @@ class Worlds:
             return []
         if self._centres is None:
             world, shapes = self.world, self._patches.shapes
-            recording = Recording(
+            recording = Job(
                 "worlds centres",
                 world.physics.model.name,
                 f"{identity(world)} {shapes}",
