@@ -349,7 +349,9 @@ def test_what_cannot_be_generated_is_told(tmp_path):
         (rg.PDDP(second_order=True), "second_order"),
         (rg.PDDP(dtype="float32"), "dtype"),
         (rg.PDDP(form="inverse"), "form"),
-        (rg.Direct(), "PDDP"),
+        (rg.Direct(linear_solver="pcg"), "linear_solver"),
+        (rg.Direct(globalization="admm"), "globalization"),
+        (object(), "PDDP"),
     ):
         with pytest.raises(InputError, match=word):
             rg.generate(problem, options, target="c", out=tmp_path)

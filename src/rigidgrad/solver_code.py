@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from rigidgrad.algorithms.tangent_maps import transport
 from rigidgrad.control import augmented, constrained, penalty, search
+from rigidgrad.control.direct import Direct
 from rigidgrad.control.held import Held, place_size
+from rigidgrad.control.linear.blocks import SINGULAR
 from rigidgrad.control.pddp import PDDP, check_blocks
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import Programs
@@ -24,10 +27,11 @@ from rigidgrad.control.terms.cost import Cost
 from rigidgrad.control.terms.custom_value import CustomValue
 from rigidgrad.control.terms.term import Term
 from rigidgrad.errors import InputError
-from rigidgrad.kernels import search as policy
+from rigidgrad.kernels import riccati, riccati_again, search as policy
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.kernels.structure import counts
 from rigidgrad.program.program import Program
+from rigidgrad.program.recorder import record
 from rigidgrad.runtime.formulation import source_of
 from rigidgrad.runtime.job import Job
 from rigidgrad.targets.c_solver import header, package
@@ -51,6 +55,14 @@ _OF_OUTER = (
     *("FIRST_TOLERANCE", "TIGHTEN", "FIRST_WIDTH", "SHARPEN", "SHARPEN_AT_REST", "LEAST_WIDTH"),
     *("FALL", "GROW", "MOST_GROWTH", "TIMES"),
 )
+# what other options may not be
+_PLAIN = {"second_order": False, "dtype": "float64", "device": None, "form": "forward"}
+_PLAIN_DIRECT = {
+    "linear_solver": "riccati",
+    "globalization": "line_search",
+    "dtype": "float64",
+    "device": None,
+}
 _LONGEST = 64  # bytes of a vector, which the header's memory is for
 _TOLERANCE = 1e-9  # of the example, which must hold on machines with another C library, too
 
@@ -73,7 +85,7 @@ class Recorded(Programs):
         return job
 
 
-def files(problem: Problem, options: PDDP, name: str | None) -> dict[str, str]:
+def files(problem: Problem, options: PDDP | Direct, name: str | None) -> dict[str, str]:
     """The files of a solver, by name."""
     parts = parts_of(problem, options, name)
     prefix = identifier(parts.name)
@@ -82,7 +94,7 @@ def files(problem: Problem, options: PDDP, name: str | None) -> dict[str, str]:
     return rendered(parts, prefix, options, found)
 
 
-def rendered(parts: Parts, prefix: str, options: PDDP, found: Solution) -> dict[str, str]:
+def rendered(parts: Parts, prefix: str, options: PDDP | Direct, found: Solution) -> dict[str, str]:
     source = Source(parts, prefix)
     words = _counted(source, options)
     status = header.STATUSES.index(found.status)
@@ -97,25 +109,22 @@ def rendered(parts: Parts, prefix: str, options: PDDP, found: Solution) -> dict[
 
 def check(problem: Problem, options: Any) -> None:
     """Raises where there is no code for a problem or its solver."""
-    if not isinstance(options, PDDP):
+    if not isinstance(options, PDDP | Direct):
         raise InputError(
-            f"code is generated for rg.PDDP(…), not for {type(options).__name__}: pass one, or none"
+            "code is generated for rg.PDDP(…) and rg.Direct(…), not for"
+            f" {type(options).__name__}: pass one, or none"
         )
-    if options.M_f > 1 or options.M_b > 1:
+    if isinstance(options, PDDP) and (options.M_f > 1 or options.M_b > 1):
         raise InputError("generated C runs on one core, where blocks gain nothing: leave them out")
-    for name, plain in (
-        ("second_order", False),
-        ("dtype", "float64"),
-        ("device", None),
-        ("form", "forward"),
-    ):
+    for name, plain in (_PLAIN if isinstance(options, PDDP) else _PLAIN_DIRECT).items():
         if getattr(options, name) != plain:
             raise InputError(f"generated C has {name}={plain!r}: leave {name} out")
     if problem.timing is not None:
         raise InputError("generated C takes steps whose length is given: leave duration= out")
     if problem.charges_rate:
         raise InputError("generated C knows no costs.ControlRate: leave it out")
-    check_blocks(problem, options)
+    if isinstance(options, PDDP):
+        check_blocks(problem, options)
     bends = any(isinstance(cost, CustomValue) for cost in problem.costs)
     if problem.constraints and bends:
         raise InputError(
@@ -124,12 +133,13 @@ def check(problem: Problem, options: Any) -> None:
         )
 
 
-def parts_of(problem: Problem, options: PDDP, name: str | None = None) -> Parts:
+def parts_of(problem: Problem, options: PDDP | Direct, name: str | None = None) -> Parts:
     check(problem, options)
+    direct = isinstance(options, Direct)
     programs = Recorded(problem.programs)
     layout, system = programs.layout, problem.system
     gaps = problem.guess_states is not None
-    layout = replace(layout, gaps=gaps)
+    layout = replace(layout, gaps=gaps and not direct)
     wide: dict[str, Program | Kernel] = {
         "roll_out": programs.roll_out(False).source(),  # type: ignore[attr-defined]
         "final_cost": programs.final_cost().source(),  # type: ignore[attr-defined]
@@ -141,7 +151,9 @@ def parts_of(problem: Problem, options: PDDP, name: str | None = None) -> Parts:
         "final_evaluation": programs.final_evaluation.job.source(),
     }
     shared = frozenset({"x_ref", "u_ref", "gains", "h", "p", "lower", "upper", "gap"})
-    if gaps:
+    if direct:
+        narrow |= _of_direct(problem, programs)
+    elif gaps:
         wide["roll_out_with_gaps"] = programs.roll_out(True).source()  # type: ignore[attr-defined]
         narrow["consensus"] = programs.consensus(layout).source()  # type: ignore[attr-defined]
     if not system.flat:
@@ -168,10 +180,10 @@ def parts_of(problem: Problem, options: PDDP, name: str | None = None) -> Parts:
         system.nx,
         wide,
         narrow,
-        {key: known[key] for key in _POLICIES},
+        {key: known[key] for key in (*_POLICIES, *(["judged_direct"] if direct else []))},
         shared,
         fields_of(problem),
-        _macros(options, problem, layout),
+        _macros(options, problem, layout) | (_macros_of_direct(problem) if direct else {}),
         options.step_sizes.tolist(),
         [*(_first(ADVICE[status]) for status in header.STATUSES[:-1]), "the deadline passed"],
         {key: np.array(value, dtype=float) for key, value in defaults.items()},
@@ -180,8 +192,59 @@ def parts_of(problem: Problem, options: PDDP, name: str | None = None) -> Parts:
         penalty.stride_knots(problem.steps).tolist(),
         [bool(x) for x in programs.controlled],
         hold,
+        direct=direct,
         states=_states(problem),
     )
+
+
+def _of_direct(problem: Problem, programs: Recorded) -> dict[str, Program | Kernel]:
+    """What the direct method needs of a knot, and its linear solver."""
+    s = problem.system
+    n, m = s.ndx, s.nu
+    sizes = riccati.Sizes(n, m, gaps=True)
+    found: dict[str, Program | Kernel] = {
+        "linearization": programs.linearization.job.source(),
+        "final_linearization": programs.final_linearization.job.source(),
+    }
+    if any(isinstance(source, Kernel) for source in found.values()):
+        raise InputError("the direct method in C is for robots of up to some 50 joints")
+    found |= {
+        "lq_backward": riccati.knot(sizes, kept=True, singular=SINGULAR),
+        "lq_again": riccati_again.another(n, m),
+        "lq_forward": riccati_again.forward(n, m),
+    }
+    if not s.flat:
+        assert isinstance(s, RobotSystem)
+        model, size = s.model, sum(n * n for _, n in _blocks(s))
+
+        def moved(a: dict[str, Any]) -> tuple[Any, ...]:
+            blocks = transport(model, tuple(a["dv"]))
+            return (tuple(x for b in blocks if len(b) > 1 for row in b for x in row),)
+
+        found["plus"] = programs.displacement.job.source()
+        found["transport"] = record({"dv": (s.nv,)}, {"T": (size,)}, moved)
+    return found
+
+
+def _blocks(s: RobotSystem) -> list[tuple[int, int]]:
+    """Of joints with more than one freedom, the first one and how many."""
+    return [(j.v, j.nv) for j in s.model.joints if not j.is_mimic and j.nv > 1]
+
+
+def _macros_of_direct(problem: Problem) -> dict[str, str]:
+    s = problem.system
+    found = {"FLAT": str(int(s.flat)), "FORGOTTEN": repr(policy.FORGOTTEN)}
+    if not s.flat:
+        assert isinstance(s, RobotSystem)
+        firsts, sizes = zip(*_blocks(s), strict=True)
+        found |= {
+            "NV": str(s.nv),
+            "BLOCKS": str(len(firsts)),
+            "BLOCK_FIRST": "{" + ", ".join(map(str, firsts)) + "}",
+            "BLOCK_SIZE": "{" + ", ".join(map(str, sizes)) + "}",
+            "TRANSPORT": str(sum(n * n for n in sizes)),
+        }
+    return found
 
 
 def _states(problem: Problem) -> tuple[str, str, str] | tuple[()]:
@@ -201,7 +264,17 @@ def _first(text: str) -> str:
     return text.replace('"', "'")
 
 
-def _macros(o: PDDP, problem: Problem, layout: Layout) -> dict[str, str]:
+def _macros(o: PDDP | Direct, problem: Problem, layout: Layout) -> dict[str, str]:
+    if isinstance(o, Direct):
+        o = PDDP(
+            iterations=o.iterations,
+            tolerance=o.tolerance,
+            violation=o.violation,
+            alphas=o.alphas,
+            accept=o.accept,
+            choose=o.choose,
+            regularization=o.regularization,
+        )
     chosen = search.Search(o)
     numbers: dict[str, Any] = {
         "ITERATIONS": o.iterations,
@@ -335,7 +408,7 @@ def _contact_inputs(held: Held) -> list[Field]:
     return found
 
 
-def _about(problem: Problem, options: PDDP) -> Sequence[str]:
+def _about(problem: Problem, options: PDDP | Direct) -> Sequence[str]:
     terms = [f"{_word(t)} ({t.size(problem.system)})" for t in problem.programs.terms]
     return [
         f"{problem.system.name}: {problem.steps} steps, {problem.integrator}; {options.iterations}"
@@ -347,7 +420,7 @@ def _about(problem: Problem, options: PDDP) -> Sequence[str]:
 # --- counts ---------------------------------------------------------------------------------------
 
 
-def _counted(source: Source, options: PDDP) -> dict[str, str]:
+def _counted(source: Source, options: PDDP | Direct) -> dict[str, str]:
     """Worst-case memory and operations."""
     p, o = source.parts, source.parts.layout
     flops = {name: counts(f.source)["flops"] for name, f in (source.wide | source.narrow).items()}
@@ -369,6 +442,12 @@ def _counted(source: Source, options: PDDP) -> dict[str, str]:
     expanded = sum(source.wide["expansion"].outputs.values()) + m * o.columns
     numbers = 8 * ((p.steps + 1) * (p.parameters + p.nx) + p.steps * (1 + 3 * m) + p.nx)
     own = numbers + 8 * p.steps * (expanded + 4 * (p.nx + n + 2 * m)) + 8 * o.scratch_size
+    if p.direct:
+        knots = p.steps + 1
+        tried = (len(p.alphas) + 3) * knots * (p.nx + n + m)
+        own += 8 * (knots * (5 * n * n + 4 * n * m + 3 * m * m + 10 * n + 16 * m) + tried)
+        own += 8 * max((f.kernel.work for f in source.narrow.values() if f.kernel), default=0)
+        own += 8 * p.steps * z * z
     solution = 8 * ((p.steps + 1) * p.nx + p.steps * (m + m * n)) + 48
     raises = 1 + math.ceil(math.log10(options.regularization[1] / options.regularization[0]))
     return {

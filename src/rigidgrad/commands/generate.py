@@ -79,7 +79,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _write_solver(arguments: argparse.Namespace) -> None:
     from rigidgrad.codegen import generate
-    from rigidgrad.control.direct import Direct
     from rigidgrad.tasks import load_task
 
     if arguments.functions or arguments.dtype or arguments.shape:
@@ -87,8 +86,6 @@ def _write_solver(arguments: argparse.Namespace) -> None:
             "a task's solver is written as it is: leave functions, --dtype and --shape out"
         )
     task = load_task(arguments.robot)
-    if isinstance(task.solver, Direct):
-        raise InputError('the direct method is not written as C: take [solver] type = "pddp"')
     files = generate(
         task.problem,
         task.solver,

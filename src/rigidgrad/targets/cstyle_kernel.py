@@ -22,6 +22,7 @@ from rigidgrad.kernels.language import (
     Lookup,
     Loop,
     Product,
+    Role,
     Statement,
     Table,
     Variable,
@@ -192,9 +193,8 @@ class KernelText(Statements):
 
     def __post_init__(self) -> None:
         d, kernel = self.dialect, self.kernel
-        arguments = [
-            a for a in (*kernel.of("input"), *kernel.of("output")) if a not in self.in_work
-        ]
+        roles: tuple[Role, ...] = ("input", "carried", "output")
+        arguments = [a for role in roles for a in kernel.of(role) if a not in self.in_work]
         for k, a in enumerate(arguments):
             self._bases[a] = f"x{k}"
         for k, a in enumerate(kernel.of("constant")):
@@ -217,7 +217,7 @@ class KernelText(Statements):
         silent = [f"(void){self._bases[a]};" for a in arguments if self._bases[a] not in used]
         if not lines:
             silent.append("(void)work;")
-        declared = [d.pointer(self._bases[a], written=a.role == "output") for a in arguments]
+        declared = [d.pointer(self._bases[a], written=a.role != "input") for a in arguments]
         head = (
             f"{d.function}"
             f" {d.name(self.prefix)}({', '.join([*declared, d.pointer('work', written=True)])})"

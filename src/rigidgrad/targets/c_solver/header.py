@@ -32,8 +32,8 @@ $about
  *
  * A solver may be used by one thread at a time; several solvers need nothing of each other. Compile
  * with -O2 -ffp-contract=off and, on x86, -march=native or -mavx2 -mfma. Then x, u, K and the cost
- * have the bits of rigidgrad.solve in Python, on a machine with a fused multiply-add of its own
- * or without. That holds for all arithmetic, sines and cosines below 2^30; larger angles, and atan2,
+ * have the bits of rigidgrad.solve in Python$bits, on a machine with a fused multiply-add of
+ * its own or without. That holds for all arithmetic, sines and cosines below 2^30; larger angles, and atan2,
  * are the C library's.
  */
 #ifndef PFX_H_GUARD
@@ -259,6 +259,9 @@ private:
 };
 """
 
+_BITS_OF_DIRECT = """
+ * (but for roundings with contacts and on manifolds, and where the interior point method
+ * decides which controls are at their bounds)"""
 STATUSES = (
     "converged",
     "iterations",
@@ -310,6 +313,7 @@ def header(parts: Parts, prefix: str, words: dict[str, str]) -> str:
         more="\n".join(more) + "\n",
         hold=hold,
         mpc=mpc,
+        bits=_BITS_OF_DIRECT if parts.direct else "",
     )
     return named(found, prefix)
 

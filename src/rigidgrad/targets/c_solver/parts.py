@@ -56,6 +56,7 @@ class Parts:
     strides: Sequence[int]  # knots where those of penalties begin
     controlled: Sequence[bool] = ()
     hold: Program | None = None
+    direct: bool = False  # the direct method, not parallel DDP
     # of an MPC: its period, latency and so on, as the header and macros have them
     controller: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, np.ndarray] = field(default_factory=dict)  # more constants of that

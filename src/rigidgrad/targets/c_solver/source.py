@@ -38,7 +38,9 @@ class Function:
         self.name, self.source, self.shared = name, source, frozenset(shared)
         self.kernel = CKernel(name, source) if isinstance(source, Kernel) else None
         self.inputs = {key: math.prod(shape) for key, shape in source.inputs.items()}
-        self.outputs = {key: math.prod(shape) for key, shape in source.outputs.items()}
+        carried = source.of("carried") if isinstance(source, Kernel) else []
+        self.outputs = {a.name: math.prod(a.shape) for a in carried}
+        self.outputs |= {key: math.prod(shape) for key, shape in source.outputs.items()}
 
     @property
     def kinds(self) -> set[str]:
@@ -137,7 +139,7 @@ class Source:
             wide_names.format("64", "double", "1"),
             "#endif",
             self._sizes(),
-            *map(self._policy, self.policies.values()),
+            *(self._policy(f) for f in self.policies.values() if sum(f.outputs.values()) == 1),
             self._riccati(),
             *self._tables(),
             *self._driver(),
@@ -178,6 +180,8 @@ class Source:
             "ALPHAS": "{" + ", ".join(map(repr, p.alphas)) + "}",
             "WEIGHTS": len(p.places("weight")),
             "TARGETS": len(p.places("target")),
+            "DIRECT": int(p.direct),
+            "LQ_WORK": max((f.kernel.work for f in self.narrow.values() if f.kernel), default=1),
             "WORK": max((f.kernel.work for f in self.wide.values() if f.kernel), default=1),
             "MESSAGES": "{" + ", ".join(f'"{m}"' for m in p.messages) + "}",
         }
@@ -230,6 +234,8 @@ class Source:
         struct, driver = code("driver.c").split("static const double step_sizes", 1)
         if self.parts.controlled:
             yield code("outer.h")
+        if self.parts.direct:
+            yield code("direct.h")
         yield struct.rstrip()
         yield (
             "OWN double *row_of(const pfx_solver *s, int k)\n{\n"
@@ -242,7 +248,7 @@ class Source:
         yield self._expand_knots()
         yield self._roll_out_knot()
         yield _SIZES_OF
-        if self.parts.gaps:
+        if "consensus" in self.narrow:
             yield self._consensus_knot()
         yield self._subtract()
         before, after = rest.split("/* --- a solve --- */", 1)
@@ -250,7 +256,8 @@ class Source:
         if self.parts.controlled:
             yield self._constraints()
             yield code("augmented.c")
-        yield "/* --- a solve --- */" + after.rstrip()
+        direct = code("direct.c") if self.parts.direct else ""
+        yield "/* --- a solve --- */" + after.replace("/*DIRECT*/\n", direct).rstrip()
         yield self._defaults()
         if self.parts.hold is not None:
             yield self._hold()
@@ -441,7 +448,7 @@ class Source:
 
 _SIZES_OF = """\
 /* A vector of step sizes; where they are fewer they come again. */
-static wide sizes_of(int part)
+OWN wide sizes_of(int part)
 {
     double sizes[WIDTH];
     wide found;

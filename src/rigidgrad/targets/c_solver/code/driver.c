@@ -29,6 +29,9 @@ struct pfx_solver {
 #if CONSTRAINTS
     outer_loop outer;
 #endif
+#if DIRECT
+    direct_loop direct;
+#endif
     wide X[PARTS][STEPS + 1][NX], U[PARTS][STEPS][NU], C[PARTS][STEPS + 1][2], total[2];
     expansion_columns columns;
 };
@@ -116,7 +119,7 @@ static double sum_of(const double *x, long count, long stride)
     return sum;
 }
 
-static int is_late(const pfx_solver *s)
+OWN int is_late(const pfx_solver *s)
 {
     return s->clock && s->clock(s->clock_context) > s->deadline;
 }
@@ -157,7 +160,7 @@ static double negligible_cost(const pfx_solver *s)
     return 0.5 * 1e-12 * 1e-12 * sum;
 }
 
-static int any_gap(const pfx_solver *s)
+OWN int any_gap(const pfx_solver *s)
 {
 #if GAPS
     int k, i;
@@ -246,7 +249,7 @@ static void take(pfx_solver *s, int which)
     for (k = 0; k < STEPS; ++k) take_lane(s->u[k], s->U[part][k], lane, NU);
 }
 
-static void take_step(pfx_solver *s, int which)
+OWN void take_step(pfx_solver *s, int which)
 {
     take(s, which);
 #if GAPS
@@ -296,6 +299,7 @@ static int choose(const double *fine, const double *merits, int count)
     return (int)chosen;
 }
 
+#if !DIRECT
 #if GAPS
 /* How far a whole step of the linearised problem moves the states; the slope and curvature of the
  * cost along it. */
@@ -468,6 +472,7 @@ static int descend(pfx_solver *s, double tolerance, long most, int linearized)
     }
     return PFX_ITERATIONS;
 }
+#endif
 
 /* --- a solve --- */
 
@@ -488,6 +493,7 @@ static void read_bounds(pfx_solver *s)
     s->negligible = negligible_cost(s);
 }
 
+#if !DIRECT
 /* Simulates the first guess, or measures its gaps; whether that stays finite. */
 static int begin(pfx_solver *s)
 {
@@ -548,6 +554,8 @@ static int solve_own(pfx_solver *s, long most)
     if (any_gap(s)) roll_out(s);
     return status;
 }
+#endif
+/*DIRECT*/
 
 static void finish(pfx_solver *s, int status, pfx_solution *found)
 {
