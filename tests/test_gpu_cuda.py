@@ -5,9 +5,11 @@ what is missing is said. There is no device in these tests.
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from rigidgrad import errors
 from rigidgrad.codegen import generate
 from rigidgrad.runtime.formulation import program_of
 from rigidgrad.runtime.gpu import Engine
-from rigidgrad.targets.gpu import block, block_code
+from rigidgrad.targets.gpu import block, block_code, work
 from rigidgrad.targets.gpu.kernel import Kernel, prelude
 from rigidgrad.targets.gpu.thread import ThreadFunction
 
@@ -275,17 +277,62 @@ class FakeDevice:
     name = "fake"
     loops = True
 
+    def __init__(self, processors=64):
+        self.count = processors
+
     def holds(self, array):
         return isinstance(array, OnDevice)
 
     def shared_limit(self):
         return 48 * 1024
 
+    def processors(self):
+        return self.count
+
     def load(self, kernel, dtype):
         return kernel.shape, dtype
 
     def run_there(self, loaded, inputs, kernel, dtype, out):
         return [loaded]
+
+
+@pytest.mark.parametrize("processors", [2, 64, 170])
+def test_threads_are_chosen_by_counted_work_and_processors(processors):
+    engine, model = Engine(FakeDevice(processors)), rg.load("iiwa14", engine="numpy").model
+    last = 0
+    for name in ("rnea", "rnea_derivatives"):  # a thread has more to do in the latter
+        function = engine.function(model, name)
+        each = work.threads_from(function.kernel("block"), function.kernel("thread"))
+        for count, shape in (
+            (1, "block"),
+            (each * processors - 1, "block"),
+            (each * processors, "thread"),
+        ):
+            x = OnDevice((count, 7), "float32")
+            assert function(x, x, x) == (shape, "float32")
+        assert each > last
+        last = each
+
+
+def test_a_state_that_is_less_work_for_a_block_stays_there():
+    found = Engine(FakeDevice()).function(rg.load("iiwa14").model, "rnea")
+    block, thread = found.kernel("block"), found.kernel("thread")
+    program = program_of(rg.load("atlas", floating_base=True).model, "aba_derivatives")
+    slow = Kernel("rnea", ThreadFunction("rnea", program))
+    assert work.threads_from(block, slow) == work.NEVER > work.threads_from(block, thread)
+
+
+def test_estimates_of_work_are_near_what_the_interpreter_of_ptx_counted():
+    stored = json.loads((Path(__file__).parents[1] / "bench/results/ptx.json").read_text())
+    engine, compared = Engine(FakeDevice()), 0
+    for row in stored["counts"]:
+        if row["robot"] not in ("iiwa14", "hyq", "atlas") or row["dtype"] != "float32":
+            continue
+        function = engine.function(rg.load(row["robot"]).model, row["function"])
+        estimate = work.of_state(function.kernel(row["shape"])) / row["instructions"]
+        assert 0.6 < estimate < 1.4, row
+        compared += 1
+    assert compared == 18
 
 
 def test_arrays_on_a_device_stay_there_or_are_refused():

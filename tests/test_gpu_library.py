@@ -10,13 +10,15 @@ import subprocess
 import numpy as np
 import pytest
 from gpu_shim.runner import CXX, HERE
-from test_gpu_cuda import NVCC, needs_nvcc
+from test_gpu_cuda import NVCC, FakeDevice, needs_nvcc
 
 import rigidgrad as rg
 from rigidgrad import errors
 from rigidgrad.cli import main
 from rigidgrad.codegen import generate
+from rigidgrad.runtime.gpu import Engine
 from rigidgrad.runtime.job import digest
+from rigidgrad.targets.gpu import work
 
 needs_cxx = pytest.mark.skipif(not CXX, reason="there is no C++ compiler for the CUDA shim")
 
@@ -52,6 +54,26 @@ def test_every_macro_has_the_prefix_and_ends_with_the_file(tmp_path, target):
     for name, text in texts.items():
         if not name.endswith(("_kernels.h", "_sweep.h")):
             assert "SPDX-License-Identifier: MIT" in text[:400], name
+
+
+@needs_cxx
+def test_a_library_chooses_as_the_engine_does(tmp_path):
+    robot = rg.load("double_pendulum")
+    generate(robot, ["rnea"], target="cuda", out=tmp_path, dtypes="float32")
+    function = Engine(FakeDevice()).function(robot.model, "rnea")
+    each = work.threads_from(function.kernel("block"), function.kernel("thread"))
+    printed = compiled(
+        tmp_path,
+        f"""#define SHIM_PROCESSORS 3
+#include "double_pendulum.cuh"
+static_assert(double_pendulum::rnea_sizes::threads_from == {each}, "");
+int main() {{
+  using rigidgrad::Shape;
+  for (int n : {{1, {3 * each - 1}, {3 * each}}})
+    std::puts(rigidgrad::choose(n, double_pendulum::rnea_sizes::threads_from) == Shape::block ? "block" : "thread");
+}}""",
+    ).split()
+    assert printed[:3] == ["block", "block", "thread"]
 
 
 @needs_cxx

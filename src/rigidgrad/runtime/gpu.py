@@ -28,7 +28,7 @@ from rigidgrad.program.recorder import record
 from rigidgrad.runtime import arrays
 from rigidgrad.runtime.formulation import program_of, source_of
 from rigidgrad.runtime.job import Job, RobotFunction, digest
-from rigidgrad.targets.gpu import block
+from rigidgrad.targets.gpu import block, work
 from rigidgrad.targets.gpu.facts import Facts
 from rigidgrad.targets.gpu.kernel import SHAPES as KERNEL_SHAPES, Kernel
 from rigidgrad.targets.gpu.thread import ThreadFunction
@@ -37,8 +37,6 @@ from rigidgrad.targets.names import identifier
 
 DEVICES = ("cuda", "opencl", "webgpu")
 SHAPES = ("auto", *KERNEL_SHAPES)
-# from so many states on, one thread a state keeps a GPU busy and does the least work
-MANY = 8192
 _REGISTERS = 200
 
 
@@ -69,6 +67,9 @@ class Device(Protocol):
 
     def shared_limit(self) -> int:
         """Bytes of shared memory that a block can have."""
+
+    def processors(self) -> int:
+        """Multiprocessors, or compute units."""
 
     def has(self, dtype: str) -> bool:
         """Whether it computes in this type."""
@@ -231,6 +232,10 @@ class DeviceFunction:
     def _block(self) -> Kernel:
         return Kernel(self._name, block.block_function(self.model, self._name, **self._options))
 
+    @cached_property
+    def _threads_from(self) -> int:
+        return work.threads_from(self._block, self._thread)
+
     def _shape(self, rows: int, dtype: str) -> str:
         if self._own is not None:
             return "thread"
@@ -238,7 +243,7 @@ class DeviceFunction:
             return self._engine.shape
         fits = (
             self._has_block
-            and rows < MANY
+            and rows < self._threads_from * self._engine.device.processors()
             and self._block.shared_bytes(dtype) <= self._engine.device.shared_limit()
         )
         return "block" if fits else "thread"

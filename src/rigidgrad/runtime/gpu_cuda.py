@@ -101,6 +101,9 @@ class CudaDevice:
     def shared_limit(self) -> int:
         return int(self.device.properties.max_shared_memory_per_block_optin)
 
+    def processors(self) -> int:
+        return int(self.device.properties.multiprocessor_count)
+
     def has(self, dtype: str) -> bool:
         return True
 

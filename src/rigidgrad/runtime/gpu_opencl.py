@@ -63,6 +63,9 @@ class OpenClDevice:
     def shared_limit(self) -> int:
         return int(self.device.local_mem_size)
 
+    def processors(self) -> int:
+        return int(self.device.max_compute_units)
+
     def holds(self, array: Any) -> bool:
         return False
 

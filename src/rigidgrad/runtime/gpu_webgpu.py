@@ -62,6 +62,9 @@ class WebGpuDevice:
     def shared_limit(self) -> int:
         return sys.maxsize  # shaders share none: any tile of a thread kernel fits
 
+    def processors(self) -> int:
+        return 1  # WebGPU does not say, and kernels have one shape
+
     def holds(self, array: Any) -> bool:
         return False
 

@@ -37,12 +37,17 @@
 
 typedef int cudaError_t;
 typedef struct shim_stream *cudaStream_t;
-enum { cudaSuccess = 0, cudaStreamNonBlocking = 1, cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+#ifndef SHIM_PROCESSORS
+#define SHIM_PROCESSORS 4
+#endif
+enum { cudaSuccess = 0, cudaStreamNonBlocking = 1, cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaDevAttrMultiProcessorCount = 16 };
 static long shim_allocations, shim_streams, shim_copies;
 
 static inline const char *cudaGetErrorString(cudaError_t) { return "an error"; }
 static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
+static inline cudaError_t cudaGetDevice(int *device) { return *device = 0, cudaSuccess; }
+static inline cudaError_t cudaDeviceGetAttribute(int *value, int, int) { return *value = SHIM_PROCESSORS, cudaSuccess; }
 static inline cudaError_t cudaMalloc(void **p, size_t bytes) { return *p = std::malloc(bytes), ++shim_allocations, cudaSuccess; }
 static inline cudaError_t cudaMallocHost(void **p, size_t bytes) { return cudaMalloc(p, bytes); }
 static inline cudaError_t cudaFree(void *p) { return std::free(p), --shim_allocations, cudaSuccess; }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from string import Template
 from typing import Any
 
@@ -13,7 +14,7 @@ from rigidgrad.errors import InputError, unknown_name
 from rigidgrad.kernels import language as kernels
 from rigidgrad.program.program import Program
 from rigidgrad.targets.c import MARK
-from rigidgrad.targets.gpu import block_code, cuda_example, macros, thread
+from rigidgrad.targets.gpu import block_code, cuda_example, macros, thread, work
 from rigidgrad.targets.gpu.block import SHARED_BYTES, BlockFunction
 from rigidgrad.targets.gpu.facts import Facts, sizes
 from rigidgrad.targets.gpu.kernel import DTYPES, REAL, SHAPES, Kernel
@@ -69,6 +70,13 @@ class Entry:
     @property
     def kernels(self) -> list[Kernel]:
         return [kernel for kernel in (self.thread, self.block) if kernel]
+
+    @cached_property
+    def threads_from(self) -> int | None:
+        """States for each processor from which on threads are chosen; None where there is one
+        shape.
+        """
+        return work.threads_from(self.block, self.thread) if self.block and self.thread else None
 
     @property
     def work(self) -> int:
@@ -241,7 +249,7 @@ def constants(entries: Mapping[str, Entry], facts: Facts | None) -> str:
     for e in entries.values():
         ins, outs = e.sizes()
         block = (e.block.threads, e.block.shared_bytes("float32") // 4) if e.block else None
-        lines.append(sizes(e.name, ins + outs, block))
+        lines.append(sizes(e.name, ins + outs, block, e.threads_from))
     return "\n".join(lines)
 
 
@@ -299,8 +307,8 @@ def _host_functions(e: Entry, dtype: str) -> str:
     if e.block and e.thread:
         lines += [
             (
-                "  if (shape == rigidgrad::Shape::automatic) shape = n < rigidgrad::many ?"
-                " rigidgrad::Shape::block : rigidgrad::Shape::thread;"
+                "  if (shape == rigidgrad::Shape::automatic) shape ="
+                f" rigidgrad::choose(n, {e.name}_sizes::threads_from);"
             ),
             "  if (shape == rigidgrad::Shape::block)",
             "  " + launch(e.block),
@@ -310,6 +318,10 @@ def _host_functions(e: Entry, dtype: str) -> str:
     else:
         (only,) = e.kernels
         lines += [f"  (void)shape; /* there is one kernel, by {only.shape} */", launch(only)]
+    chosen = f"rigidgrad::choose(n, {e.name}_sizes::threads_from)"
+    automatic = "shape == rigidgrad::Shape::automatic"
+    # chunks of a large batch are not small ones
+    whole = f"{automatic} ? {chosen} : shape" if e.threads_from else "shape"
     moved = ", ".join(
         [f"in[{i}]" for i in range(len(ins))] + [f"out[{i}]" for i in range(len(outs))]
     )
@@ -331,8 +343,7 @@ def _host_functions(e: Entry, dtype: str) -> str:
         ),
         (
             f"      {e.name}_launch({'workspace.memory(stream), ' if work else ''}rows, {moved},"
-            " shape == rigidgrad::Shape::automatic && n >= rigidgrad::many ?"
-            " rigidgrad::Shape::thread : shape, stream);"
+            f" {whole}, stream);"
         ),
         "    });",
         "}",

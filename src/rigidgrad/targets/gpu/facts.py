@@ -47,13 +47,20 @@ class Facts:
         return "\n".join(filter(None, lines))
 
 
-def sizes(name: str, numbers: Sequence[tuple[str, int]], block: tuple[int, int] | None) -> str:
+def sizes(
+    name: str,
+    numbers: Sequence[tuple[str, int]],
+    block: tuple[int, int] | None,
+    threads_from: int | None,
+) -> str:
     """Numbers of a state in each array of a function; of its block kernel, the threads and the
-    numbers in shared memory.
+    numbers in shared memory; where there are both shapes, from how many states for each processor
+    on threads are chosen.
     """
     fields = list(numbers) + (
         [("block_threads", block[0]), ("block_numbers", block[1])] if block else []
     )
+    fields += [("threads_from", threads_from)] if threads_from else []
     listed = ", ".join(f"{key} = {n}" for key, n in fields)
     return f"struct {name}_sizes {{ static constexpr int {listed}; }};"
 

@@ -127,7 +127,8 @@ def _header(
             launches = {kernel.shape: _launch(kernel) for kernel in e.kernels}
             few, many = (launches.get(shape) for shape in ("block", "thread"))
             chosen = (
-                f"rigidgrad::choose(shape, n) == rigidgrad::Shape::block ? {few} : {many}"
+                f"device.choose(shape, n, {e.threads_from}) == rigidgrad::Shape::block ?"
+                f" {few} : {many}"
                 if few and many
                 else f"((void)shape, {few or many})"
             )

@@ -18,10 +18,17 @@ namespace rigidgrad {
 
 /* One thread a state, for large batches; one block a state, for small ones; or by the batch's size. */
 enum class Shape { automatic, thread, block };
-static const int many = 8192; /* states from which on threads keep a GPU busy */
 
 inline void check(cudaError_t error, const char *what) {
   if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+/* The shape for n states: by thread from so many states for each processor on. */
+inline Shape choose(int n, int threads_from) {
+  int device = 0, processors = 1;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "number of processors");
+  return n / processors < threads_from ? Shape::block : Shape::thread;
 }
 
 /* Bytes on the device, or pinned on the host; they grow and are kept. */

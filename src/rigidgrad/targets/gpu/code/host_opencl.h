@@ -22,7 +22,6 @@ namespace rigidgrad {
 
 /* One thread a state, for large batches; one block a state, for small ones; or by the batch's size. */
 enum class Shape { automatic, thread, block };
-inline Shape choose(Shape shape, int n) { return shape != Shape::automatic ? shape : n < 8192 ? Shape::block : Shape::thread; }
 
 inline void check(cl_int error, const char *what) {
   if (error != CL_SUCCESS) throw std::runtime_error(std::string(what) + ": OpenCL error " + std::to_string(error));
@@ -104,6 +103,9 @@ class Device {
     cl_uint bits = 0;
     check(clGetDeviceInfo(device_, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof bits, &bits, nullptr), "device");
     apart_ = std::max<size_t>(bits / 8, 8);
+    cl_uint units = 0;
+    check(clGetDeviceInfo(device_, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, nullptr), "device");
+    processors_ = std::max<int>((int)units, 1);
     context_ = clCreateContext(nullptr, 1, &device_, nullptr, nullptr, &error);
     check(error, "context");
     queue_ = clCreateCommandQueue(context_, device_, 0, &error);
@@ -165,6 +167,11 @@ class Device {
     }
     return work_;
   }
+  /* the shape for n states: by thread from so many states for each compute unit on */
+  Shape choose(Shape shape, int n, int threads_from) const {
+    if (shape != Shape::automatic) return shape;
+    return n / processors_ < threads_from ? Shape::block : Shape::thread;
+  }
   cl_command_queue queue() const { return queue_; }
   cl_context context() const { return context_; }
   /* bytes at multiples of which parts of memory may begin */
@@ -193,6 +200,7 @@ class Device {
   std::map<std::string, cl_kernel> kernels_;
   cl_mem work_ = nullptr;
   size_t work_bytes_ = 0, apart_ = 128;
+  int processors_ = 1;
 };
 
 /* Copies rows over in one piece, runs the kernel and copies results back in one piece. */
