@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rigidgrad.worlds.box_box import MOST as EIGHT, box_box
 from rigidgrad.worlds.capsule_box import capsule_box
+from rigidgrad.worlds.hulls import capsule_mesh, sphere_mesh
 from rigidgrad.worlds.narrow import (
     BOX,
     CAPSULE,
@@ -44,6 +45,8 @@ FUNCTIONS: dict[tuple[int, int], tuple[Callable[..., list[Contact]], int]] = {
     (BOX, BOX): (box_box, EIGHT),
     (PLANE, ELLIPSOID): (plane_ellipsoid, 1),
     (PLANE, MESH): (plane_mesh, MOST),
+    (SPHERE, MESH): (sphere_mesh, 1),
+    (CAPSULE, MESH): (capsule_mesh, 2),
     (FIELD, SPHERE): (field_sphere, 1),
     (FIELD, CAPSULE): (field_capsule, 1),
     (FIELD, BOX): (field_box, 1),
