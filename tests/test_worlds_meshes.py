@@ -1,4 +1,4 @@
-"""Balls and rods against convex meshes: contacts against MuJoCo's, and gradients."""
+"""Balls and rods against convex meshes and cylinders: contacts against MuJoCo's, and gradients."""
 
 from __future__ import annotations
 
@@ -16,43 +16,57 @@ EXACT = {"dtype": "float64", "tolerance": 1e-17, "iterations": 100, "threads": 1
 SCENE = """
 <mujoco><option timestep="0.002"/>
 <asset><mesh name="wedge" vertex="{wedge}"/><mesh name="stone" vertex="{stone}"/></asset>
-<worldbody><geom name="base" type="mesh" mesh="{mesh}" {solimp}/>
+<worldbody><geom name="base" {base} {solimp}/>
 <body><freejoint/><geom name="thing" mass="1" {thing}/></body></worldbody></mujoco>
 """
 THINGS = {"sphere": 'size=".1"', "capsule": 'type="capsule" size=".05 .2"'}
+BASES = {"cylinder": 'type="cylinder" size=".1 .15"'}
 ROOM = {"sphere": 0.09, "capsule": 0.045}  # of centres and axes that are not in the mesh
 
 
 def scene(thing, mesh, solimp=""):
-    text = SCENE.format(wedge=WEDGE, stone=BALL, mesh=mesh, thing=THINGS[thing], solimp=solimp)
-    return mujoco.MjModel.from_xml_string(text)
+    base = BASES.get(mesh, f'type="mesh" mesh="{mesh}"')
+    text = SCENE.format(wedge=WEDGE, stone=BALL, base=base, thing=THINGS[thing], solimp=solimp)
+    m = mujoco.MjModel.from_xml_string(text)
+    m.opt.ccd_tolerance, m.opt.ccd_iterations = 1e-12, 500
+    return m
 
 
 def poses(count, seed=0):
     rng = np.random.default_rng(seed)
     turns = rng.normal(size=(count, 4))
+    turns[::3] = np.array([0.7, 0, 0.7, 0]) + 0.02 * turns[::3]  # axes nearly level
     turns /= np.linalg.norm(turns, axis=1, keepdims=True)
     qpos = np.hstack([rng.uniform(-0.4, 0.4, (count, 3)), turns])
     return qpos, rng.normal(size=(count, 6))
 
 
-@pytest.mark.parametrize("mesh", ["wedge", "stone"])
-@pytest.mark.parametrize("thing", THINGS)
-def test_contacts_with_meshes_are_those_of_mujoco(thing, mesh):
+@pytest.mark.parametrize(
+    ("thing", "mesh"),
+    [
+        ("sphere", "wedge"),
+        ("sphere", "stone"),
+        ("capsule", "wedge"),
+        ("capsule", "stone"),
+        ("capsule", "cylinder"),
+    ],
+)
+def test_contacts_are_those_of_mujoco(thing, mesh):
     """All of balls; of rods nearly all: where a rod is along an edge, MuJoCo's second place may be
-    another one.
+    another one. Its nearest places on cylinders are what its iterations find.
     """
     if int(mujoco.__version__.split(".")[0]) < 4 and thing == "capsule":
         pytest.skip("before version 4 MuJoCo found the second contact of a rod by other means")
-    m, count = scene(thing, mesh), 1500
+    m, count = scene(thing, mesh), 700
     qpos, _ = poses(count)
     worlds = rg.worlds.Worlds(m, count, dt=None, **EXACT)
     worlds.qpos[:] = qpos
     contacts = worlds.forward().contacts
     touching, several, odd, apart = 0, 0, 0, []
-    for k, d in enumerate(
-        cases.mujoco_forward(m, qpos, np.zeros((count, 6)), np.zeros((count, 0)))
-    ):
+    d = mujoco.MjData(m)
+    for k in range(count):
+        d.qpos[:] = qpos[k]
+        mujoco.mj_fwdPosition(m, d)
         own = contacts.touching[k]
         columns = contacts.distance[k], *contacts.place[k].T, *contacts.frame[k, :, 0].T
         mine = np.array(sorted(zip(*(x[own] for x in columns), strict=True))).reshape(-1, 7)
@@ -71,14 +85,14 @@ def test_contacts_with_meshes_are_those_of_mujoco(thing, mesh):
             np.testing.assert_allclose(mine[:, 0], expected[:, 0], atol=1e-5)
         else:
             apart.append(np.abs(mine - expected).max())
-    assert touching > 70
+    assert touching > 35
     if thing == "sphere":
         assert odd == 0
         assert max(apart) < 1e-11
     else:
-        assert several > 5
-        assert odd <= 0.03 * touching
-        assert np.mean(np.array(apart) > 1e-6) < 0.1
+        assert several > 1
+        assert odd <= max(2, 0.04 * touching)
+        assert np.mean(np.array(apart) > (1e-4 if mesh == "cylinder" else 1e-6)) < 0.1
 
 
 def test_a_rod_that_lies_on_a_face_has_two_contacts():
@@ -99,9 +113,11 @@ def test_a_rod_that_lies_on_a_face_has_two_contacts():
         assert np.abs(mine - expected).max() < error
 
 
-@pytest.mark.parametrize("thing", THINGS)
-def test_gradients_on_meshes_are_those_of_finite_differences(thing):
-    m = scene(thing, "stone", 'priority="1" solimp=".9 .95 .01 .5 1.5"')
+@pytest.mark.parametrize(
+    ("thing", "mesh"), [("sphere", "stone"), ("capsule", "stone"), ("capsule", "cylinder")]
+)
+def test_gradients_are_those_of_finite_differences(thing, mesh):
+    m = scene(thing, mesh, 'priority="1" solimp=".9 .95 .01 .5 1.5"')
     qpos, qvel = poses(150)
     worlds = rg.worlds.Worlds(m, len(qpos), dt=None, **EXACT)
     rng = np.random.default_rng(2)
@@ -127,7 +143,8 @@ def test_gradients_on_meshes_are_those_of_finite_differences(thing):
 
 def test_meshes_move_too_and_their_states_are_independent():
     """Two free bodies: bits in a batch and alone."""
-    text = SCENE.format(wedge=WEDGE, stone=BALL, mesh="wedge", thing=THINGS["capsule"], solimp="")
+    base = 'type="mesh" mesh="wedge"'
+    text = SCENE.format(wedge=WEDGE, stone=BALL, base=base, thing=THINGS["capsule"], solimp="")
     text = text.replace(
         "</worldbody>",
         '<body pos="0 0 .3"><freejoint/><geom name="stone" '

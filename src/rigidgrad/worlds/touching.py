@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rigidgrad.worlds.box_box import MOST as EIGHT, box_box
 from rigidgrad.worlds.capsule_box import capsule_box
+from rigidgrad.worlds.capsule_cylinder import capsule_cylinder
 from rigidgrad.worlds.hulls import capsule_mesh, sphere_mesh
 from rigidgrad.worlds.narrow import (
     BOX,
@@ -41,6 +42,7 @@ FUNCTIONS: dict[tuple[int, int], tuple[Callable[..., list[Contact]], int]] = {
     (SPHERE, CYLINDER): (sphere_cylinder, 1),
     (SPHERE, BOX): (sphere_box, 1),
     (CAPSULE, CAPSULE): (capsule_capsule, 2),
+    (CAPSULE, CYLINDER): (capsule_cylinder, 2),
     (CAPSULE, BOX): (capsule_box, 2),
     (BOX, BOX): (box_box, EIGHT),
     (PLANE, ELLIPSOID): (plane_ellipsoid, 1),

@@ -17,6 +17,7 @@ from rigidgrad.worlds.hulls import (
     NUMBERS,
     OUT,
     PLANES,
+    TILT,
     core_of,
     offer,
     seen,
@@ -27,9 +28,6 @@ from rigidgrad.worlds.narrow import FAR, Shape as Placed, length, unit
 from rigidgrad.worlds.nearest import Nearest
 from rigidgrad.worlds.recording import everything, recorded
 
-# the most that the axis of a rod which touches a face twice is along its normal: found by trying
-# capsules on plates in MuJoCo
-_FLAT = 0.0888
 _ON_FACE = 1e-6  # metres between a place on a face and its plane
 _SAME_PLANE = 1e-9  # one minus the cosine between triangles of one face
 # numbers of the state: the least square, the way out, from where to where the core is in the mesh,
@@ -78,7 +76,7 @@ class Walk:
 
     def _core(self) -> Program:
         """c, h and the radius; nothing is found yet."""
-        state = (FAR * FAR, FAR, -1.0, 1.0, -1.0, 1.0, _FLAT, *(0.0,) * 6)
+        state = (FAR * FAR, FAR, -1.0, 1.0, -1.0, 1.0, TILT, *(0.0,) * 6)
         feature = (*_CORNER * 3, *(0.0,) * (NUMBERS - 27))
 
         def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
