@@ -172,6 +172,21 @@ def test_what_has_no_slot_is_counted_and_the_deepest_are_kept():
         rg.worlds.Worlds(m, 2, slots=0)
 
 
+def test_torch_has_fields_and_jax_says_that_it_has_not():
+    torch = pytest.importorskip("torch")
+    m = scene("sphere", solimp='priority="1"')
+    qpos, qvel = near(m, 40)
+    worlds = rg.worlds.Worlds(m, 40, dt=None, **EXACT)
+    start = torch.tensor(qpos, requires_grad=True)
+    after, speed = rg.worlds.torch_step(worlds)(start, torch.tensor(qvel), torch.zeros(40, 0))
+    (after.sum() + speed.sum()).backward()
+    ones = np.ones_like(qpos), np.ones_like(qvel)
+    expected = worlds.pullback(qpos, qvel, worlds.u, worlds.qacc, *ones)["qpos"]
+    np.testing.assert_array_equal(start.grad.numpy(), expected)
+    with pytest.raises(InputError, match="no height fields"):
+        rg.worlds.jax_step(worlds)
+
+
 def test_fields_that_are_not_for_worlds_are_named():
     fine = SCENE.replace('nrow="8" ncol="10"', 'nrow="100" ncol="100"')
     with pytest.warns(ModelWarning, match=r"cells that are small beside it\) and box"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.errors import RigidgradError, unknown_name
+from rigidgrad.errors import InputError, RigidgradError, unknown_name
 from rigidgrad.runtime import xla
 from rigidgrad.runtime.job import Job
 from rigidgrad.worlds.worlds import Worlds
@@ -60,6 +60,11 @@ def jax_step(worlds: Worlds) -> Callable[..., tuple[Any, Any]]:
     one world's shape behind the batch's axes; the others are those of the first world, now. The
     solver starts from accelerations of zero.
     """
+    if worlds.on_fields:
+        raise InputError(
+            "jax_step has no height fields, as XLA calls the kernels and nobody fetches the heights"
+            " below shapes; use Worlds.step or torch_step"
+        )
     jax = importlib.import_module("jax")
     jnp = jax.numpy
     dtype, names = worlds.dtype, worlds.inputs
@@ -74,13 +79,14 @@ def jax_step(worlds: Worlds) -> Callable[..., tuple[Any, Any]]:
         return jax.ffi.ffi_call(target, outputs, vmap_method="broadcast_all")(*inputs)
 
     after = [sizes["qpos"], sizes["qvel"], sizes["qvel"], (1,)]
+    after += [(1,)] if worlds.world.overflows else []
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def step_of(inputs: tuple[Any, ...]) -> Any:
         return tuple(call(ahead, after, *inputs)[:2])
 
     def forward(inputs: tuple[Any, ...]) -> Any:
-        qpos, qvel, qacc, _ = call(ahead, after, *inputs)
+        qpos, qvel, qacc, *_ = call(ahead, after, *inputs)
         return (qpos, qvel), (*inputs[:-1], qacc)
 
     def backward(kept: tuple[Any, ...], of: Any) -> Any:

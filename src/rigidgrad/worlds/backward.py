@@ -22,7 +22,7 @@ from rigidgrad.program.fuse import fuse
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.scalars import Scalar, add, less, mul, select, sub, total
 from rigidgrad.spatial import add3, cross3, dot3, sub3
-from rigidgrad.worlds import newton, slots
+from rigidgrad.worlds import hulls, newton, slots
 from rigidgrad.worlds.fielding import NUMBERS
 from rigidgrad.worlds.groups import Group, World
 from rigidgrad.worlds.narrow import frame
@@ -239,6 +239,9 @@ class Backward(Step):
         sizes = self.k.arrays[f"sizes {g.number}"]
         pairs = g.table("pair", (m for m in range(len(g.members)) for _ in range(g.slots)))
         views["sizes"] = sizes.at(pairs[i] * 6, 6)
+        if g.walks:
+            features = self.k.arrays[f"features {g.number}"]
+            views["feature"] = features.at(pairs[i] * hulls.NUMBERS, hulls.NUMBERS)
         if g.patch_size:
             prisms = self.k.arrays[f"prisms {g.number}"]
             views["prism"] = prisms.at(i * NUMBERS, NUMBERS)

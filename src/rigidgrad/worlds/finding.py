@@ -11,13 +11,13 @@ from rigidgrad.program.program import Program, Shape
 from rigidgrad.rotations import logarithm
 from rigidgrad.scalars import Scalar, less, mul, select, sub, total
 from rigidgrad.spatial import Vector3, dot3, rotate_back, scale3, sub3
-from rigidgrad.worlds import slots
+from rigidgrad.worlds import hulls, slots
 from rigidgrad.worlds.fielding import NUMBERS, Search, capped, room_of
 from rigidgrad.worlds.grids import Grid
 from rigidgrad.worlds.groups import Group, World
 from rigidgrad.worlds.narrow import (
+    CAPSULE,
     FAR,
-    FIELD,
     PLANE,
     SPHERE,
     Contact,
@@ -32,6 +32,7 @@ from rigidgrad.worlds.recording import everything, recorded
 from rigidgrad.worlds.slots import NORMAL
 from rigidgrad.worlds.smooth import Smooth, geom_numbers
 from rigidgrad.worlds.touching import FUNCTIONS
+from rigidgrad.worlds.walking import Walk
 
 
 class Finding:
@@ -133,6 +134,7 @@ class Finding:
             )
             margins = k.constant(f"margins {g.number}", [m.margin for m in g.members])
             search = self._search_of(g) if g.patch_size else None
+            walk = self._walk_of(g) if g.walks else None
             with k.each(len(g.members)) as i, k.along(1, unless=near.at(i + g.pair, 1)):
                 inputs = {"sizes": sizes.at(6 * i, 6), "margin": margins.at(i, 1)}
                 for name, part in (("a", "first"), ("b", "second")):
@@ -145,13 +147,17 @@ class Finding:
                     far = near.at(i + g.pair, 1)
                     self._on_field(g, i, search, inputs, far, program)
                     continue
+                if walk is not None:
+                    walk.of_member(i, inputs)
+                    inputs["feature"] = walk.feature(i)
                 own = {
                     "distance": self.distance.at(i * g.slots + g.first, g.slots),
                     "idle": self.idle.at(i * g.slots + g.first, g.slots),
                     "place": self.place.at(i * (3 * g.slots) + 3 * g.first, 3 * g.slots),
                     "frame": self.frame.at(i * (9 * g.slots) + 9 * g.first, 9 * g.slots),
                 }
-                k.call(program, inputs, {x: own[x] for x in program.outputs})
+                given = {x: inputs[x] for x in program.inputs}
+                k.call(program, given, {x: own[x] for x in program.outputs})
                 if g.crosses:
                     tame = self.one["tame"]
                     k.call(least(g.slots), {"idle": own["idle"], "tame": tame}, {"tame": tame})
@@ -173,6 +179,19 @@ class Finding:
             lambda v: self._shape(shape, v["sizes"][3:], v["b"]),
             lambda v: self._touch(g, v),
         )
+
+    def _walk_of(self, g: Group) -> Walk:
+        one, two = self._geoms(g)
+        inputs: dict[str, Shape] = {"sizes": (6,)}
+        for name, geom, fixed in zip("ab", (one, two), g.fixed, strict=True):
+            if fixed is None:
+                inputs[name] = (geom_numbers(geom),)
+
+        def place(v: Mapping[str, Any]) -> tuple[Placed, Placed]:
+            size = v["sizes"][:3]
+            return self._shape(one, size, v.get("a")), self._shape(two, (), v.get("b"))
+
+        return Walk(self.k, g, inputs, place, one.kind == CAPSULE)
 
     def _on_field(
         self, g: Group, i: Index, search: Search, inputs: dict[str, View], far: View, show: Program
@@ -223,11 +242,7 @@ class Finding:
         """A shape of recorded numbers, or of plain ones where it does not move."""
         if numbers is None:
             R = tuple(tuple(float(x) for x in row) for row in geom.pose.R)
-            return Placed(
-                size if geom.kind == FIELD else geom.mesh or geom.size,
-                tuple(float(x) for x in geom.pose.p),
-                R,
-            )
+            return Placed(size, tuple(float(x) for x in geom.pose.p), R)
         p = tuple(numbers[:3])
         if geom.kind == SPHERE:
             R = ((0.0,) * 3,) * 3
@@ -235,7 +250,7 @@ class Finding:
             R = tuple((0.0, 0.0, x) for x in numbers[3:6])
         else:
             R = tuple(tuple(numbers[3 + 3 * i : 6 + 3 * i]) for i in range(3))
-        return Placed(geom.mesh or size, p, R)
+        return Placed(size, p, R)
 
     def _broad(self, pairs: Sequence[Any]) -> Program:
         """For each pair whether it is certain not to touch."""
@@ -279,9 +294,18 @@ class Finding:
         """The contacts of a pair."""
         assert g.kinds is not None
         geoms = self._geoms(g)
-        own = v.get("prism", ()) if g.patch_size else v["sizes"][:3]
-        one = self._shape(geoms[0], own, v.get("a"))
-        two = self._shape(geoms[1], v["sizes"][3:], v.get("b"))
+        sizes = [
+            geom.mesh or (v["sizes"][3 * k : 3 * k + 3] if name in v else geom.size)
+            for k, (name, geom) in enumerate(zip("ab", geoms, strict=True))
+        ]
+        if g.patch_size:
+            sizes[0] = v["prism"]
+        if g.walks:
+            sizes[1] = v["feature"]
+        one, two = (
+            self._shape(geom, size, v.get(name))
+            for name, geom, size in zip("ab", geoms, sizes, strict=True)
+        )
         return FUNCTIONS[g.kinds][0](one, two, v["margin"])
 
     def _narrow(self, g: Group) -> tuple[Program, Any]:
@@ -290,6 +314,8 @@ class Finding:
         inputs: dict[str, Shape] = {"sizes": (6,), "margin": ()}
         if g.patch_size:
             inputs = {"prism": (NUMBERS,)} | inputs
+        if g.walks:
+            inputs = {"feature": (hulls.NUMBERS,)} | inputs
         for name, geom, fixed in zip("ab", geoms, g.fixed, strict=True):
             if fixed is None:
                 inputs[name] = (geom_numbers(geom),)

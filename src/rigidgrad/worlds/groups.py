@@ -13,6 +13,7 @@ from typing import Any
 from rigidgrad.algorithms.sparsity import Supports, supports as supports_of
 from rigidgrad.kernels.language import Table
 from rigidgrad.model.model import WORLD
+from rigidgrad.worlds.narrow import MESH, PLANE
 from rigidgrad.worlds.pairs import Geom, Pair, chain, columns_of
 from rigidgrad.worlds.physics import BallLimit, Physics, Tendon
 from rigidgrad.worlds.plane_mesh import Mesh
@@ -81,6 +82,11 @@ class Group:
         """Numbers that a member reads of a height field: a corner, and heights."""
         rows, columns = self.window
         return 2 + (rows + 1) * (columns + 1) if rows else 0
+
+    @property
+    def walks(self) -> bool:
+        """Whether its contacts come from a walk through the triangles of a mesh."""
+        return self.kinds is not None and self.kinds[1] == MESH and self.kinds[0] != PLANE
 
     @property
     def columns(self) -> int:

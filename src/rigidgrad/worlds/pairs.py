@@ -142,8 +142,10 @@ def find_pairs(
 
 def _known(a: Geom, b: Geom) -> bool:
     """Whether there is a function of their kinds, and meshes are small enough for it."""
-    meshes = [g.mesh for g in (a, b) if g.kind == MESH]
-    return (a.kind, b.kind) in FUNCTIONS and all(x is not None and x.small for x in meshes)
+    if (a.kind, b.kind) not in FUNCTIONS:
+        return False
+    meshes = [g.mesh for g in (a, b) if g.mesh is not None]
+    return all(x.small if a.kind == PLANE else x.walkable for x in meshes)
 
 
 def _candidates(m: Any, flags: Any) -> Iterator[tuple[int, int, int | None]]:

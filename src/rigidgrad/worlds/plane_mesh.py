@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from rigidgrad.spatial import Vector3, add3, dot3, rotate, rotate_back, scale3, 
 from rigidgrad.worlds.narrow import FAR, Contact, Shape, length
 
 MOST = 4  # contacts of a mesh
+_LINE = 1e-9  # the sine of a corner of a triangle that is none
+_MOST_TRIANGLES = 1000  # that a step goes through
 _MOST_FACES = 160  # that a step looks at for each pair
 
 
@@ -34,10 +36,15 @@ class Mesh:
 
     corners: tuple[tuple[float, ...], ...]
     faces: tuple[Face, ...]
+    triangles: tuple[tuple[int, int, int], ...]  # of corners, anticlockwise seen from outside
 
     @property
     def small(self) -> bool:
         return 0 < len(self.faces) <= _MOST_FACES
+
+    @property
+    def walkable(self) -> bool:
+        return 0 < len(self.triangles) <= _MOST_TRIANGLES
 
 
 def mesh_of(m: Any, g: int) -> Mesh:
@@ -46,11 +53,13 @@ def mesh_of(m: Any, g: int) -> Mesh:
     first, count = int(m.mesh_vertadr[data]), int(m.mesh_vertnum[data])
     vertices = np.array(m.mesh_vert[first : first + count], float)
     begin, faces, used = int(m.mesh_polyadr[data]), [], set()
+    triangles: list[tuple[int, ...]] = []
     for k in range(begin, begin + int(m.mesh_polynum[data])):
         at = int(m.mesh_polyvertadr[k])
         ring = [int(x) for x in m.mesh_polyvert[at : at + int(m.mesh_polyvertnum[k])]]
         normal = tuple(float(x) for x in m.mesh_polynormal[k])
         used.update(ring)
+        triangles += fan(vertices, ring, normal)
         if len(ring) <= MOST:
             faces.append(Face(normal, tuple(ring), tuple(ring)))
         else:
@@ -63,7 +72,21 @@ def mesh_of(m: Any, g: int) -> Mesh:
             Face(f.normal, tuple(place[x] for x in f.lowest), tuple(place[x] for x in f.counts))
             for f in faces
         ),
+        tuple((place[a], place[b], place[c]) for a, b, c in triangles),
     )
+
+
+def fan(
+    vertices: np.ndarray, ring: Sequence[int], normal: Sequence[float]
+) -> list[tuple[int, int, int]]:
+    """A face as triangles around its first corner, without those that are lines."""
+    found = []
+    for b, c in pairwise(ring[1:]):
+        sides = vertices[b] - vertices[ring[0]], vertices[c] - vertices[ring[0]]
+        area = float(np.cross(*sides) @ np.asarray(normal))
+        if abs(area) > _LINE * float(np.linalg.norm(sides[0]) * np.linalg.norm(sides[1])):
+            found.append((ring[0], b, c) if area > 0 else (ring[0], c, b))
+    return found
 
 
 def widest(vertices: np.ndarray, ring: Sequence[int], corner: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ their edges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rigidgrad.scalars import Scalar, add, less, mul, neg, select, sqrt, sub
 from rigidgrad.spatial import (
@@ -31,9 +31,9 @@ from rigidgrad.spatial import (
 )
 from rigidgrad.worlds.impedance import TINY
 from rigidgrad.worlds.narrow import FAR, Contact, Shape, blend, clip, length, unit
+from rigidgrad.worlds.nearest import PARALLEL, Nearest, line_and_line
 
 _DOWN = 1e-7  # how far a direction out of a prism may point down
-_PARALLEL = 1e-10  # the squared sine of edges that have no product
 
 
 class Prism(NamedTuple):
@@ -159,7 +159,7 @@ def _by_edges(prism: Prism, p: Vector3, halves: list[Vector3]) -> list[Way]:
         for corner, edge in (*level, *((c, (0.0, 0.0, 1.0)) for c in prism.corners)):
             n = cross3(edge, h)
             square = dot3(n, n)
-            askew = less(_PARALLEL * dot3(edge, edge) * dot3(h, h), square)
+            askew = less(PARALLEL * dot3(edge, edge) * dot3(h, h), square)
             n = scale3(1.0 / sqrt(select(askew, square, 1.0 + 0.0 * square)), n)
             # up; of level directions, away from the prism's middle
             middle = scale3(1 / 3, add3(prism.corners[0], add3(*prism.corners[1:])))
@@ -190,40 +190,21 @@ def _between(a: Vector3, u: Vector3, b: Vector3, v: Vector3) -> Vector3:
 # --- nearest places -------------------------------------------------------------------------------
 
 
-class _Nearest:
-    """The shortest of several gaps from the prism to the core."""
-
-    def __init__(self, start: Vector3):
-        self.square: Scalar = FAR * FAR
-        self.gap: Vector3 = start
-        self.at: Vector3 = start
-
-    def offer(self, q: Vector3, x: Vector3, valid: Any = None) -> None:
-        """From q on the prism to x on the core."""
-        gap = sub3(x, q)
-        square = dot3(gap, gap)
-        if valid is not None:
-            square = select(valid, square, 4 * FAR * FAR)
-        better = less(square, self.square)
-        self.square = select(better, square, self.square)
-        self.gap, self.at = blend(better, gap, self.gap), blend(better, q, self.at)
-
-
 def _nearest(prism: Prism, p: Vector3, half: Vector3 | None) -> tuple[Vector3, Vector3]:
     """The gap from the prism to a point or a line that is not in it, and where it begins."""
-    found = _Nearest(p)
+    found = Nearest(p)
     for x in (p,) if half is None else (sub3(p, half), add3(p, half)):
         _of_point(prism, x, found)
     if half is not None:
         for corner, edge in zip(prism.corners, prism.edges, strict=True):
-            s, t = _line_and_line(corner, edge, p, half)
+            s, t = line_and_line(corner, edge, p, half)
             found.offer(add3(corner, scale3(s, edge)), add3(p, scale3(t, half)))
             s, t = _line_and_upright(corner, p, half)
             found.offer((corner[0], corner[1], sub(corner[2], s)), add3(p, scale3(t, half)))
     return found.gap, found.at
 
 
-def _of_point(prism: Prism, x: Vector3, found: _Nearest) -> None:
+def _of_point(prism: Prism, x: Vector3, found: Nearest) -> None:
     height = dot3(prism.up, sub3(x, prism.corners[0]))
     foot = sub3(x, scale3(height, prism.up))
     within = less(0.0, height)
@@ -241,23 +222,11 @@ def _of_point(prism: Prism, x: Vector3, found: _Nearest) -> None:
         found.offer((top[0], top[1], x[2]), x, less(x[2], top[2]))
 
 
-def _line_and_line(a: Vector3, u: Vector3, b: Vector3, v: Vector3) -> tuple[Scalar, Scalar]:
-    """Of a + s u, 0 ≤ s ≤ 1, and b + t v, |t| ≤ 1, the nearest (s, t)."""
-    gap = sub3(b, a)
-    uu, uv, vv = dot3(u, u), dot3(u, v), dot3(v, v)
-    du, dv = dot3(u, gap), dot3(v, gap)
-    det = uu * vv - uv * uv
-    askew = less(_PARALLEL * uu * vv, det)
-    s = select(askew, (du * vv - dv * uv) / select(askew, det, 1.0 + 0.0 * det), 0.0)
-    t = clip((clip(s, 0.0, 1.0) * uv - dv) / vv, -1.0, 1.0)
-    return clip((du + t * uv) / uu, 0.0, 1.0), t
-
-
 def _line_and_upright(a: Vector3, b: Vector3, v: Vector3) -> tuple[Scalar, Scalar]:
     """The same of a - s ez, 0 ≤ s."""
     gap = sub3(b, a)
     level = v[0] * v[0] + v[1] * v[1]
-    askew = less(_PARALLEL * dot3(v, v), level)
+    askew = less(PARALLEL * dot3(v, v), level)
     t = -(gap[0] * v[0] + gap[1] * v[1]) / select(askew, level, 1.0 + 0.0 * level)
     t = clip(select(askew, t, 0.0), -1.0, 1.0)
     s = neg(add(gap[2], mul(t, v[2])))

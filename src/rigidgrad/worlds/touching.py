@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from rigidgrad.worlds.box_box import MOST as EIGHT, box_box
 from rigidgrad.worlds.capsule_box import capsule_box
+from rigidgrad.worlds.capsule_cylinder import capsule_cylinder
+from rigidgrad.worlds.hulls import capsule_mesh, sphere_mesh
 from rigidgrad.worlds.narrow import (
     BOX,
     CAPSULE,
@@ -40,10 +42,13 @@ FUNCTIONS: dict[tuple[int, int], tuple[Callable[..., list[Contact]], int]] = {
     (SPHERE, CYLINDER): (sphere_cylinder, 1),
     (SPHERE, BOX): (sphere_box, 1),
     (CAPSULE, CAPSULE): (capsule_capsule, 2),
+    (CAPSULE, CYLINDER): (capsule_cylinder, 2),
     (CAPSULE, BOX): (capsule_box, 2),
     (BOX, BOX): (box_box, EIGHT),
     (PLANE, ELLIPSOID): (plane_ellipsoid, 1),
     (PLANE, MESH): (plane_mesh, MOST),
+    (SPHERE, MESH): (sphere_mesh, 1),
+    (CAPSULE, MESH): (capsule_mesh, 2),
     (FIELD, SPHERE): (field_sphere, 1),
     (FIELD, CAPSULE): (field_capsule, 1),
     (FIELD, BOX): (field_box, 1),
