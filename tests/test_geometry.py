@@ -13,7 +13,8 @@ from coal_oracle import coal, of_triangles, pose, random_rotation, signed
 
 import rigidgrad as rg
 from rigidgrad.collisions.tree import ball_tree
-from rigidgrad.errors import InputError
+from rigidgrad.errors import InputError, ModelWarning
+from rigidgrad.geometry import cover as covers
 from rigidgrad.geometry.cover import cover, subdivided, winding
 from rigidgrad.geometry.files import mesh_file
 from rigidgrad.geometry.links import box_surface
@@ -208,6 +209,60 @@ def test_a_cover_holds_the_solid_and_sticks_out_by_no_more_than_it_says(solid):
     assert len(found.radii) < 150
 
 
+@pytest.mark.parametrize("name", ["fine", "thin", "long"])
+def test_covers_of_fine_long_and_thin_surfaces_keep_their_word(name, monkeypatch):
+    """Those that are rounded to a grid first, and those whose triangles are cut by halves, with
+    smaller numbers of what is too many than in earnest; and a very long ribbon, which is open.
+    """
+    monkeypatch.setattr(covers, "_MOST_VERTICES", 1000)
+    if name == "thin":
+        monkeypatch.setattr(covers, "_MOST_SAMPLES", 12_000)
+    angle = np.linspace(0, np.pi, 40)
+    ball = np.column_stack([0.3 * np.sin(angle), 0.2 * np.cos(angle)]).round(12)
+    solid = {
+        "fine": turned(ball, 40),
+        "thin": turned([(0, -0.4), (0.1, -0.4), (0.1, 0.4), (0, 0.4)], 60),
+        "long": triangles(
+            np.array([(0, 0, 0), (30, 0, 0), (30, 0.03, 0), (0, 0.03, 0)]),
+            np.array([(0, 1, 2), (0, 2, 3)]),
+            "a ribbon",
+        ),
+    }[name]
+    error, rng = 0.05, np.random.default_rng(2)
+    steps = np.ceil(np.ptp(solid.corners, axis=1).max(axis=1) / (3**0.5 * error / 2))
+    assert {
+        "fine": len(solid.vertices) > 1000,
+        "thin": (steps * (steps + 1) / 2).sum() > 12_000,
+        "long": True,
+    }[name], "the claim was not tried"
+    found = cover(solid, error)
+    corners = solid.corners[rng.integers(len(solid.faces), size=2000)]
+    points = np.einsum("sc,scx->sx", rng.dirichlet([1, 1, 1], size=2000), corners)
+    away = np.linalg.norm(points[:, None] - found.centers[None], axis=2) - found.radii
+    assert away.min(axis=1).max() <= 1e-9
+    ball = rng.integers(len(found.radii), size=300)
+    way = rng.normal(size=(300, 3))
+    ends = found.centers[ball] + found.radii[ball, None] * way / np.linalg.norm(
+        way, axis=1, keepdims=True
+    )
+    ends = ends[winding(solid, ends) < 0.5]
+    exact, here = of_triangles(solid.vertices, solid.faces), pose(np.eye(3), np.zeros(3))
+    speck = coal.Sphere(1e-9)
+    out = [signed((speck, pose(np.eye(3), p)), (exact, here)) for p in ends]
+    assert max(out) <= found.error + 1e-7
+
+
+def turned(profile, sides):
+    """A profile (k, 2) of radii and heights turned about z; it begins and ends on the axis."""
+    angle = np.arange(sides) * 2 * np.pi / sides
+    ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    points = np.array([(*(r * xy), z) for r, z in profile for xy in ring])
+    k = np.arange(len(points)).reshape(len(profile), sides)
+    a, b, c, d = k[:-1], k[1:], np.roll(k, -1, axis=1)[1:], np.roll(k, -1, axis=1)[:-1]
+    faces = np.concatenate([np.stack([a, b, c], -1), np.stack([a, c, d], -1)]).reshape(-1, 3)
+    return triangles(points, faces, "what was turned")
+
+
 def test_small_triangles_are_the_same_surface():
     solid = box_surface((0.3, 0.1, 0.2))
     points, parts = subdivided(solid, 0.01)
@@ -314,21 +369,50 @@ def test_meshes_of_a_robot_are_read_from_its_own_folders_alone(tmp_path):
         mesh_file("cube.stl", None)
 
 
-def test_a_link_with_an_open_mesh_is_told_by_name(tmp_path):
-    cube(tmp_path, "stl", (0.1, 0.1, 0.1), faces=slice(2, None))
-    path = tmp_path / "r.urdf"
+def robot_of(mesh, folder):
+    path = folder / "r.urdf"
     path.write_text(
         '<robot name="r"><link name="hull"><collision><geometry><mesh'
-        ' filename="cube.stl"/></geometry></collision></link></robot>'
+        f' filename="{mesh}"/></geometry></collision></link></robot>'
     )
-    robot = rg.load(path)
-    with pytest.raises(InputError, match=r"link 'hull'.*is open.*shapes of your own"):
-        _ = robot.collisions
-    assert (
-        robot.with_collisions(shapes={"hull": [rg.Box((0.1, 0.1, 0.1))]}).collisions.links[0].error
-        == 0
-    )
-    assert robot.with_collisions(shapes={"hull": []}).collisions.links == ()
+    return rg.load(path)
+
+
+def test_of_a_links_open_mesh_the_triangles_are_covered_and_a_warning_names_it(tmp_path):
+    """Points of the triangles are in balls, which nowhere leave them by more than the error."""
+    cube(tmp_path, "stl", (0.4, 0.3, 0.2), faces=slice(2, None))
+    robot = robot_of("cube.stl", tmp_path)
+    with pytest.warns(ModelWarning, match=r"open.*hull \(4 edges lack a neighbour\)"):
+        (link,) = robot.collisions.links
+    assert link.error == 0.02
+    centers = np.array([e.start for e in link.elements])
+    radii = np.array([e.radius for e in link.elements])
+    open_cube = read_mesh(tmp_path / "cube.stl")
+    rng = np.random.default_rng(0)
+    corners = open_cube.corners[rng.integers(len(open_cube.faces), size=3000)]
+    points = np.einsum("sc,scx->sx", rng.dirichlet([1, 1, 1], size=3000), corners)
+    away = np.linalg.norm(points[:, None] - centers[None], axis=2) - radii
+    assert away.min(axis=1).max() <= 1e-9
+    exact, speck = of_triangles(open_cube.vertices, open_cube.faces), coal.Sphere(1e-9)
+    here = pose(np.eye(3), np.zeros(3))
+    out = [signed((speck, pose(np.eye(3), c)), (exact, here)) for c in centers]
+    assert (np.array(out) + radii).max() <= 0.02 + 1e-7
+    boxed = robot.with_collisions(shapes={"hull": [rg.Box((0.4, 0.3, 0.2))]})
+    assert boxed.collisions.links[0].error == 0
+
+
+@pytest.mark.parametrize(("parted", "is_closed"), [(3e-8, True), (3e-6, True), (1e-4, False)])
+def test_corners_that_rounding_has_parted_are_one(parted, is_closed, tmp_path):
+    solid = box_surface((1.0, 0.5, 0.4))
+    corners = solid.corners.reshape(-1, 3)
+    corners = corners + parted * np.random.default_rng(1).uniform(-0.5, 0.5, corners.shape)
+    found = read_mesh((corners, np.arange(len(corners)).reshape(-1, 3)))
+    assert (found.open_edges == 0) == is_closed
+    if is_closed:
+        assert found.volume == pytest.approx(0.2, rel=1e-4)
+        assert 0 < found.rounded <= 1e-5
+        nearest = np.linalg.norm(corners[:, None] - found.vertices[None], axis=2).min(axis=1)
+        assert nearest.max() <= found.rounded
 
 
 def test_a_collision_shape_that_cannot_be_read_keeps_no_robot_from_loading_but_is_no_hole():

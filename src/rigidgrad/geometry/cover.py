@@ -11,6 +11,10 @@ are convex. Of the depth a lower bound is taken: the nearest point of the surfac
 edge or a corner, on which a sample lies within `spacing`, at a right angle or a wider one, so that
 d² ≥ D² - spacing², D being the distance to the nearest sample. So the error is a bound, not an
 estimate.
+
+A surface of very many triangles is rounded to a grid first, by a part of the error that the cover
+then does not have. One that is open has no inside: its triangles alone are covered, by balls about
+points on them.
 """
 
 from __future__ import annotations
@@ -24,18 +28,22 @@ from rigidgrad.errors import InputError
 from rigidgrad.geometry.meshes import Triangles
 
 _MOST_SAMPLES = 60_000
+_MOST_VERTICES = 30_000  # of a surface that is taken as it is
+_GRID = 0.1  # of the error, by which vertices of others move
+_MOST_CELLS = 500_000  # of long and thin triangles
 _MOST_LINES = 500  # that candidates lie on
 _MOST_GRID = 600_000  # points around
 _MOST_TURNS = 200_000_000  # points times triangles, to tell what is inside
 _CHUNK = 4_000_000  # distances at a time
 _DEPTHS = (0.5, 1.2, 2.2, 4.0)  # of candidates, in errors
 _SHRINKS = 8
+_ROUNDING = 1e-6  # of squares in single precision, beside the square of the whole size
 
 
 @dataclass(frozen=True)
 class Cover:
-    """Balls (n, 3) and (n,). All of the surface, and all that is deeper inside than the error, is
-    in one of them; none sticks out by more than `error` metres.
+    """Balls (n, 3) and (n,). All of the surface, and all that is deeper inside of a closed one than
+    the error, is in one of them; none sticks out by more than `error` metres.
     """
 
     centers: np.ndarray
@@ -43,7 +51,39 @@ class Cover:
     error: float
 
 
+class _TooLargeError(Exception):
+    """More samples than time and memory are there for."""
+
+
 def cover(solid: Triangles, error: float) -> Cover:
+    try:
+        taken = solid
+        if len(solid.vertices) > _MOST_VERTICES:
+            taken = solid.on_grid(_GRID * error / (math.sqrt(3) / 2))
+        own = error - 2 * taken.rounded
+        if own < error / 2:
+            raise _TooLargeError
+        found = _of_closed(taken, own) if not taken.open_edges else _of_open(taken, own)
+    except _TooLargeError:
+        raise InputError(
+            f"{solid.origin} is too large to be covered with an error of {error:g} m: allow a"
+            " larger one"
+        ) from None
+    return Cover(found.centers, found.radii + taken.rounded, error)
+
+
+def _of_open(solid: Triangles, error: float) -> Cover:
+    points, parts = subdivided(solid, error / 2)
+    centers, radii = np.empty((0, 3)), np.empty(0)
+    while len(parts):  # of the triangles that are left, some that are spread over them
+        some = np.unique(np.linspace(0, len(parts) - 1, 4 * _MOST_LINES).astype(int))
+        middles = points[parts[some]].mean(axis=1)
+        more, sizes, parts = _chosen(middles, np.full(len(middles), error), points, parts)
+        centers, radii = np.concatenate([centers, more]), np.concatenate([radii, sizes])
+    return Cover(centers, radii, error)
+
+
+def _of_closed(solid: Triangles, error: float) -> Cover:
     points, parts = subdivided(solid, error / 2)
     hidden = np.zeros(len(parts), bool)
     # several closed surfaces through each other: what is inside of another one is no surface
@@ -84,10 +124,7 @@ def subdivided(solid: Triangles, spacing: float) -> tuple[np.ndarray, np.ndarray
     longest = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)
     steps = np.maximum(np.ceil(longest / (math.sqrt(3) * spacing)), 1).astype(int)
     if int(((steps + 1) * (steps + 2) // 2).sum()) > _MOST_SAMPLES:
-        raise InputError(
-            f"{solid.origin} is too large to be covered with an error of {2 * spacing:g} m: allow a"
-            " larger one"
-        )
+        return _in_strips(corners, math.sqrt(3) * spacing)
     points, parts, first = [], [], 0
     for n in np.unique(steps):
         place = {
@@ -108,8 +145,57 @@ def subdivided(solid: Triangles, spacing: float) -> tuple[np.ndarray, np.ndarray
         starts = first + len(weights) * np.arange(len(own))
         parts.append((starts[:, None, None] + np.array(cells)[None]).reshape(-1, 3))
         first += points[-1].shape[0]
-    merged, which = np.unique(np.round(np.concatenate(points), 10), axis=0, return_inverse=True)
-    return merged, which.reshape(-1)[np.concatenate(parts)]
+    return _merged(np.concatenate(points), np.concatenate(parts))
+
+
+def _in_strips(corners: np.ndarray, longest: float) -> tuple[np.ndarray, np.ndarray]:
+    """The same by strips along the shortest edge of each triangle, which are cut across: hardly
+    more triangles than the area needs, where many are long and thin.
+    """
+    edges = np.linalg.norm(np.roll(corners, -1, axis=1) - corners, axis=2)
+    turned = (edges.argmin(axis=1)[:, None] + np.arange(3)) % 3
+    corners = np.take_along_axis(corners, turned[:, :, None], axis=1)
+    # no diagonal of a cell is longer than two of its sides
+    strips, cells = (
+        np.where(edges.max(axis=1) > longest, np.ceil(2 * length / longest), 1).astype(int)
+        for length in (edges.max(axis=1), edges.min(axis=1))
+    )
+    cells = np.maximum(cells, 1)
+    if int((strips * (cells + 1)).sum()) > _MOST_CELLS:
+        raise _TooLargeError
+    found = []
+    for n, m in np.unique(np.column_stack([strips, cells]), axis=0).tolist():
+        own = np.einsum("tcw,kwx->ktcx", _strips(n, m), corners[(strips == n) & (cells == m)])
+        found.append(own.reshape(-1, 3))
+    points = np.concatenate(found)
+    merged, parts = _merged(points, np.arange(len(points)).reshape(-1, 3))
+    if len(merged) > _MOST_SAMPLES:
+        raise _TooLargeError
+    return merged, parts
+
+
+def _strips(n: int, m: int) -> np.ndarray:
+    """Weights (triangles, 3, 3) of a triangle's corners at those of its parts: n strips along its
+    first edge, of m cells each, and fewer towards the tip.
+    """
+    parts = []
+    for k in range(n):
+        count = max(math.ceil(m * (n - k) / n), 1)
+        low, high = (
+            [((1 - t) * (1 - j / count), (1 - t) * j / count, t) for j in range(count + 1)]
+            for t in (k / n, (k + 1) / n)
+        )
+        for j in range(count):
+            parts.append((low[j], low[j + 1], high[j]))
+            if k < n - 1:
+                parts.append((low[j + 1], high[j + 1], high[j]))
+    return np.array(parts)
+
+
+def _merged(points: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """With points in one place as one."""
+    found, which = np.unique(np.round(points, 10), axis=0, return_inverse=True)
+    return found, which.reshape(-1)[parts]
 
 
 def winding(solid: Triangles, points: np.ndarray) -> np.ndarray:
@@ -228,10 +314,7 @@ def _uncovered_inside(
     low, high = solid.vertices.min(axis=0), solid.vertices.max(axis=0)
     axes = [np.arange(low[k] + 0.37 * error, high[k], error) for k in range(3)]
     if math.prod(len(a) for a in axes) > _MOST_GRID:
-        raise InputError(
-            f"{solid.origin} is too large to be covered with an error of {error:g} m: allow a"
-            " larger one"
-        )
+        raise _TooLargeError
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
     left = []
     step = max(1, _CHUNK // len(centers))
@@ -242,10 +325,7 @@ def _uncovered_inside(
     rest = np.concatenate(left)
     rest = rest[_depth(rest, points, error / 2) > error / 2] if len(rest) else rest
     if len(rest) * len(solid.faces) > _MOST_TURNS:
-        raise InputError(
-            f"{solid.origin} is too large to be covered with an error of {error:g} m: allow a"
-            " larger one"
-        )
+        raise _TooLargeError
     return rest[winding(solid, rest) > 0.5] if len(rest) else rest
 
 
@@ -261,16 +341,18 @@ def _chosen(
     """
     covered = np.zeros((len(centers), (len(parts) + 7) // 8), np.uint8)
     step = max(1, _CHUNK // max(len(points), len(parts)))
-    # in single precision, within its rounding on the safe side
+    # in single precision, within its rounding on the safe side, unless that is too much
+    rounding = _ROUNDING * float(np.ptp(points, axis=0).max()) ** 2
+    kind: type = np.float32
+    if rounding > 0.05 * float(radii.min(initial=np.inf) - slack) ** 2:
+        kind, rounding = np.float64, 1e-8 * rounding
     single, among = (
-        (centers - points.mean(axis=0)).astype(np.float32),
-        (points - points.mean(axis=0)).astype(np.float32),
+        (centers - points.mean(axis=0)).astype(kind),
+        (points - points.mean(axis=0)).astype(kind),
     )
-    room = (
-        np.maximum(radii - slack, 0.0) ** 2 - 1e-5 * float(np.ptp(points, axis=0).max()) ** 2 * 0.1
-    )
+    room = np.maximum(radii - slack, 0.0) ** 2 - rounding
     for k in range(0, len(centers), step):
-        within = squares(single[k : k + step], among) <= room[k : k + step, None].astype(np.float32)
+        within = squares(single[k : k + step], among) <= room[k : k + step, None].astype(kind)
         covered[k : k + step] = np.packbits(
             within[:, parts[:, 0]] & within[:, parts[:, 1]] & within[:, parts[:, 2]], axis=1
         )

@@ -153,6 +153,7 @@ def link_shapes(
             raise unknown_name("link", name, links)
     found: list[LinkShape] = []
     left_out: list[str] = []
+    opened: list[str] = []
     for name, link in links.items():
         frame = model.frames[name]
         solids = (
@@ -163,9 +164,9 @@ def link_shapes(
         elements: list[Element | BoxElement] = []
         worst = 0.0
         for solid, place in solids:
-            own, sticks_out = _elements(
-                solid, frame.placement @ place, error, covering, f"link {name!r}"
-            )
+            if isinstance(solid, Triangles) and solid.open_edges:
+                opened.append(f"{name} ({solid.open_edges} edges lack a neighbour)")
+            own, sticks_out = _elements(solid, frame.placement @ place, error, covering)
             elements += own
             worst = max(worst, sticks_out)
         if elements:
@@ -176,6 +177,14 @@ def link_shapes(
             f"these have no part in collisions: {', '.join(left_out)}. What is fixed to the world is"
             " in robot.collisions.scene, which calls take as their scene; give other links shapes of"
             " their own",
+            ModelWarning,
+            stacklevel=4,
+        )
+    if opened:
+        warnings.warn(
+            f"meshes of these links are open and have no inside: {', '.join(opened)}. Their"
+            " triangles are covered, and what is wholly inside touches nothing; close them, or give"
+            " these links shapes of your own",
             ModelWarning,
             stacklevel=4,
         )
@@ -296,7 +305,7 @@ def _solid(c: Collision, roots: Roots) -> Any:
 
 
 def _elements(
-    solid: Any, place: Pose, error: float, covering: Covering, owner: str
+    solid: Any, place: Pose, error: float, covering: Covering
 ) -> tuple[list[Element] | list[BoxElement], float]:
     R, p = np.array(place.R), np.array(place.p)
     extra = 0.0
@@ -332,11 +341,6 @@ def _elements(
             surface, extra = around.surface, around.extra
         case _:
             surface = solid
-    if surface.open_edges:
-        raise InputError(
-            f"{owner}: {surface.origin} is open ({surface.open_edges} edges lack a neighbour), so"
-            " it has no inside: close it, or pass shapes of your own for this link"
-        )
     found = covering(surface, error)
     return [
         Element(float(r), moved(c), moved(c))

@@ -5,8 +5,9 @@ checked to enclose a solid.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,9 @@ from rigidgrad.files import Unreadable, file_name, read_regular
 from rigidgrad.geometry.collada import MAX_TRIANGLES, read_collada
 
 MAX_BYTES = 64 << 20
+# of a mesh' size: within this, corners that rounding in a file has parted are one where that closes
+# the surface
+_PARTED = (1e-6, 3e-6, 1e-5)
 _LARGEST = 1e7  # of coordinates before scaling: meshes in millimetres or smaller are common
 _STL = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("rest", "<u2")])
 
@@ -31,6 +35,8 @@ class Triangles:
     vertices: np.ndarray
     faces: np.ndarray
     origin: str = "the mesh"
+    rounded: float = 0.0
+    """How far its vertices are, at most, from those that were given."""
 
     @cached_property
     def corners(self) -> np.ndarray:
@@ -54,10 +60,31 @@ class Triangles:
         if np.all(scale == 1):
             return self
         faces = self.faces if np.prod(scale) > 0 else self.faces[:, ::-1]
-        return Triangles(self.vertices * scale, faces, self.origin)
+        return replace(
+            self,
+            vertices=self.vertices * scale,
+            faces=faces,
+            rounded=self.rounded * float(np.abs(scale).max()),
+        )
 
     def moved(self, R: ArrayLike, p: ArrayLike) -> Triangles:
-        return Triangles(self.vertices @ np.asarray(R).T + np.asarray(p), self.faces, self.origin)
+        return replace(self, vertices=self.vertices @ np.asarray(R).T + np.asarray(p))
+
+    def on_grid(self, spacing: float) -> Triangles:
+        """With vertices rounded to a grid. Those in one place become one. What becomes thin stays,
+        so that each point of the surface has moved by no more than `rounded`; a closed surface
+        stays closed, as neighbours keep their common edge.
+        """
+        cells, which = np.unique(np.round(self.vertices / spacing), axis=0, return_inverse=True)
+        faces = which.reshape(-1)[self.faces]
+        thin = ~_distinct(faces)
+        lines = np.unique(np.sort(faces[thin], axis=1), axis=0)
+        return Triangles(
+            cells * spacing,
+            np.ascontiguousarray(np.concatenate([faces[~thin], lines])),
+            self.origin,
+            self.rounded + spacing * math.sqrt(3) / 2,
+        )
 
     @cached_property
     def open_edges(self) -> int:
@@ -151,19 +178,25 @@ def triangles(vertices: Any, faces: Any, origin: str) -> Triangles:
         )
     merged, which = np.unique(points, axis=0, return_inverse=True)
     corners = which.reshape(-1)[corners.astype(np.int64)]
-    distinct = (
-        (corners[:, 0] != corners[:, 1])
-        & (corners[:, 1] != corners[:, 2])
-        & (corners[:, 2] != corners[:, 0])
-    )
-    found = Triangles(merged, np.ascontiguousarray(corners[distinct]), origin)
+    found = Triangles(merged, np.ascontiguousarray(corners[_distinct(corners)]), origin)
     if not len(found.faces):
         raise InputError(f"{origin} has no triangle of positive area")
+    if found.open_edges:
+        size = float(np.ptp(merged, axis=0).max())
+        closer = (found.on_grid(size * parted) for parted in _PARTED)
+        found = next((t for t in closer if not t.open_edges), found)
     return (
         found
         if found.volume >= 0
-        else Triangles(found.vertices, np.ascontiguousarray(found.faces[:, ::-1]), origin)
+        else replace(found, faces=np.ascontiguousarray(found.faces[:, ::-1]))
     )
+
+
+def _distinct(faces: np.ndarray) -> np.ndarray:
+    """Of which all three corners differ."""
+    a, b, c = faces.T
+    found: np.ndarray = (a != b) & (b != c) & (c != a)
+    return found
 
 
 def _stl(data: bytes, shown: str) -> Triangles:
