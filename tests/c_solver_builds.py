@@ -15,7 +15,7 @@ from rigidgrad import solver_code
 from rigidgrad.errors import FallenError
 from rigidgrad.targets.c_solver.header import STATUSES
 
-FLAGS = ["-std=c99", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+FLAGS = ["-std=c99", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 NATIVE = ["-march=native"]
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 

@@ -10,6 +10,7 @@ import re
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,12 @@ def slow_tests() -> dict[str, str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Markers, and files with many slow functions first: what workers share out at the end is
+    short.
+    """
     slow = slow_tests()
+    weights = Counter(row.partition("::")[0] for row in slow)
+    items.sort(key=lambda item: -weights[item.path.name])
     for item in items:
         for marker, pattern in MARKED.items():
             if re.match(pattern, item.path.name):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
+from functools import cache
 
 import numpy as np
 import pytest
@@ -45,8 +46,13 @@ def reaching(gravity=(0, 0, -9.81), steps=63, dt=0.5 / 63, limits=None, effort=1
     return rg.Problem(robot, start=READY, steps=steps, dt=dt, costs=costs, limits=limits)
 
 
+@cache
+def arm():
+    return rg.load("iiwa14")
+
+
 def tip(x):
-    T = rg.load("iiwa14").forward_kinematics(np.asarray(x)[..., :7])["iiwa_link_7"]
+    T = arm().forward_kinematics(np.asarray(x)[..., :7])["iiwa_link_7"]
     return T[..., :3, 3] + T[..., :3, :3] @ np.array(POINT)
 
 

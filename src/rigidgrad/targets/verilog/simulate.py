@@ -86,6 +86,9 @@ class Simulator(ABC):
         )
 
 
+_WHOLE = "VM_PARALLEL_BUILDS"  # of Verilator's makefile: 0 compiles all classes as one file
+
+
 class Verilator(Simulator):
     """Two states, so quick; registers start with random values."""
 
@@ -95,15 +98,11 @@ class Verilator(Simulator):
         level = "-O1" if optimised else "-O0"
         warnings = ["-Wall", "-Wno-DECLFILENAME", "-Wno-UNUSED", "-Wno-WIDTH", "-Wno-BLKSEQ"]
         split = ["--output-split", "4000", "--output-split-cfuncs", "400"]
-        build = [
-            "--build",
-            "-j",
-            str(min(os.cpu_count() or 1, 4)),
-            "-CFLAGS",
-            level,
-            "-MAKEFLAGS",
-            f"OPT_FAST={level}",
-        ]
+        # unoptimised, most of the time goes into headers: so all of the model is one file
+        made = [f"OPT_FAST={level}"] + ([] if optimised else ["OPT_GLOBAL=-O0", f"{_WHOLE}=0"])
+        flags = [word for text in made for word in ("-MAKEFLAGS", text)]
+        jobs = ["-j", str(min(os.cpu_count() or 1, 4))]
+        build = ["--build", *jobs, "-CFLAGS", level, *flags]
         files = [
             "--top-module",
             design.name,
