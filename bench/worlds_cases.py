@@ -14,10 +14,12 @@ import mujoco
 import numpy as np
 
 import rigidgrad as rg
+from rigidgrad.worlds.hills import Hills
 from rigidgrad.worlds.sources import compiled_model
 
 LEGS = (0.0, 0.8, -1.5)  # hip, thigh, calf
 NAMES = ("cartpole", "hopper", "hyq", "go2", "g1", "humanoid")
+ROUGH = Hills(size=(8, 8), cell=0.1, height=0.06)  # of "hyq-rough", which is asked for by name
 
 
 @dataclass
@@ -52,7 +54,8 @@ def case(name: str) -> Case | None:
         m = compiled_model(gymnasium.read_text(), None)
         m.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
         return Case(name, m, m.qpos0.copy(), 1.0)
-    if name == "hyq":
+    hills = ROUGH if name == "hyq-rough" else None
+    if name in ("hyq", "hyq-rough"):
         robot = rg.load("hyq", floating_base=True)
         shins = [body for body in robot.model.body_names if body.endswith("lowerleg")]
         feet: Any = dict.fromkeys(shins, (0.021, (0.33, 0, 0)))
@@ -70,8 +73,10 @@ def case(name: str) -> Case | None:
     else:
         m = mujoco.MjModel.from_xml_path(name)
         return Case(Path(name).stem, m, m.key_qpos[0] if m.nkey else m.qpos0.copy(), 1.0)
-    m = compiled_model(robot, rg.plants.Ground(feet, friction=0.8))
-    return Case(name, m, standing(m, legs), 0.15)
+    m = compiled_model(robot, rg.plants.Ground(feet, friction=0.8), hills)
+    start = standing(m, legs)
+    start[2] += hills.height if hills else 0.0
+    return Case(name, m, start, 0.15)
 
 
 def cases(names: str) -> Iterator[Case]:
@@ -150,6 +155,9 @@ def in_contact(c: Case, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarr
         d.qpos[height] -= bottom(m, d) + rng.uniform(0, 0.03)
         d.qvel[:] = rng.normal(size=m.nv)
         mujoco.mj_fwdPosition(m, d)
+        while m.nhfield and d.ncon and min(x.dist for x in d.contact) < -0.015:
+            d.qpos[height] += 0.005  # uneven ground is higher
+            mujoco.mj_fwdPosition(m, d)
         if d.ncon:
             found.append(d.qpos.copy())
             velocities.append(d.qvel.copy())

@@ -26,27 +26,31 @@ class Patch:
         heights: np.ndarray,
         window: tuple[int, int],
         reaches: Sequence[float],
+        dtype: np.dtype,
     ):
         self.grid, self.window = grid, window
-        self.p, self.R = np.array(pose.p, float), np.array(pose.R, float)
-        self.heights = np.ascontiguousarray(heights).ravel()
-        self.reaches = np.array(reaches, float)
+        R = np.array(pose.R, float)[:, :2]
+        half = np.array(grid.size)
+        self.turn, self.begin = R.astype(dtype), (np.array(pose.p) @ R - half).astype(dtype)
+        self.heights = np.ascontiguousarray(heights, dtype).ravel()
+        self.reaches = np.array(reaches, dtype)
         rows, columns = np.arange(window[0] + 1), np.arange(window[1] + 1)
         self._offsets = (rows[:, None] * grid.columns + columns).ravel()
 
     def fill(self, centres: np.ndarray, into: np.ndarray) -> None:
         """Of centres (count, shapes, 3) in the world."""
-        local = (centres - self.p) @ self.R[:, :2]
+        local = centres @ self.turn - self.begin
         first = []
         for axis, most in ((0, self.grid.columns), (1, self.grid.rows)):
             cell, half = self.grid.cell[axis], self.grid.size[axis]
-            cells = self.window[1 - axis]
-            low = np.floor((local[..., axis] - self.reaches + half) / cell - SLACK)
-            k = np.nan_to_num(low).clip(0, most - 1 - cells).astype(np.intp)
-            into[..., axis] = k * cell - half
-            first.append(k)
+            low = np.floor((local[..., axis] - self.reaches) * (1 / cell) - SLACK)
+            # NaN is 0, too
+            low = np.fmin(np.fmax(low, 0), most - 1 - self.window[1 - axis])
+            into[..., axis] = low * cell - half
+            first.append(low.astype(np.intp))
         base = first[1] * self.grid.columns + first[0]
-        into[..., 2:] = self.heights[base[..., None] + self._offsets]
+        for k, offset in enumerate(self._offsets):
+            into[..., 2 + k] = self.heights[base + offset]
 
 
 class Patches:
@@ -62,7 +66,7 @@ class Patches:
             assert field.grid is not None
             reaches = [world.geoms[x.pair.second].reach + max(x.margin, 0.0) for x in g.members]
             heights = heights_of(m, first)
-            patch = Patch(field.grid, field.pose, heights, g.window, reaches)
+            patch = Patch(field.grid, field.pose, heights, g.window, reaches, dtype)
             self.parts.append((patch, slice(begin, begin + n), g.patch_size))
             begin += n
         size = sum((part.stop - part.start) * n for _, part, n in self.parts)
