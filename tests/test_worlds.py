@@ -163,7 +163,7 @@ def test_wrong_input_is_refused():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('<equality><joint joint1="a" joint2="b"/></equality>', "equality"),
+        ('<equality><connect body1="c" anchor="0 0 0"/></equality>', "1 equality constraints of"),
         ('<option density="1000" viscosity="1e-3"/>', "fluids"),
         ('<option integrator="RK4"/>', "integrator"),
         ('<actuator><general joint="a" dyntype="filter" dynprm="1"/></actuator>', "has a state"),
@@ -172,8 +172,47 @@ def test_wrong_input_is_refused():
 )
 def test_what_worlds_do_not_model_is_said(text, said):
     xml = f"""<mujoco>{text}<worldbody><body><joint name="a"/><geom size=".1"/>
-    <body pos="0 0 1"><joint name="b"/><geom size=".1"/></body></body></worldbody></mujoco>"""
+    <body name="c" pos="0 0 1"><joint name="b"/><geom size=".1"/></body></body></worldbody></mujoco>"""
     with pytest.raises(InputError, match=said):
         rg.worlds.Worlds(xml, 1)
     with pytest.warns(ModelWarning, match=said):
         rg.worlds.Worlds(xml, 1, leave_out=True)
+
+
+COUPLED = """
+<mujoco><option timestep="0.002"/><worldbody>
+<body><joint name="a" axis="0 1 0" ref=".1"/><geom size=".05" pos=".2 0 0"/>
+  <body pos=".2 0 0"><joint name="b" axis="0 1 0"/><geom size=".05" pos=".2 0 0"/></body></body>
+<body pos="1 0 0"><joint name="c" type="slide" axis="1 0 1" damping="1"/><geom size=".1"/></body>
+<body pos="2 0 0"><joint name="d" axis="0 1 0"/><geom size=".1" pos="0 0 .3"/></body>
+</worldbody><equality>
+<joint joint1="b" joint2="a" polycoef=".1 -1 .3 .2 -.4" solimp=".8 .9 .05 .5 1.5"/>
+<joint joint1="a" joint2="c" polycoef="0 2 0 0 0" solref="-500 -10"/>
+<joint joint1="d" polycoef=".2 0 0 0 0"/>
+<joint joint1="c" active="false"/></equality></mujoco>
+"""
+
+
+def test_joints_are_coupled_as_in_mujoco():
+    """One branch to another one, by a polynomial, and one joint to a place; and gradients."""
+    m, count = cases.exact(mujoco.MjModel.from_xml_string(COUPLED)), 40
+    qpos, qvel, _ = cases.states(m, count, (0, 0))
+    worlds = rg.worlds.Worlds(m, count, dt=None, **EXACT)
+    worlds.reset(qpos=qpos, qvel=qvel)
+    expected = [d.qacc for d in cases.mujoco_forward(m, qpos, qvel, np.zeros((count, 0)))]
+    assert worst(worlds.forward().qacc, np.array(expected)) < 1e-10
+    worlds.step()
+    rng = np.random.default_rng(1)
+    of_qpos, of_qvel = rng.normal(size=(2, count, m.nv))
+    held = qpos, qvel, worlds.u, worlds.qacc.copy(), of_qpos, of_qvel
+    found = worlds.pullback(*held)["qpos"]
+
+    def weighted(q):
+        worlds.reset(qpos=q, qvel=qvel)
+        worlds.step()
+        return (worlds.qpos * of_qpos).sum(axis=1) + (worlds.qvel * of_qvel).sum(axis=1)
+
+    ways = 1e-6 * np.eye(m.nq)
+    gradient = np.stack([(weighted(qpos + w) - weighted(qpos - w)) / 2e-6 for w in ways], axis=1)
+    assert worst(found, gradient) < 1e-6
+    assert {x for x in worlds.slots if len(x) == 1} == {("coupling",)}

@@ -27,7 +27,7 @@ from rigidgrad.worlds.fielding import NUMBERS
 from rigidgrad.worlds.groups import Group, World
 from rigidgrad.worlds.narrow import frame
 from rigidgrad.worlds.recording import everything, recorded
-from rigidgrad.worlds.slots import NORMAL
+from rigidgrad.worlds.slots import SINGLE
 from rigidgrad.worlds.smooth import advance, drag_matrix, geom_numbers
 from rigidgrad.worlds.step import Step
 
@@ -283,7 +283,7 @@ class Backward(Step):
         if "idle" in v:  # it may touch and have been left out
             D = select(less(0.5, v["idle"]), 0.0, D)
         y = [sub(a, b) for a, b in zip(through("z"), aref, strict=True)]
-        f, _ = slots.force(g.rule.kind, y, D, cone if g.rule.kind != NORMAL else ())
+        f, _ = slots.force(g.rule.kind, y, D, cone if g.rule.kind not in SINGLE else ())
         return (total(mul(a, b) for a, b in zip(f, through("m"), strict=True)),)
 
     def _through_limit(

@@ -1,5 +1,5 @@
-"""A capsule and a cylinder touch where the capsule's axis is nearest to the cylinder; a capsule that
-lies nearly flat on an end touches it in two places, as in MuJoCo.
+"""A capsule and a cylinder touch where the capsule's axis is nearest to the cylinder. A capsule
+that lies nearly flat on an end touches it in two places, as in MuJoCo.
 
 How far a point c + t h of the axis is from the cylinder is a convex function of t: its slope is
 halved in on, and a last step of Newton's method makes t, and its derivatives, exact.

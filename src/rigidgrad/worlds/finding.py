@@ -9,7 +9,7 @@ from typing import Any
 from rigidgrad.kernels.language import Array, Index, Kernel, View
 from rigidgrad.program.program import Program, Shape
 from rigidgrad.rotations import logarithm
-from rigidgrad.scalars import Scalar, less, mul, select, sub, total
+from rigidgrad.scalars import Scalar, add, less, mul, neg, select, sub, total
 from rigidgrad.spatial import Vector3, dot3, rotate_back, scale3, sub3
 from rigidgrad.worlds import hulls, slots
 from rigidgrad.worlds.fielding import NUMBERS, Search, capped, room_of
@@ -27,9 +27,9 @@ from rigidgrad.worlds.narrow import (
     unit,
 )
 from rigidgrad.worlds.pairs import Geom
-from rigidgrad.worlds.physics import Tendon
+from rigidgrad.worlds.physics import Coupling, Tendon
 from rigidgrad.worlds.recording import everything, recorded
-from rigidgrad.worlds.slots import NORMAL
+from rigidgrad.worlds.slots import EQUAL, SINGLE
 from rigidgrad.worlds.smooth import Smooth, geom_numbers
 from rigidgrad.worlds.touching import FUNCTIONS
 from rigidgrad.worlds.walking import Walk
@@ -368,7 +368,9 @@ class Finding:
 
     @staticmethod
     def _limit_at(source: Any, q: Any) -> list[tuple[Scalar, list[Scalar]]]:
-        """(distance, row of J) of a tendon at its lower and its upper limit, or of a ball joint."""
+        """(distance, row of J) of a tendon at its lower and its upper limit, of a ball joint, or of
+        joints that are coupled.
+        """
         if isinstance(source, Tendon):
             reach = total(mul(c, q[k]) for k, _, c in source.parts)
             order = [c for _, _, c in sorted(source.parts, key=lambda part: part[1])]
@@ -376,6 +378,8 @@ class Finding:
                 (reach - source.lower, list(order)),
                 (source.upper - reach, [-c for c in order]),
             ]
+        if isinstance(source, Coupling):
+            return [_off_polynomial(source, q)]
         turn = logarithm(tuple(q[source.q : source.q + 4]))
         axis = unit(turn, (0.0, 0.0, 0.0))
         return [(sub(source.most, length(turn)), list(scale3(-1.0, axis)))]
@@ -383,7 +387,10 @@ class Finding:
     def _limit(self, source: Any, g: Group) -> Program:
         def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
             found = self._limit_at(source, v["q"])
-            idle = tuple(select(less(d, source.margin), 0.0, 1.0) for d, _ in found)
+            always = g.rule.kind == EQUAL
+            idle = tuple(
+                0.0 if always else select(less(d, source.margin), 0.0, 1.0) for d, _ in found
+            )
             return tuple(d for d, _ in found), idle, tuple(tuple(J) for _, J in found)
 
         shapes: dict[str, Shape] = {"distance": (g.slots,), "idle": (g.slots,)}
@@ -434,7 +441,7 @@ class Finding:
 
     def _at_slot(self, g: Group, i: Index) -> dict[str, View]:
         found = {"D": self.D.at(i + g.first, 1)}
-        if g.rule.kind != NORMAL:
+        if g.rule.kind not in SINGLE:
             found["cone"] = self._rows_of(g, i, self.cone)
         return found
 
@@ -446,6 +453,21 @@ def _off_field(grid: Grid, field: Placed, p: Vector3, room: float) -> Scalar:
     for x, half in zip(local, grid.size, strict=False):
         off = select(less(abs(x), half + room), off, 1.0)
     return off
+
+
+def _off_polynomial(c: Coupling, q: Any) -> tuple[Scalar, list[Scalar]]:
+    """How far a joint is from where its coupling has it, and the row of J."""
+    off = sub(q[c.q], c.rest + c.polynomial[0])
+    if c.other is None:
+        return off, [1.0]
+    at, v, rest = c.other
+    x = sub(q[at], rest)
+    value: Scalar = 0.0
+    rate: Scalar = 0.0
+    for k, a in reversed(list(enumerate(c.polynomial[1:], start=1))):
+        value, rate = mul(add(value, a), x), add(mul(rate, x), k * a)
+    first, second = (1.0, neg(rate)) if c.v < v else (neg(rate), 1.0)
+    return sub(off, value), [first, second]
 
 
 def least(count: int) -> Program:

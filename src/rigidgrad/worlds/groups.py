@@ -15,9 +15,9 @@ from rigidgrad.kernels.language import Table
 from rigidgrad.model.model import WORLD
 from rigidgrad.worlds.narrow import MESH, PLANE
 from rigidgrad.worlds.pairs import Geom, Pair, chain, columns_of
-from rigidgrad.worlds.physics import BallLimit, Physics, Tendon
+from rigidgrad.worlds.physics import BallLimit, Coupling, Physics, Tendon
 from rigidgrad.worlds.plane_mesh import Mesh
-from rigidgrad.worlds.slots import ELLIPSE, NORMAL, PYRAMID, Rule
+from rigidgrad.worlds.slots import ELLIPSE, EQUAL, NORMAL, PYRAMID, Rule
 from rigidgrad.worlds.smooth import Varied
 
 
@@ -33,7 +33,7 @@ class Segment:
 class Member:
     """A pair of shapes, or a limit, with the first velocity of each segment."""
 
-    source: Pair | Tendon | BallLimit
+    source: Pair | Tendon | BallLimit | Coupling
     starts: tuple[int, ...]
     weights: tuple[float, float]
     friction: tuple[float, ...]
@@ -163,7 +163,7 @@ class World:
         return self.most is not None or scarce
 
     @property
-    def owners(self) -> tuple[Pair | Tendon | BallLimit, ...]:
+    def owners(self) -> tuple[Pair | Tendon | BallLimit | Coupling, ...]:
         """What each slot is of."""
         return tuple(m.source for g in self.groups for m in g.members for _ in range(g.slots))
 
@@ -199,11 +199,18 @@ class World:
                 yield self._of_limit(t, columns, 2)
         for b in self.physics.ball_limits:
             yield self._of_limit(b, (b.v, b.v + 1, b.v + 2), 1)
+        for c in self.physics.couplings:
+            columns = tuple(sorted({c.v, *([c.other[1]] if c.other else [])}))
+            yield self._of_limit(c, columns, 1, EQUAL)
 
     def _of_limit(
-        self, limit: Tendon | BallLimit, columns: tuple[int, ...], slots: int
+        self,
+        limit: Tendon | BallLimit | Coupling,
+        columns: tuple[int, ...],
+        slots: int,
+        kind: str = NORMAL,
     ) -> tuple[Group, Member]:
-        rule = Rule(NORMAL, 1, limit.soft, limit.soft.B, 1.0)
+        rule = Rule(kind, 1, limit.soft, limit.soft.B, 1.0)
         signs = (1.0,) * len(columns)
         weights = (limit.soft.weight, 0.0)
         return self._member(

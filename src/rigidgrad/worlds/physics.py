@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,22 @@ class Tendon:
 
 
 @dataclass(frozen=True)
+class Coupling:
+    """Two joints, or one, on whose positions there is an equality constraint: q - rest is a
+    polynomial of what the other joint's position is beyond its own rest.
+    """
+
+    q: int
+    v: int
+    rest: float
+    other: tuple[int, int, float] | None  # q, v and rest
+    polynomial: tuple[float, ...]
+    soft: Softness
+
+    margin = 0.0
+
+
+@dataclass(frozen=True)
 class Actuator:
     """force = (g0 + g1 l + g2 l̇) u + b0 + b1 l + b2 l̇, clamped, on Σ c v over `parts`."""
 
@@ -125,6 +141,7 @@ class Physics:
     ball_limits: tuple[BallLimit, ...]
     springs: tuple[Spring, ...]
     tendons: tuple[Tendon, ...]
+    couplings: tuple[Coupling, ...]
     actuators: tuple[Actuator, ...]
     force_limits: tuple[tuple[int, float, float], ...]  # of what actuators do to a freedom, by v
     qpos0: tuple[float, ...]
@@ -163,9 +180,8 @@ def read_physics(m: Any, dt: float | None, leave_out: bool) -> Physics:
         warnings.warn(said, ModelWarning, stacklevel=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelWarning)  # what matters here was said above
-        model = assemble(
-            described := mjcf.describe_mujoco(m), gravity=described.gravity, strict=False
-        )
+        described = _with_all_joints(mjcf.describe_mujoco(m))
+        model = assemble(described, gravity=described.gravity, strict=False)
     names = mjcf.joint_names(m)
     bodies = mjcf.body_names(m)
     of_q, of_v = [0] * model.nq, [0] * model.nv
@@ -198,6 +214,7 @@ def read_physics(m: Any, dt: float | None, leave_out: bool) -> Physics:
     spring_on, damper_on = not off["mjDSBL_SPRING"], not off["mjDSBL_DAMPER"]
     constraints = not off["mjDSBL_CONSTRAINT"]
     limited = constraints and not off["mjDSBL_LIMIT"]
+    equal = not off["mjDSBL_EQUALITY"]
     frictions = tuple(
         Friction(
             ours[i],
@@ -258,6 +275,7 @@ def read_physics(m: Any, dt: float | None, leave_out: bool) -> Physics:
         ball_limits=tuple(ball_limits),
         springs=tuple(springs),
         tendons=tendons,
+        couplings=tuple(_couplings(m, place, soft)) if constraints and equal else (),
         actuators=actuators,
         force_limits=tuple(force_limits),
         qpos0=tuple(float(x) for x in m.qpos0),
@@ -292,6 +310,40 @@ def _tendon(m: Any, t: int, place: Any, soft: Any, limited: bool) -> Tendon:
         stiff.times(float(m.tendon_invweight0[t])),
         bool(m.tendon_limited[t]) and limited,
     )
+
+
+def _with_all_joints(described: Any) -> Any:
+    """Joints that others follow by an equality constraint, which is soft here, are joints."""
+    if not any(j.mimic for j in described.joints):
+        return described
+    free = tuple(replace(j, mimic=None) for j in described.joints)
+    return replace(described, joints=free, actuators=None)
+
+
+def _couplings(m: Any, place: Any, soft: Any) -> Iterator[Coupling]:
+    for k in range(m.neq):
+        if not _couples(m, k):
+            continue
+        first, second = int(m.eq_obj1id[k]), int(m.eq_obj2id[k])
+        weight = float(m.dof_invweight0[m.jnt_dofadr[first]])
+        other = None
+        if second >= 0:
+            weight += float(m.dof_invweight0[m.jnt_dofadr[second]])
+            other = (*place[second], float(m.qpos0[m.jnt_qposadr[second]]))
+        q, v = place[first]
+        yield Coupling(
+            q,
+            v,
+            float(m.qpos0[m.jnt_qposadr[first]]),
+            other,
+            tuple(float(x) for x in m.eq_data[k][:5]),
+            soft(m.eq_solref[k], m.eq_solimp[k]).times(weight),
+        )
+
+
+def _couples(m: Any, k: int) -> bool:
+    """Whether an equality constraint is active, and of joints."""
+    return bool(m.eq_active0[k]) and int(m.eq_type[k]) == int(mjcf.library().mjtEq.mjEQ_JOINT)
 
 
 def _actuators(m: Any, place: Any, tendons: Any, off: Any) -> Iterator[Actuator]:
@@ -329,8 +381,9 @@ def _not_modelled(m: Any, library: Any) -> Iterator[str]:
     integrators = library.mjtIntegrator
     if int(m.opt.integrator) not in INTEGRATORS:
         yield f"the integrator {integrators(int(m.opt.integrator)).name}, in whose place is Euler's"
-    if m.neq and not m.opt.disableflags & int(library.mjtDisableBit.mjDSBL_EQUALITY):
-        yield f"{m.neq} equality constraints"
+    strange = sum(bool(m.eq_active0[k]) and not _couples(m, k) for k in range(m.neq))
+    if strange and not m.opt.disableflags & int(library.mjtDisableBit.mjDSBL_EQUALITY):
+        yield f"{strange} equality constraints of other things than joints"
     if m.nflex:
         yield "flexible bodies"
     if m.opt.viscosity > 0 or m.opt.density > 0:

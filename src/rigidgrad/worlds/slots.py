@@ -2,6 +2,7 @@
 slot has its freedoms, which are known when code is made, and a convex function of y = J z - aref.
 
     dim 1                  ½ D min(0, y)²
+    equal, of dim 1        ½ D y²
     pyramid                ½ D Σ min(0, y_n ± μ_k y_k)² over its edges
     ellipse                0, ½ D (y_n - |U|)²/(1 + μ²) or ½ D (y_n² + |U|²/μ²), U_k = μ_k y_k,
 
@@ -21,7 +22,8 @@ from rigidgrad.spatial import add3, cross3, dot3, sub3
 from rigidgrad.worlds.impedance import TINY, Softness
 from rigidgrad.worlds.recording import recorded
 
-NORMAL, PYRAMID, ELLIPSE = "normal", "pyramid", "ellipse"
+NORMAL, EQUAL, PYRAMID, ELLIPSE = "normal", "equal", "pyramid", "ellipse"
+SINGLE = NORMAL, EQUAL
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def numbers(
     if rule.kind == PYRAMID:
         R = 2.0 * (cone[0] * cone[0]) * R
     # MuJoCo keeps contacts that are nearer than the margin
-    D = select(less(r, 0.0), 1.0 / R, 0.0)
+    D = 1.0 / R if rule.kind == EQUAL else select(less(r, 0.0), 1.0 / R, 0.0)
     aref = [sub(mul(-rule.soft.B, velocity[0]), mul(rule.soft.K, mul(d, r)))]
     aref += [mul(-rule.drag, x) for x in velocity[1:]]
     return D, aref, cone
@@ -187,8 +189,8 @@ def force(
     dim = len(y)
     W: list[list[Scalar]] = [[0.0] * dim for _ in range(dim)]
     f: list[Scalar] = [0.0] * dim
-    if kind == NORMAL:
-        W[0][0] = select(less(y[0], 0.0), D, 0.0)
+    if kind in SINGLE:
+        W[0][0] = D if kind == EQUAL else select(less(y[0], 0.0), D, 0.0)
         f[0] = -(W[0][0] * y[0])
     elif kind == PYRAMID:
         for k, sign, e in _edges(y, cone):
@@ -224,7 +226,7 @@ def force(
 def state(kind: str, dim: int) -> Program:
     """The force f = -∂s/∂y, and W = ∂²s/∂y²."""
     inputs: dict[str, Shape] = {"y": (dim,), "D": (), "cone": (dim,)}
-    if kind == NORMAL:
+    if kind in SINGLE:
         del inputs["cone"]
 
     def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
@@ -246,14 +248,14 @@ def slope(kind: str, dim: int) -> Program:
         "first": (),
         "second": (),
     }
-    if kind == NORMAL:
+    if kind in SINGLE:
         del inputs["cone"]
 
     def evaluate(v: dict[str, Any]) -> tuple[Any, ...]:
         j, D, first, second = v["j"], v["D"], v["first"], v["second"]
         y = [add(a, mul(v["alpha"], b)) for a, b in zip(v["y"], j, strict=True)]
-        if kind == NORMAL:
-            w = select(less(y[0], 0.0), D, 0.0) * j[0]
+        if kind in SINGLE:
+            w = (D if kind == EQUAL else select(less(y[0], 0.0), D, 0.0)) * j[0]
             return first + w * y[0], second + w * j[0]
         cone = v["cone"]
         if kind == PYRAMID:

@@ -1,4 +1,4 @@
-"""Statements of a kernel that go through the triangles of a mesh, for what `hulls` calls a feature."""
+"""Statements of a kernel that go through the triangles of a mesh, for a feature of `hulls`."""
 
 from __future__ import annotations
 

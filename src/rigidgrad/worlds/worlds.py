@@ -21,7 +21,7 @@ from rigidgrad.worlds.contacts import Contacts
 from rigidgrad.worlds.groups import World
 from rigidgrad.worlds.pairs import Pair, find_pairs, geoms_of
 from rigidgrad.worlds.patches import Patches
-from rigidgrad.worlds.physics import read_physics
+from rigidgrad.worlds.physics import Coupling, read_physics
 from rigidgrad.worlds.recording import everything
 from rigidgrad.worlds.smooth import VARIED, Smooth, Varied, factor_shapes
 from rigidgrad.worlds.sources import compiled_model
@@ -271,7 +271,9 @@ class Worlds:
         """Of each slot, the shapes that touch in it, or what is limited."""
         geoms = self.world.geoms
         return tuple(
-            (geoms[x.first].name, geoms[x.second].name) if isinstance(x, Pair) else ("limit",)
+            (geoms[x.first].name, geoms[x.second].name)
+            if isinstance(x, Pair)
+            else ("coupling" if isinstance(x, Coupling) else "limit",)
             for x in self.world.owners
         )
 
