@@ -57,6 +57,7 @@ INSIDE = {
         {"solution"},
         {"free_programs", "ground_forces"},
         {"guess", "phases", "programs", "surroundings"},
+        {"knot_terms"},
         {"expansion"},
         {"costs", "curvature", "limits", "unaware"},
         {"durations", "held", "integrators", "parameters", "terms"},

@@ -52,6 +52,11 @@ SUBJECTS: list[tuple[str, list[str], list[str]]] = [
         ],
     ),
     (
+        "what is compiled, and bound",
+        ["runtime/lanes.py", "runtime/sweep.py", "runtime/groups.py"],
+        [f"runtime/{x}.py" for x in ("bound", "code", "job", "lanes")],
+    ),
+    (
         "tails of gradients, large robots",
         [],
         [

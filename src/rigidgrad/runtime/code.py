@@ -10,13 +10,13 @@ import numpy as np
 from rigidgrad.errors import InputError
 from rigidgrad.kernels import structure as facts
 from rigidgrad.kernels.language import Kernel
+from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.bound import Bound, along
 from rigidgrad.runtime.job import OPTIMISATION, Job
 from rigidgrad.runtime.shared import Shared
 from rigidgrad.targets import llvm, llvm_math, llvm_rows
-from rigidgrad.targets.riccati_layout import Layout
 
 Shape = tuple[int, ...]
 
@@ -135,7 +135,7 @@ def _compile(job: Job) -> cache.Entry:
         "work": 0,
         "counts": {},
     }
-    if isinstance(source, Layout):
+    if not isinstance(source, Program | Kernel):  # a layout
         return cache.Entry(meta | {"entry": "riccati", "linked": ()}, code)
     meta |= {
         "inputs": source.inputs,

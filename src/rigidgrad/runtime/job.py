@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.model.contacts import ConstraintSet
@@ -19,8 +19,10 @@ from rigidgrad.program.order import best_order
 from rigidgrad.program.program import Program
 from rigidgrad.runtime import cache, native
 from rigidgrad.runtime.formulation import source_of
-from rigidgrad.targets import llvm, llvm_kernel, llvm_riccati, llvm_sweep
-from rigidgrad.targets.riccati_layout import Layout
+from rigidgrad.targets import llvm, llvm_kernel
+
+if TYPE_CHECKING:
+    from rigidgrad.targets.riccati_layout import Layout
 
 OPTIMISATION = 1  # LLVM's level
 # of a model: how it was described, and what it is called
@@ -68,15 +70,19 @@ class Job:
 
     def made(self) -> Program | Kernel | Layout:
         """The source, as it is rendered for this CPU."""
-        source = self.source()
-        return source if isinstance(source, Layout) else ordered(source)
+        source: Program | Kernel | Layout = self.source()
+        return ordered(source) if isinstance(source, Program | Kernel) else source
 
     def render(self, source: Program | Kernel | Layout) -> str:
         """The IR of what was `made`."""
         registers = native.host().registers
-        if isinstance(source, Layout):
+        if not isinstance(source, Program | Kernel):
+            from rigidgrad.targets import llvm_riccati  # what dynamics alone need not load
+
             return llvm_riccati.render(source, registers)
         if self.knots is not None:
+            from rigidgrad.targets import llvm_sweep
+
             shared, wide = self.knots.shared, self.knots.wide
             return llvm_sweep.render(source, self.dtype, self.lanes, shared, wide, registers)
         options: dict[str, Any] = {
