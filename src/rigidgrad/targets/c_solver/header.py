@@ -307,8 +307,8 @@ def header(parts: Parts, prefix: str, words: dict[str, str]) -> str:
         nu=parts.nu,
         parameters=parts.parameters,
         sizes=len(parts.alphas),
-        fields="\n".join(_fields(parts.fields)),
-        statuses="\n".join(_statuses(parts.messages)),
+        fields="\n".join(fields_text(parts.fields)),
+        statuses="\n".join(statuses_text(parts.messages)),
         uniform=uniform,
         more="\n".join(more) + "\n",
         hold=hold,
@@ -333,12 +333,14 @@ def wrapper(parts: Parts, prefix: str) -> str:
     return named(text, prefix)
 
 
-def _fields(fields: Sequence[Field]) -> Iterator[str]:
+def fields_text(fields: Sequence[Field]) -> Iterator[str]:
+    """Members of the numbers of a knot."""
     for f in fields:
         yield f"    double {f.name}[{f.size}]; /* {comment(f.about)} */"
 
 
-def _statuses(messages: Sequence[str]) -> Iterator[str]:
+def statuses_text(messages: Sequence[str]) -> Iterator[str]:
+    """What each status means, as an enumeration."""
     for k, (name, message) in enumerate(zip(STATUSES, messages, strict=True)):
         comma = "," if k < len(STATUSES) - 1 else ""
         yield f"    PFX_{name.upper()} = {k}{comma} /* {comment(message)} */"
