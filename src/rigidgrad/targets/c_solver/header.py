@@ -215,10 +215,11 @@ void pfx_mpc_reset(pfx_mpc *mpc);
  * plan's begin on. */
 pfx_numbers *pfx_mpc_numbers(pfx_mpc *mpc);
 
-/* What is called before each plan: `begin` is the time that the plan begins, `start` the state that the
- * robot will have then; it writes numbers of the plan's knots, which stay until they are written again:
- * where a target will be, which contacts hold at each knot, where feet are to be, weights. 0 says that
- * the robot has fallen: its posture is held, and plans are made from cold when it is up again. */
+/* What is called before each plan: `begin` is the time that the plan begins, `start` the state that
+ * the robot will have then; it writes numbers of the plan's knots, which stay until they are written
+ * again: where a target will be, which contacts hold at each knot, where feet are to be, weights. 0
+ * says that the robot has fallen: its posture is held, and plans are made without a warm start when
+ * it is up again. */
 typedef int (*pfx_steer)(void *context, const double *start, double begin, pfx_numbers *numbers);
 
 /* Whether a plan is fine as it is: states of all knots, and controls. If not it gets up to five more
