@@ -356,7 +356,7 @@ def test_what_cannot_be_generated_is_told(tmp_path):
         with pytest.raises(InputError, match=word):
             rg.generate(problem, options, target="c", out=tmp_path)
     with pytest.raises(InputError, match='target="c"'):
-        rg.generate(problem, rg.PDDP(), target="cuda", out=tmp_path)
+        rg.generate(problem, rg.PDDP(), target="opencl", out=tmp_path)
     with pytest.raises(InputError, match="which functions"):
         rg.generate(rg.load("iiwa14"), out=tmp_path)
     assert not list(tmp_path.iterdir())

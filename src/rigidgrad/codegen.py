@@ -85,7 +85,7 @@ def generate(
     """Writes source code for functions of a robot into the folder `out`; returns the files' paths.
 
     Instead of a robot and functions it takes a problem and its solver, `generate(problem,
-    rg.PDDP(…), target="c", out=…)`, and writes all of it as C: docs/generate_solver.md.
+    rg.PDDP(…), target="c", out=…)`, and writes all of it as C or for CUDA: docs/generate_solver.md.
 
     A function is named as Robot's method ("rnea", "aba_derivatives", …), or comes with options:
     `("jacobian", {"frame": "tool"})`, `("rnea", {"external": ["tool"]})`, `("contact_dynamics",
@@ -152,16 +152,19 @@ def generate(
 def _solver(
     what: Problem | MPC, options: Any, target: str, out: Any, name: str | None, more: Any
 ) -> list[Path]:
-    if target != "c":
-        raise InputError(f'solvers are written as target="c", not {target!r}')
+    if target not in ("c", "cuda"):
+        raise InputError(f'solvers are written as target="c" or "cuda", not {target!r}')
     if more:
         raise unknown_name("option of a generated solver", next(iter(more)), ("name",))
     if isinstance(what, MPC):
         if options is not None:
             raise InputError("a controller has its own solver: rg.generate(mpc, target=…)")
+        if target != "c":
+            raise InputError('controllers are written as target="c", not "cuda"')
         return write(Path(out), controller_code.controller_files(what, name))
     chosen = PDDP() if options is None else options
-    return write(Path(out), solver_code.files(what, chosen, name))
+    written = solver_code.files if target == "c" else solver_code.cuda_files
+    return write(Path(out), written(what, chosen, name))
 
 
 def _request(request: Request) -> tuple[str, dict[str, Any]]:

@@ -13,6 +13,8 @@ import numpy as np
 
 from rigidgrad.algorithms.tangent_maps import transport
 from rigidgrad.control import augmented, constrained, penalty, search
+from rigidgrad.control.device import pddp_options
+from rigidgrad.control.device_run import descent_of, option_numbers, solver_kernels
 from rigidgrad.control.direct import Direct
 from rigidgrad.control.held import Held, place_size
 from rigidgrad.control.linear.blocks import SINGULAR
@@ -34,7 +36,7 @@ from rigidgrad.program.program import Program
 from rigidgrad.program.recorder import record
 from rigidgrad.runtime.formulation import source_of
 from rigidgrad.runtime.job import Job
-from rigidgrad.targets.c_solver import header, package
+from rigidgrad.targets.c_solver import cuda, header, package
 from rigidgrad.targets.c_solver.parts import WIDTH, Field, Parts
 from rigidgrad.targets.c_solver.source import Source
 from rigidgrad.targets.names import identifier, identifiers
@@ -92,6 +94,69 @@ def files(problem: Problem, options: PDDP | Direct, name: str | None) -> dict[st
     found = solve(problem, options)
     parts = replace(parts, sample={"x": found.x, "u": found.u})
     return rendered(parts, prefix, options, found)
+
+
+def cuda_files(problem: Problem, options: Any, name: str | None) -> dict[str, str]:
+    """The files of a solver for CUDA devices, by name."""
+    _check_cuda(problem, options)
+    o = replace(options, device="cuda")
+    first, found = problem.programs, solve(problem, replace(options, device=None))
+    tolerance, loose = descent_of(o.dtype, o.M_b, False, o.tolerance, o.tolerance)
+    system = problem.system
+    fields = fields_of(problem)
+    defaults = {"start": problem.start, "h": problem.h, "u": problem.guess}
+    if first.bounded:
+        defaults["lower"], defaults["upper"] = problem.bounds
+    defaults["knot"] = problem.p
+    ends = np.cumsum([f.size for f in fields]).tolist()
+    weights = [
+        place
+        for f, end in zip(fields, ends, strict=True)
+        if f.kind == "weight"
+        for place in range(end - f.size, end)
+    ]
+    parts = cuda.CudaParts(
+        name or f"{system.name}_solver",
+        _about(problem, o),
+        solver_kernels(first, False, o.second_order),
+        o.dtype,
+        problem.steps,
+        o.M_f,
+        o.M_b,
+        option_numbers(o, **pddp_options(o, o.M_f > 1)),
+        o.step_sizes,
+        float(tolerance),
+        bool(loose),
+        o.iterations,
+        fields,
+        _messages(),
+        weights,
+        {key: np.array(value, dtype=float) for key, value in defaults.items()},
+        found.x,
+        header.STATUSES.index(found.status),
+        _states(problem),
+    )
+    return cuda.files(parts, identifier(parts.name))
+
+
+def _check_cuda(problem: Problem, options: Any) -> None:
+    if not isinstance(options, PDDP):
+        raise InputError(
+            'solvers are written for target="cuda" from rg.PDDP(…), not from'
+            f" {type(options).__name__}: the direct method on a device is driven from Python,"
+            " rg.Direct(device=…)"
+        )
+    for what, why in (
+        (problem.timing is not None, "takes steps whose length is given: leave duration= out"),
+        (problem.charges_rate, "knows no costs.ControlRate: leave it out"),
+        (bool(problem.constraints), "knows no constraints but bounds of the controls"),
+        (problem.guess_states is not None, "begins with controls: give guess= without states"),
+        (options.form != "forward", "has form='forward': leave form out"),
+        (options.first_pass != "fresh", "has first_pass='fresh': leave first_pass out"),
+    ):
+        if what:
+            raise InputError(f"a solver for CUDA {why}")
+    check_blocks(problem, options)
 
 
 def rendered(parts: Parts, prefix: str, options: PDDP | Direct, found: Solution) -> dict[str, str]:
@@ -185,7 +250,7 @@ def parts_of(problem: Problem, options: PDDP | Direct, name: str | None = None) 
         fields_of(problem),
         _macros(options, problem, layout) | (_macros_of_direct(problem) if direct else {}),
         options.step_sizes.tolist(),
-        [*(_first(ADVICE[status]) for status in header.STATUSES[:-1]), "the deadline passed"],
+        _messages(),
         {key: np.array(value, dtype=float) for key, value in defaults.items()},
         system.flat,
         gaps,
@@ -258,6 +323,10 @@ def _states(problem: Problem) -> tuple[str, str, str] | tuple[()]:
         f"{s.nv} of q, then {s.nv} of v",
         f"joint forces of {joints}" if s.actuation is None else "as the problem has them",
     )
+
+
+def _messages() -> list[str]:
+    return [*(_first(ADVICE[status]) for status in header.STATUSES[:-1]), "the deadline passed"]
 
 
 def _first(text: str) -> str:
@@ -466,6 +535,7 @@ def _counted(source: Source, options: PDDP | Direct) -> dict[str, str]:
 
 __all__ = [
     "check",
+    "cuda_files",
     "fields_of",
     "files",
     "member_at",

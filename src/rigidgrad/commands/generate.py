@@ -16,11 +16,11 @@ def add_parser(commands: Any) -> None:
     """Adds the command to those of a parser."""
     parser = commands.add_parser(
         "generate",
-        help="source code: a robot's functions (C, GPUs, circuits, WebGPU), a task's solver (C)",
+        help="source code: a robot's functions (C, GPUs, circuits, WebGPU), a task's solver (C, CUDA)",
         description=(
             "Writes source code for functions of a robot. A function of a frame is written with it:"
             " jacobian:tool. With a task file instead of a robot, and no functions, it is the"
-            " task's problem and solver as C."
+            " task's problem and solver, as C or for CUDA."
         ),
         epilog=(
             "Files that an earlier call wrote are replaced; a file of yours that is in the way is"

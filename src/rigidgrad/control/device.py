@@ -85,6 +85,19 @@ def solve_on_device(problems: Sequence[Problem], solver: Any) -> list[Solution]:
     return [found[k] for k in range(len(problems))]
 
 
+def pddp_options(o: PDDP, open_: bool) -> dict[str, float]:
+    """What kernels of parallel DDP read besides; `open_`: there may be defects."""
+    search = Search(o)
+    return {
+        "defect": o.defect,
+        "whole": search.whole,
+        "first_sizes": len(o.step_sizes) if open_ else search.turns[0],
+        "armijo": ARMIJO,
+        "telling": TELLING,
+        "patience": PATIENCE,
+    }
+
+
 class DevicePDDP(DeviceRun):
     """Parallel DDP on a device."""
 
@@ -96,15 +109,7 @@ class DevicePDDP(DeviceRun):
         )
 
     def begin(self) -> None:
-        o, search = self.options, Search(self.options)
-        self.write_options(
-            defect=o.defect,
-            whole=search.whole,
-            first_sizes=len(self.step_sizes) if self.open else search.turns[0],
-            armijo=ARMIJO,
-            telling=TELLING,
-            patience=PATIENCE,
-        )
+        self.write_options(**pddp_options(self.options, self.open))
         if self.gaps:
             self.measure_gaps()
         else:

@@ -150,6 +150,36 @@ def _robot_step(programs: Programs) -> RobotStep | None:
     return RobotStep(s.model, programs.integrator == "semi_implicit_euler", s.actuation)
 
 
+def option_numbers(o: Any, **own: float) -> np.ndarray:
+    """Of options what kernels read, those of both solvers and those of one, in their order."""
+    options = {
+        "accept_low": o.accept[0],
+        "accept_high": o.accept[1],
+        "rho_low": o.regularization[0],
+        "rho_high": o.regularization[1],
+        "choose": CHOICES.index(o.choose),
+        "most": o.iterations,
+        "rounding": 2.0 * float(np.finfo(o.dtype).eps),
+        "doubtful": _DOUBTFUL * _KNOWN[o.dtype],
+        "singular_pivot": _SINGULAR[o.dtype],
+    } | own
+    return np.array([options.get(name, 0.0) for name in OPTIONS])
+
+
+def descent_of(
+    dtype: str, blocks: int, constrained: bool, asked: float, tolerances: Any
+) -> tuple[Any, Any]:
+    """Of descents that shall end at these tolerances: those that numbers of this dtype can, and
+    whether a small fall of the cost ends them.
+
+    As on the CPU, how little a cost falls ends only descents that need not be exact; float32 and a
+    stale cost-to-go know no better.
+    """
+    tolerance = np.maximum(tolerances, _KNOWN[dtype])
+    knows_better = dtype == "float64" and blocks == 1
+    return tolerance, (tolerance > asked) | (not constrained and not knows_better)
+
+
 class DeviceRun:
     """Trajectories of problems of one kind on a device: arrays, the kernels that both solvers use,
     and the account of each problem.
@@ -256,19 +286,7 @@ class DeviceRun:
 
     def write_options(self, **own: float) -> None:
         """Those of both solvers, and those of one."""
-        o = self.options
-        options = {
-            "accept_low": o.accept[0],
-            "accept_high": o.accept[1],
-            "rho_low": o.regularization[0],
-            "rho_high": o.regularization[1],
-            "choose": CHOICES.index(o.choose),
-            "most": o.iterations,
-            "rounding": 2.0 * float(np.finfo(o.dtype).eps),
-            "doubtful": _DOUBTFUL * _KNOWN[o.dtype],
-            "singular_pivot": _SINGULAR[o.dtype],
-        } | own
-        self.numbers.write(np.array([options.get(name, 0.0) for name in OPTIONS]))
+        self.numbers.write(option_numbers(self.options, **own))
 
     # --- what happens in a round ------------------------------------------------------------------
 
@@ -444,14 +462,12 @@ class DeviceRun:
 
     def descend(self, numbers: list[int], x: np.ndarray, u: np.ndarray) -> None:
         """Problems of these numbers begin a descent from where they are."""
-        tolerance = np.array(
-            [max(self.outer[k].tolerance, _KNOWN[self.options.dtype]) for k in numbers]
-        )
-        # as on the CPU, how little a cost falls ends only descents that need not be exact; float32
-        # and a stale cost-to-go know no better
-        knows_better = self.options.dtype == "float64" and self.blocks == 1
-        loose = (tolerance > self.options.tolerance) | (
-            not self.problems[0].constraints and not knows_better
+        tolerance, loose = descent_of(
+            self.options.dtype,
+            self.blocks,
+            bool(self.problems[0].constraints),
+            self.options.tolerance,
+            np.array([self.outer[k].tolerance for k in numbers]),
         )
         self.write_account(numbers, tolerance=tolerance, loose=loose)
         if numbers and self.problems[0].constraints:

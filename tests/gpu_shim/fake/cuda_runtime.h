@@ -56,6 +56,7 @@ static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
 static inline cudaError_t cudaStreamDestroy(cudaStream_t s) { return std::free(s), --shim_streams, cudaSuccess; }
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t) { return std::memcpy(to, from, bytes), ++shim_copies, cudaSuccess; }
+static inline cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t) { return std::memset(to, value, bytes), cudaSuccess; }
 static inline cudaError_t cudaFuncSetAttribute(const void *, int, int) { return cudaSuccess; }
 
 /* At the end: nothing may be left, and the checker must have found nothing. */

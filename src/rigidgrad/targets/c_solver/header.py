@@ -215,10 +215,11 @@ void pfx_mpc_reset(pfx_mpc *mpc);
  * plan's begin on. */
 pfx_numbers *pfx_mpc_numbers(pfx_mpc *mpc);
 
-/* What is called before each plan: `begin` is the time that the plan begins, `start` the state that the
- * robot will have then; it writes numbers of the plan's knots, which stay until they are written again:
- * where a target will be, which contacts hold at each knot, where feet are to be, weights. 0 says that
- * the robot has fallen: its posture is held, and plans are made from cold when it is up again. */
+/* What is called before each plan: `begin` is the time that the plan begins, `start` the state that
+ * the robot will have then; it writes numbers of the plan's knots, which stay until they are written
+ * again: where a target will be, which contacts hold at each knot, where feet are to be, weights. 0
+ * says that the robot has fallen: its posture is held, and plans are made without a warm start when
+ * it is up again. */
 typedef int (*pfx_steer)(void *context, const double *start, double begin, pfx_numbers *numbers);
 
 /* Whether a plan is fine as it is: states of all knots, and controls. If not it gets up to five more
@@ -307,8 +308,8 @@ def header(parts: Parts, prefix: str, words: dict[str, str]) -> str:
         nu=parts.nu,
         parameters=parts.parameters,
         sizes=len(parts.alphas),
-        fields="\n".join(_fields(parts.fields)),
-        statuses="\n".join(_statuses(parts.messages)),
+        fields="\n".join(fields_text(parts.fields)),
+        statuses="\n".join(statuses_text(parts.messages)),
         uniform=uniform,
         more="\n".join(more) + "\n",
         hold=hold,
@@ -333,12 +334,14 @@ def wrapper(parts: Parts, prefix: str) -> str:
     return named(text, prefix)
 
 
-def _fields(fields: Sequence[Field]) -> Iterator[str]:
+def fields_text(fields: Sequence[Field]) -> Iterator[str]:
+    """Members of the numbers of a knot."""
     for f in fields:
         yield f"    double {f.name}[{f.size}]; /* {comment(f.about)} */"
 
 
-def _statuses(messages: Sequence[str]) -> Iterator[str]:
+def statuses_text(messages: Sequence[str]) -> Iterator[str]:
+    """What each status means, as an enumeration."""
     for k, (name, message) in enumerate(zip(STATUSES, messages, strict=True)):
         comma = "," if k < len(STATUSES) - 1 else ""
         yield f"    PFX_{name.upper()} = {k}{comma} /* {comment(message)} */"

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
+import numpy as np
+
 from rigidgrad.kernels import structure
 from rigidgrad.kernels.language import Kernel
 from rigidgrad.kernels.structure import programs as programs_of
@@ -201,8 +203,7 @@ class Source:
                 yield _places(f"{kind}_places", p.places(kind))
             yield _places("stride_knots", p.strides)
             yield _places("controlled", [int(x) for x in p.controlled])
-        for name, rows in p.defaults.items():
-            yield _numbers(f"default_{name}", rows)
+        yield from defaults_tables(p.defaults)
 
     def _policy(self, f: Function) -> str:
         arguments = [f"double {name}" for name in f.inputs]
@@ -258,7 +259,7 @@ class Source:
             yield code("augmented.c")
         direct = code("direct.c") if self.parts.direct else ""
         yield "/* --- a solve --- */" + after.replace("/*DIRECT*/\n", direct).rstrip()
-        yield self._defaults()
+        yield defaults_function(self.parts.defaults, bool(self.parts.controlled))
         if self.parts.hold is not None:
             yield self._hold()
         if self.parts.controller:
@@ -402,34 +403,6 @@ class Source:
             )
         return "\n\n".join(lines)
 
-    def _defaults(self) -> str:
-        lines = []
-        for name, rows in self.parts.defaults.items():
-            place = "&numbers->knot[k]" if name == "knot" else f"numbers->{name}"
-            if name == "knot":
-                size = "PARAMETERS * sizeof(double)"
-                lines.append(
-                    "    for (k = 0; k <= STEPS; ++k)\n        memcpy((void *)&numbers->knot[k],"
-                    f" default_knot + default_knot_row[k] * PARAMETERS, {size});"
-                )
-                continue
-            count = rows.shape[-1] if rows.ndim > 1 else 1
-            if rows.ndim == 1:
-                lines.append(
-                    f"    for (k = 0; k < {len(rows)}; ++k) {place}[k] = default_{name}[k];"
-                )
-            else:
-                lines.append(
-                    f"    for (k = 0; k < {len(rows)}; ++k)\n        memcpy({place}[k],"
-                    f" default_{name} + default_{name}_row[k] * {count},"
-                    f" {count} * sizeof(double));"
-                )
-        if self.parts.controlled:
-            lines.append("    numbers->learnt = 0;")
-        return "\n".join(
-            ["void pfx_defaults(pfx_numbers *numbers)", "{", "    int k;", *lines, "}"]
-        )
-
     def _hold(self) -> str:
         f = self.narrow["hold"]
         passed = {"q": "numbers->start", "tau": "numbers->u[0]"}
@@ -459,6 +432,30 @@ OWN wide sizes_of(int part)
 }"""
 
 
+def defaults_tables(defaults: Mapping[str, np.ndarray]) -> Iterable[str]:
+    """The numbers that a solver was generated with."""
+    return (_numbers(f"default_{name}", rows) for name, rows in defaults.items())
+
+
+def defaults_function(defaults: Mapping[str, np.ndarray], learns: bool) -> str:
+    """What copies them into a structure of its user's."""
+    lines = []
+    for name, rows in defaults.items():
+        if rows.ndim == 1:
+            line = f"    for (k = 0; k < {len(rows)}; ++k) numbers->{name}[k] = default_{name}[k];"
+        else:
+            count = rows.shape[-1]
+            place = "(void *)&numbers->knot[k]" if name == "knot" else f"numbers->{name}[k]"
+            line = (
+                f"    for (k = 0; k < {len(rows)}; ++k)\n        memcpy({place}, default_{name} +"
+                f" default_{name}_row[k] * {count}, {count} * sizeof(double));"
+            )
+        lines.append(line)
+    if learns:
+        lines.append("    numbers->learnt = 0;")
+    return "\n".join(["void pfx_defaults(pfx_numbers *numbers)", "{", "    int k;", *lines, "}"])
+
+
 def _of(name: str) -> tuple[str, ...]:
     return ("p",) if name == "final_cost" else ()
 
@@ -483,4 +480,4 @@ def _numbers(name: str, rows) -> str:  # type: ignore[no-untyped-def]
     return array(f"static const double {name}", numbers) + "\n" + _places(f"{name}_row", which)
 
 
-__all__ = ["WIDTH", "Function", "Source", "code", "named"]
+__all__ = ["WIDTH", "Function", "Source", "code", "defaults_function", "defaults_tables", "named"]
