@@ -220,10 +220,8 @@ def test_the_example_is_clean_under_sanitizers(built, name):
 def test_a_trot_is_clean_under_sanitizers(tmp_path):
     """HyQ with contacts, on and off; gcc, to which the sanitizers are much more work, has none."""
     rg.generate(trot(), rg.PDDP(), target="c", out=tmp_path, name="trot")
-    for compiler in COMPILERS:
-        check_example(
-            compiler, tmp_path, "trot", "-O0", *(SANITIZERS if compiler == "clang" else [])
-        )
+    *_, last = COMPILERS
+    check_example(last, tmp_path, "trot", "-O0", *(SANITIZERS if last == "clang" else []))
 
 
 @needs_gcc
