@@ -30,11 +30,10 @@ MARKED = {
 # the level of LLVM's code generator in most files, where compiling takes longer than running: bits
 # are the same, but numbers come later
 _LEVEL = "RIGIDGRAD_LLVM_LEVEL"
-# files that run the code which users run: tests of that code, pages, and long simulations
+# files that run the code which users run: tests of that code, and long runs
 SHIPPED = re.compile(
-    r"test_(against|bench|border|bundled|cache|docs|first_minutes|kernel|lanes|linear|new\.|notebooks"
-    r"|order|platforms|program|properties|release|reproduce|riccati|robot|sources|threads|trees"
-    r"|worlds|xla)"
+    r"test_(border|bundled|cache|kernel|lanes|platforms|program|riccati|robot\.|sources|threads"
+    r"|trees|worlds)"
 )
 # other names under which packages of the `test` extra are imported
 IMPORTED = {"pin": {"pinocchio", "coal"}, "nvidia-cuda-nvrtc": {"cuda"}, "cuda-core": {"cuda"}}

@@ -47,7 +47,6 @@ EPS = np.finfo(float).eps
 INVERSE = 1e-9
 SUITE = suite()
 PER_GROUP = 10
-GROUPS = range(len(SUITE) // PER_GROUP)
 STATES = 2
 EXPRESSED_IN = ("world", "local", "spatial")
 
@@ -72,12 +71,27 @@ def case(index: int):
         external=external,
         forward=forward,
         label=f"seed {seed}: {tree}",
+        found={},
     )
 
 
 def cases(group: int):
     for index in range(group * PER_GROUP, (group + 1) * PER_GROUP):
         yield case(index)
+
+
+@pytest.fixture(scope="module", params=range(len(SUITE) // PER_GROUP))
+def group(request):
+    """All tests of one group come before the next group, so that they share its cases."""
+    return request.param
+
+
+def derivatives(c, name, wrenches):
+    """Of all states, computed once for all tests of a case."""
+    if (name, wrenches) not in c.found:
+        function = getattr(c.robot, name)
+        c.found[name, wrenches] = function(c.q, c.v, c.a, external=c.external if wrenches else None)
+    return c.found[name, wrenches]
 
 
 def same_signs(model, q, like):
@@ -125,7 +139,6 @@ def test_the_suite_has_every_kind_of_tree():
     assert min(kinds.values()) >= 20, kinds
 
 
-@pytest.mark.parametrize("group", GROUPS)
 class TestRandomTrees:
     def test_joint_order_and_sizes(self, group):
         for c in cases(group):
@@ -190,7 +203,7 @@ class TestRandomTrees:
     def test_derivatives_of_inverse_dynamics(self, group):
         for c in cases(group):
             for external in (None, c.external):
-                d = c.robot.rnea_derivatives(c.q, c.v, c.a, external=external)
+                d = derivatives(c, "rnea_derivatives", external is not None)
                 expected = [
                     c.oracle.rnea_derivatives(c.q[k], c.v[k], c.a[k], external and row(external, k))
                     for k in range(STATES)
@@ -208,7 +221,7 @@ class TestRandomTrees:
     def test_derivatives_of_forward_dynamics(self, group):
         for c in cases(group):
             for external in (None, c.external):
-                d = c.robot.aba_derivatives(c.q, c.v, c.a, external=external)
+                d = derivatives(c, "aba_derivatives", external is not None)
                 expected = [
                     c.oracle.aba_derivatives(c.q[k], c.v[k], c.a[k], external and row(external, k))
                     for k in range(STATES)
@@ -379,20 +392,20 @@ class TestRandomTrees:
         """Independent of Pinocchio: rnea and aba themselves, run on complex numbers."""
         for c in cases(group):
             q, v, a = c.q[0], c.v[0], c.a[0]
-            derivatives = complex_step(c.robot.model, c.tree, rnea, q, v, a)
-            d = c.robot.rnea_derivatives(q, v, a)
-            for name, expected in zip(("dq", "dv", "da"), derivatives, strict=True):
+            exact = complex_step(c.robot.model, c.tree, rnea, q, v, a)
+            d = derivatives(c, "rnea_derivatives", False)
+            for name, expected in zip(("dq", "dv", "da"), exact, strict=True):
                 assert_close(
-                    getattr(d, name)[None],
+                    getattr(d, name)[:1],
                     expected[None],
                     1e-11,
                     f"rnea_derivatives.{name} by complex step, {c.label}",
                 )
-            derivatives = complex_step(c.robot.model, c.tree, aba, q, v, a)
-            d = c.robot.aba_derivatives(q, v, a)
-            for name, expected in zip(("dq", "dv", "dtau"), derivatives, strict=True):
+            exact = complex_step(c.robot.model, c.tree, aba, q, v, a)
+            d = derivatives(c, "aba_derivatives", False)
+            for name, expected in zip(("dq", "dv", "dtau"), exact, strict=True):
                 assert_close(
-                    getattr(d, name)[None],
+                    getattr(d, name)[:1],
                     expected[None],
                     c.forward[:1],
                     f"aba_derivatives.{name} by complex step, {c.label}",

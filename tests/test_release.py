@@ -45,6 +45,14 @@ def test_what_is_unreleased_in_the_changelog_gets_a_name_and_a_day():
         release.changed(changed, "0.3.0", DAY)
 
 
+def test_the_citation_has_the_day_of_its_version():
+    text = (ROOT / "CITATION.cff").read_text()
+    for _ in range(2):  # of a text with a day, too
+        text = release.cited(text, DAY)
+        assert text.count("date-released: ") == 1
+        assert f"version: {rg.__version__}\ndate-released: 2026-02-03\n" in text
+
+
 def test_the_locked_packages_are_those_that_are_asked_for():
     """`uv lock --check` in CI compares all of it; here that nobody forgot to lock again."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -42,6 +42,12 @@ def numbered(text: str, before: str, behind: str, version: str) -> str:
     return result
 
 
+def cited(text: str, day: datetime.date) -> str:
+    """CITATION.cff with the day of its version."""
+    without = re.sub(r"(?m)^date-released: .*\n", "", text)
+    return re.sub(r"(?m)^(version: .*\n)", rf"\g<1>date-released: {day.isoformat()}\n", without)
+
+
 def changed(changelog: str, version: str, day: datetime.date) -> str:
     """The changelog, its unreleased part under the version's heading."""
     if f"\n## {version}" in changelog:
@@ -76,6 +82,7 @@ def try_out(archive: Path) -> None:
         run(python, "-m", "pip", "install", "--quiet", archive)
         run(python, ROOT / "examples" / "01_dynamics.py", cwd=place)
         run(python, "-m", "rigidgrad", "doctor", cwd=place)
+        run(python, "-m", "rigidgrad", "check", "iiwa14", cwd=place)
 
 
 def main() -> None:
@@ -90,8 +97,10 @@ def main() -> None:
     for name, before, behind in PLACES:
         path = ROOT / name
         path.write_text(numbered(path.read_text(), before, behind, options.version))
-    log = ROOT / "CHANGELOG.md"
-    log.write_text(changed(log.read_text(), options.version, datetime.date.today()))
+    today = datetime.date.today()
+    citation, log = ROOT / "CITATION.cff", ROOT / "CHANGELOG.md"
+    citation.write_text(cited(citation.read_text(), today))
+    log.write_text(changed(log.read_text(), options.version, today))
     for archive in build(ROOT / "dist"):
         if not archive.name.startswith(f"rigidgrad-{options.version}"):
             continue  # of a version before

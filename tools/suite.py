@@ -3,7 +3,11 @@ is committed, sets its environment up, and runs commands of the Makefile there.
 
     python tools/suite.py quick coverage --json bench/results/suite.json
 
-`quick` and `test` are run twice: a second run finds the compiled code of the first.
+`quick` and `test` are run twice: a second run finds the compiled code of the first. Of each run the
+files and the tests that took most of the CPU are printed, children included; of a file of such
+times, as `pytest --cpu-times FILE` writes it, alone:
+
+    python tools/suite.py --times FILE
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +33,34 @@ _COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 _COVERED = re.compile(r"^TOTAL .* (\d+)%$", re.M)
 
 
+def report(times: str, count: int = 25) -> dict[str, int]:
+    """Prints where CPU time went, and gives the seconds of each file."""
+    tests: dict[str, float] = defaultdict(float)
+    for line in times.splitlines():
+        seconds, name = line.split(" ", 1)
+        tests[name] += float(seconds)
+    files: dict[str, float] = defaultdict(float)
+    for name, seconds in tests.items():
+        files[name.partition("::")[0].removeprefix("tests/")] += seconds
+    print(f"{sum(files.values()):.0f} s of CPU in {len(tests)} tests")
+    for found in (files, tests):
+        for name, seconds in sorted(found.items(), key=lambda x: -x[1])[:count]:
+            print(f"{seconds:8.1f} s  {name}")
+        print(flush=True)
+    return {name: round(x) for name, x in sorted(files.items(), key=lambda x: -x[1])}
+
+
 def run(command: str, clone: Path) -> dict[str, Any]:
+    times = clone / "times.txt"
+    times.unlink(missing_ok=True)
+    environment = os.environ | {"PYTEST_ADDOPTS": f"--cpu-times={times}"}
     began = time.monotonic()
-    done = subprocess.run(["make", command], cwd=clone, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", command], cwd=clone, env=environment, capture_output=True, text=True, check=False
+    )
     row: dict[str, Any] = {"seconds": round(time.monotonic() - began)}
+    if times.exists():
+        row["cpu"] = sum(report(times.read_text()).values())
     lines = done.stdout.strip().splitlines()
     last = next((line for line in reversed(lines) if _COUNTS.search(line)), "")
     row |= {word: int(count) for count, word in _COUNTS.findall(last)}
@@ -44,9 +73,15 @@ def run(command: str, clone: Path) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("commands", nargs="+", choices=RUNS)
+    parser.add_argument("commands", nargs="*", help=", ".join(RUNS))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--times", type=Path, help="a file of CPU times to report")
     arguments = parser.parse_args()
+    if arguments.times:
+        report(arguments.times.read_text())
+        return 0
+    if not arguments.commands or not RUNS.keys() >= set(arguments.commands):
+        parser.error(f"name what to run: {', '.join(RUNS)}")
     rows: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "clone"
