@@ -47,18 +47,16 @@ ECP5_CLOCK = 130e6  # wished for
 CURVE = (4, 8, 16, 32, 64, 128)
 
 
-def designs(states: int, wanted: str = "") -> dict[str, Any]:
+def designs(states: int, wanted: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """iiwa14's fused gradient through Verilator and yosys."""
-    robot, results = rg.load("iiwa14"), {}
+    robot = rg.load("iiwa14")
     for title, options in DESIGNS.items():
         if wanted not in title:
             continue
         circuit = fpga.build(robot, "fused_gradient", **options)
         with tempfile.TemporaryDirectory() as folder:
             report = fpga.check(robot, circuit, Path(folder), count=min(states, 1000))
-        results[title] = fpga.summary(report)
-        print(title, {k: results[title].get(k) for k in ("synthesis", "simulation")}, flush=True)
-    return results
+        yield title, fpga.summary(report)
 
 
 def ecp5(wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -157,7 +155,9 @@ def main() -> None:
                 print(title, found, flush=True)
                 store(arguments.json, part, {title: found}, among=True)
         elif part == "designs":
-            store(arguments.json, part, designs(arguments.states, arguments.designs), among=True)
+            for title, found in designs(arguments.states, arguments.designs):
+                print(title, {k: found.get(k) for k in ("synthesis", "simulation")}, flush=True)
+                store(arguments.json, part, {title: found}, among=True)
         elif part == "curve":
             for rows in curve():
                 store(arguments.json, part, rows)
