@@ -624,9 +624,7 @@ WRONG = {
         )
     ),
     "is for problems without phases": lambda r: jump(r, guess="line"),
-    "MPC takes phases whose steps last equally long, and no impacts": lambda r: rg.MPC(
-        jump(r), rg.PDDP()
-    ),
+    "repeat is the number of the phase": lambda r: rg.MPC(jump(r), rg.PDDP(), repeat=9),
     "the weight of Height": lambda r: rg.Problem(
         r, START, phases=[rg.Phase(5, costs=[costs.Height("foot", 0.1, [1, 2, 3])])], dt=0.01
     ),

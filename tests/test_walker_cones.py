@@ -107,6 +107,33 @@ def test_plans_that_are_not_accepted_are_improved_and_counted(standing, monkeypa
     assert mpc.counts["slips"] == 0
 
 
+def test_plans_that_no_warm_start_led_to_are_improved_as_well(standing, monkeypatch):
+    """Hind legs whip: no roll-out of the last plan stays finite, and a plan is found from states
+    instead. If it is not accepted, iterations go on from there.
+    """
+    walker, mpc = standing
+    x = walker.stance.x.copy()
+    for leg in ("lh", "rh"):
+        x[walker.robot.nq + 5 + walker.robot.joints.index(f"{leg}_kfe_joint")] = -24.0
+    costs, iterations = [], []
+    for accepted in (True, False):
+        monkeypatch.setattr(walker, "accepts", lambda *_, accepted=accepted: accepted)
+        mpc.reset()
+        walker.reset()
+        mpc.step(walker.stance.x, 0.0)
+        mpc.step(x, 0.02)
+        assert mpc.counts["kept"] == 0 and mpc.counts["slips"] == 2 * (not accepted)
+        costs.append(mpc.log.solve_cost[-1])
+        iterations.append(int(mpc.log.solve_iterations[-1]))
+        assert mpc._planner.further == 20
+    assert iterations[0] < iterations[1] <= iterations[0] + 20 and costs[1] < costs[0]
+    # it is a motion from where the robot is
+    plan = mpc.plan
+    after, _ = mpc.problem.evaluate(plan.x, plan.u)
+    np.testing.assert_allclose(after, plan.x[1:], rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(plan.x[0], x)
+
+
 def test_the_margin_is_a_part_of_the_friction(standing):
     walker, _ = standing
     foot = walker.feet[0]

@@ -83,8 +83,9 @@ class FreePrograms:
 
     @cached_property
     def evaluation(self) -> Compiled:
-        """(x, a, f, h, p) → the state after it, the controls that a and f need, the forces that
-        they lack then, what contacts lack, and the cost and the penalty.
+        """(x, a, f, h, p, to) → the controls that a and f need, how far the equations of the knot
+        are from being solved, and the cost and the penalty: the state after it less `to`, the
+        forces that are lacking then, and what contacts lack, times the time they act.
         """
         s = self.system
         B = np.eye(s.nv) if s.actuation is None else np.array(s.actuation)
@@ -112,16 +113,12 @@ class FreePrograms:
                 *manifold.integrate(own.model, q, tuple(mul(a["h"], w) for w in after)),
                 *after,
             )
-            return (
-                moved,
-                u,
-                lacking,
-                held,
-                self.programs.values(a["x"], u, a["p"], own.with_forces(a["f"])),
-            )
+            residuals = (*own.minus(moved, a["to"]), *(mul(h, y) for y in (*lacking, *held)))
+            return u, residuals, self.programs.values(a["x"], u, a["p"], own.with_forces(a["f"]))
 
         inputs = {name: shape for name, shape in self.inputs.items() if name != "u"}
-        outputs = {"next": (s.nx,), "u": (s.nu,), "e": (s.nv,), "c": (self.forces,), "l": (2,)}
+        inputs["to"] = (s.nx,)
+        outputs = {"u": (s.nu,), "residuals": (s.ndx + s.nv + self.forces,), "l": (2,)}
         return Compiled(
             self.programs.recording("free evaluation", inputs, outputs, evaluate),
             dtype="float64",

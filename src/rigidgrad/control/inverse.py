@@ -40,6 +40,7 @@ from rigidgrad.control.shooting import Forward
 from rigidgrad.control.system import RobotSystem
 from rigidgrad.errors import InputError
 from rigidgrad.kernels import search as policy
+from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.riccati import Layout
 
@@ -66,9 +67,9 @@ class FreeBackward(Backward):
     def __init__(self, problem: Problem, dtype: str):
         steps, self.free = problem.steps, FreePrograms.of(problem.programs)
         n, r = problem.system.ndx // 2, self.free.forces
-        self.a, self.f = np.zeros((steps, n)), np.zeros((steps, r))
-        self.offset = np.zeros((steps, n + 3 * r), dtype)
-        self.G = np.zeros((steps, r, problem.system.ndx + problem.system.nu), dtype)
+        self.a, self.f = aligned_zeros((steps, n)), aligned_zeros((steps, r))
+        self.offset = aligned_zeros((steps, n + 3 * r), dtype)
+        self.G = aligned_zeros((steps, r, problem.system.ndx + problem.system.nu), dtype)
         super().__init__(problem, dtype=dtype, gaps=True)
 
     def own_layout(self, o: Layout) -> Layout:
@@ -84,11 +85,13 @@ class FreeBackward(Backward):
 
 class Step(NamedTuple):
     """Changes of states, accelerations and forces; z (steps, columns) are those of states and
-    controls as the backward pass has its columns, `moved` what they do to the forces.
+    controls as the backward pass has its columns, `own` the same without what is none of these,
+    `moved` what they do to the forces.
     """
 
     dx: np.ndarray
     z: np.ndarray
+    own: np.ndarray
     da: np.ndarray
     df: np.ndarray
     moved: np.ndarray
@@ -144,14 +147,13 @@ class FreeForward:
         time they act.
         """
         p = self.problem
-        after, trial.u, e, c, costs = self.backward.free.evaluation(
-            trial.x[:-1], trial.a, trial.f, self.h, p.p[:-1]
+        trial.u, trial.residuals, costs = self.backward.free.evaluation(
+            trial.x[:-1], trial.a, trial.f, self.h, p.p[:-1], trial.x[1:]
         )
-        trial.gap = p.minus(after, trial.x[1:])
-        lacking = [trial.gap, self.lasting * e, self.lasting * c]
         if self.bounded:
-            lacking.append(self.lasting * self.beyond(trial.u))
-        trial.residuals = np.concatenate(lacking, axis=1)
+            outside = self.lasting * self.beyond(trial.u)
+            trial.residuals = np.concatenate([trial.residuals, outside], axis=1)
+        trial.gap = trial.residuals[:, : p.system.ndx]
         trial.J = float(costs.sum() + p.programs.final_evaluation(trial.x[-1:], p.p[-1:]).sum())
         return trial
 
@@ -172,8 +174,10 @@ class FreeForward:
         """Makes a point the one that steps begin at."""
         if self.bounded:
             trial.u = self.at_bounds(trial.u)
-        self.x[:], self.u[:], self.residuals[:] = trial.x, trial.u, trial.residuals
-        self.residuals[np.abs(self.residuals) < _MET] = 0.0
+        self.x[:], self.u[:] = trial.x, trial.u
+        np.multiply(
+            trial.residuals, np.abs(trial.residuals) >= _MET, out=self.residuals
+        )  # but where they are met
         self.gap[:] = self.residuals[:, : self.gap.shape[1]]
         self.backward.a[:], self.backward.f[:] = trial.a, trial.f
 
@@ -183,8 +187,7 @@ class FreeForward:
         pushed = self.lasting * b.offset[:, :n]
         moved = self.h[:, None] * pushed
         if o.base:
-            move = b.expanded[3].astype(float)
-            S = move[:, o.base * o.base_columns : 2 * o.base * o.base_columns].reshape(
+            S = b.expanded[3][:, o.base * o.base_columns : 2 * o.base * o.base_columns].reshape(
                 -1, o.base, o.base_columns
             )[:, :, : o.base]
             moved[:, : o.base] = (S @ pushed[:, : o.base, None])[:, :, 0]
@@ -207,8 +210,9 @@ class FreeForward:
             z[:, b.state_columns] = dx[:-1]
         z[:, o.state_columns : o.state_columns + o.m] = du
         da = (_times(b.expanded[0], z) - dx[:-1, n:]) / self.lasting + b.offset[:, :n]
-        df = _times(b.G, z[:, b.own_columns])
-        return Step(dx, z, da, df + b.offset[:, n : n + r], df)
+        own = z.take(b.own_columns, axis=1)
+        df = _times(b.G, own)
+        return Step(dx, z, own, da, df + b.offset[:, n : n + r], df)
 
     def _within_bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The step of the linearised problem whose controls are within their bounds, states and
@@ -247,11 +251,7 @@ class FreeForward:
         crossed = float(np.vdot(bent, step.moved))
         slope = float(np.vdot(l, step.z) + last[-1] @ dx + np.vdot(g, f0)) - crossed
         curve = (
-            float(
-                np.vdot(step.z[:, b.own_columns], _times(L, step.z))
-                + dx @ last[:-1] @ dx
-                + np.vdot(f0, bent)
-            )
+            float(np.vdot(step.own, _times(L, step.z)) + dx @ last[:-1] @ dx + np.vdot(f0, bent))
             + 2 * crossed
         )
         return slope, curve

@@ -418,14 +418,16 @@ class Run:
             fall, self.J = self.J - cost, cost
             self.history.append(self.J)
             self.steps_taken.append(float(self.alphas[chosen]))
-            if self.forward.open:
-                self.defects.append(float(np.abs(self.forward.gap).max()))
+            left = 0.0  # of the defects
+            if self.forward.open and not self.forward.closed:
+                off = np.abs(self.forward.gap)
+                self.defects.append(float(off.max()))
+                left = float(off.sum())
+            elif self.forward.open:
+                self.defects.append(0.0)
             small = policy.nothing(tolerance, self.J, self.negligible)
             # a step that regularisation holds back tells nothing
-            light, closed = (
-                rho <= low,
-                self.sigma * float(np.abs(self.forward.gap).sum()) <= 10 * small,
-            )
+            light, closed = rho <= low, self.sigma * left <= 10 * small
             rho = policy.lowered(rho, low)
             if light and closed:
                 if expected <= small and (
@@ -472,7 +474,7 @@ class Run:
     def expand(self) -> None:
         self.backward.expand(self.x, self.u)
         if self.backward.layout.gaps:
-            self.backward.defects[:] = self.forward.gap
+            np.copyto(self.backward.defects, self.forward.gap)
 
     def search(self, slope: float, curve: float) -> tuple[int | None, float, float]:
         """(the step size taken or None, the cost with it, the fall expected of a whole step)."""
@@ -555,6 +557,10 @@ class Run:
         assert self._followed is not None
         self._followed.take(0)
         self.forward.gap[:] = 0.0
+
+    def count_from(self, iterations: int) -> None:
+        """What it starts from took so many."""
+        self.iterations = iterations
 
     def linearize(self) -> None:
         """The first half of an iteration, before it is known where exactly it starts: what

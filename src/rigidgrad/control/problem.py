@@ -196,15 +196,15 @@ class Problem(Constrained):
         self.constraints: tuple[Constraint, ...] = tuple(
             next(iter(slot.values())) for slot in self.constraint_slots
         )
+        # whether a cost or a constraint is of the control's rate
+        self.rated = any(rate_of(term) is not None for term in (*self.costs, *self.constraints))
 
     @property
     def charges_rate(self) -> bool:
         """Whether solvers have to know the control of the step before, which the states of this
         problem do not tell.
         """
-        return not isinstance(self.system, Extended) and any(
-            rate_of(term) is not None for term in (*self.costs, *self.constraints)
-        )
+        return self.rated and not isinstance(self.system, Extended)
 
     @property
     def bounds_rate(self) -> bool:
@@ -553,16 +553,25 @@ class Problem(Constrained):
 
     def private_copy(self) -> Problem:
         """The same problem with numbers of its own."""
+        other = self.in_buffers({})
+        other.p = self.p.copy()
+        return other
+
+    def in_buffers(self, workspaces: dict[Any, Any]) -> Problem:
+        """This very problem, numbers and all, for a solve in other buffers."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other.p, other.workspaces = self.p.copy(), {}
+        other.workspaces = workspaces
         return other
 
     def copy_numbers(self, other: Problem) -> None:
         """Takes over all numbers of a problem with the same programs and length, without copying
-        what solvers only read.
+        what solvers only read, and the costs and limits that have them.
         """
         self.p[:] = other.p
+        self.phases, self.parts, self.limits = other.phases, other.parts, other.limits
+        self.cost_slots, self.constraint_slots = other.cost_slots, other.constraint_slots
+        self.costs, self.constraints = other.costs, other.constraints
         self.corner, self.learnt, self.previous = other.corner, other.learnt, other.previous
         self.start, self.dt, self.h, self.bounds, self.guess, self.guess_states = (
             other.start,
@@ -740,9 +749,10 @@ class Problem(Constrained):
     def aims(self) -> tuple[Aim, ...]:
         """What the costs want of the last knot, where they have a weight there."""
         found: list[Aim] = []
+        positive = (self.p[-1] > 0.0).tolist()
         for cost, part in zip(self.programs.costs, self.programs.slices, strict=False):
-            weighted = self.p[-1, part["weight"]] > 0.0
-            if weighted.any() and not isinstance(cost, CustomValue):
+            weighted = tuple(positive[part["weight"]])
+            if any(weighted) and not isinstance(cost, CustomValue):
                 name, known = cost.label(), {aim.name for aim in found}
                 name = next(
                     n
@@ -754,7 +764,7 @@ class Problem(Constrained):
                         name,
                         cost,
                         tuple(self.p[-1, part["target"]].tolist()),
-                        tuple(weighted.tolist()),
+                        weighted,
                     )
                 )
         return tuple(found)

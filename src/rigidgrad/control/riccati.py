@@ -10,6 +10,7 @@ import numpy as np
 
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.programs import expanded_shapes
+from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.bound import Bound
 from rigidgrad.runtime.compiled import Compiled
 from rigidgrad.runtime.riccati import RESULTS, Layout, bind
@@ -73,12 +74,12 @@ class Backward:
         self.dtype = np.dtype(dtype)
         self.starts = block_starts(steps, blocks)
         self.expanded = tuple(
-            np.zeros((steps, *shape), self.dtype) for shape in expanded_shapes(base).values()
+            aligned_zeros((steps, *shape), self.dtype) for shape in expanded_shapes(base).values()
         )
-        self.gains = np.zeros((steps, o.m, o.columns))
+        self.gains = aligned_zeros((steps, o.m, o.columns))
         # cost-to-go at the end of each block
-        self.end = np.zeros((blocks, n + 1, o.state_columns), self.dtype)
-        self.start = np.zeros_like(self.end)  # and at its start, after a pass
+        self.end = aligned_zeros((blocks, n + 1, o.state_columns), self.dtype)
+        self.start = aligned_zeros(self.end.shape, self.dtype)  # and at its start, after a pass
         self.numbers, self.results = np.zeros((blocks, 2)), np.zeros((blocks, len(RESULTS)))
         self.defects = np.zeros((steps, n))
         self.x = np.zeros((steps + 1, problem.system.nx))
@@ -131,7 +132,7 @@ class Backward:
             "upper": self.box[1],
             "u": self.u,
             "active": self.active,
-            "scratch": np.zeros((blocks, self.layout.scratch_size), self.dtype),
+            "scratch": aligned_zeros((blocks, self.layout.scratch_size), self.dtype),
         }
         if move:
             arrays["move"] = move[0]
@@ -141,7 +142,7 @@ class Backward:
     @property
     def feedback(self) -> np.ndarray:
         """K (steps, nu, ndx)."""
-        return self.gains[:, :, self.state_columns]
+        return self.gains.take(self.state_columns, axis=2)
 
     @property
     def correction(self) -> np.ndarray:

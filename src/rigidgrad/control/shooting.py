@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from rigidgrad.control.problem import Problem
 from rigidgrad.control.riccati import Backward, block_starts
+from rigidgrad.runtime.arrays import aligned_zeros
 from rigidgrad.runtime.bound import Bound
 from rigidgrad.runtime.threads import Crew
 
@@ -45,10 +46,10 @@ class Forward:
         self.x, self.u = reference or (np.zeros((steps + 1, s.nx)), np.zeros((steps, s.nu)))
         self.gap = np.zeros((steps, s.ndx))  # f(x_k, u_k) ⊖ x_{k+1} of the reference
         self.h = problem.h[:, None].copy()
-        self.X = np.zeros((self.parts, blocks, longest + 1, s.nx, W))
-        self.U = np.zeros((self.parts, blocks, longest, s.nu, W))
-        self.C = np.zeros((self.parts, blocks, longest + 1, 2, W))
-        self.J = np.zeros((self.parts, 1, 1, 2, W))
+        self.X = aligned_zeros((self.parts, blocks, longest + 1, s.nx, W))
+        self.U = aligned_zeros((self.parts, blocks, longest, s.nu, W))
+        self.C = aligned_zeros((self.parts, blocks, longest + 1, 2, W))
+        self.J = aligned_zeros((self.parts, 1, 1, 2, W))
         lanes = np.resize(alphas, self.parts * W).reshape(self.parts, 1, 1, 1, W)
         self._alpha = np.broadcast_to(lanes, (self.parts, blocks, longest, 1, W)).copy()
         self._sweeps = [self._bind(part) for part in range(self.parts)]
@@ -57,7 +58,7 @@ class Forward:
         self.open = gaps or blocks > 1  # whether there may be defects
         if self.open:
             # of a whole step; other steps are parts of it
-            self.dx = np.zeros((1, steps + 1, s.ndx, W))
+            self.dx = aligned_zeros((1, steps + 1, s.ndx, W))
             self._consensus = self._bind_consensus()
         self.sweep_seconds = 0.0
 
@@ -154,7 +155,8 @@ class Forward:
         if self.blocks > 1:
             lengths = np.diff(self.starts)[:-1]
             J = J + self.C[:, np.arange(self.blocks - 1), lengths].sum(axis=1)
-        return (J[:, 0] + J[:, 1]).ravel()[: len(self.alphas)]
+        costs: np.ndarray = (J[:, 0] + J[:, 1]).ravel()[: len(self.alphas)]
+        return costs
 
     def sweep(self) -> None:
         """`dx`, by which a whole step of the linearised problem moves the states."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, overload
@@ -15,6 +15,8 @@ from rigidgrad.control.problem import Problem
 from rigidgrad.control.solution import Solution
 from rigidgrad.errors import InputError
 from rigidgrad.runtime.threads import default_crew, thread_count
+
+_IN_TURN = "in turn"  # among the workspaces of a problem
 
 
 class Solver(Protocol):
@@ -92,6 +94,8 @@ def solve(
     one = partial(_solve, chosen)
     others = [k for k in range(len(problems)) if k not in found]
     given = [problems[k] for k in others]
+    if isinstance(chosen, PDDP):
+        one = partial(_solve_in_turn, chosen, _shared_buffers(given))
     alone = (
         default_crew(workers).map(one, given)
         if workers > 1 and len(given) > 1
@@ -103,6 +107,40 @@ def solve(
 
 def _solve(solver: Solver, problem: Problem) -> Solution:
     return _again(solver, problem, solver.solve(problem))
+
+
+def _shared_buffers(problems: Sequence[Problem]) -> dict[tuple[int, int], list[dict[Any, Any]]]:
+    """Workspaces for problems that are solved in turn, of each kind that there are several of: one
+    for each thread, kept with the first of them for the next time. Few buffers stay in the cache.
+    """
+    kinds: dict[tuple[int, int], list[Problem]] = {}
+    for p in problems:
+        kinds.setdefault(_kind(p), []).append(p)
+    return {
+        kind: own[0].workspaces.setdefault(_IN_TURN, [])
+        for kind, own in kinds.items()
+        if len(own) > 1
+    }
+
+
+def _kind(problem: Problem) -> tuple[int, int]:
+    return id(problem.programs), problem.steps
+
+
+def _solve_in_turn(
+    solver: PDDP, buffers: Mapping[tuple[int, int], list[dict[Any, Any]]], problem: Problem
+) -> Solution:
+    """In the buffers of a problem of its kind that was solved before."""
+    shared = buffers.get(_kind(problem))
+    if shared is None:
+        return _solve(solver, problem)
+    try:  # one operation of a list: no other thread comes between
+        own = shared.pop()
+    except IndexError:
+        own = {}
+    found = _solve(solver, problem.in_buffers(own))
+    shared.append(own)
+    return found
 
 
 def _again(solver: Solver, problem: Problem, solution: Solution) -> Solution:

@@ -204,8 +204,8 @@ class Surroundings:
 
 def _scenes(part: Any) -> list[Scene]:
     """What links keep out of, and what terms are about."""
-    terms = [*part.costs, *(getattr(c, "term", None) for c in part.limits.added)]
-    return [part.limits.scene, *(t.scene for t in terms if isinstance(t, Clearance))]
+    terms = [*part.costs, *[getattr(c, "term", None) for c in part.limits.added]]
+    return [part.limits.scene, *[t.scene for t in terms if isinstance(t, Clearance)]]
 
 
 def _target(problem: Problem, place: int, cost: Reach) -> Target:
@@ -213,7 +213,7 @@ def _target(problem: Problem, place: int, cost: Reach) -> Target:
     if set(problem.cost_slots[place]) == {0}:
         return target_of(cost, cost.target)
     rows = problem.p[:, problem.programs.slices[place]["target"]]
-    rows = rows if np.ptp(rows, axis=0).any() else rows[:1]
+    rows = rows if (rows != rows[0]).any() else rows[:1]
     return Target(
         cost.frame,
         np.array(cost.offset),

@@ -46,7 +46,6 @@ FALLBACKS = (
     "fallen",
     "slips",
 )
-_FURTHER = 5  # iterations that a plan gets besides while its target does not accept it
 
 
 class MPC:
@@ -83,8 +82,9 @@ class MPC:
     default for robots all of whose joints are driven), "hold" holds the posture, "report" only
     counts. Numbers or targets that cannot be used are "refused", the last good ones stay. A plan
     that a target which steers does not accept, as `rg.gaits.Walker` where forces leave friction
-    cones, gets up to five more iterations, within the `budget`; if that does not help, it is
-    followed, and is one of the "slips". "late" counts deadlines missed in real time, or plans that
+    cones, gets up to five more iterations, or 20 where it was made without a warm start, within the
+    `budget`; if that does not help, it is followed, and is one of the
+    "slips". "late" counts deadlines missed in real time, or plans that
     took longer than a period in a simulated `run`. All are in `counts`, and the last reason in
     `trouble`. `seconds` are those of the last plan's phases, of all in a step ("solve"), and, where
     there is one, of the last preparation ("prepare").
@@ -501,7 +501,7 @@ class MPC:
         accept in the end is counted.
         """
         deadline = math.inf if self.budget is None else self._watch.began + self.budget
-        for _ in range(_FURTHER):
+        for _ in range(self._planner.further):
             if self._target.accepts(self.problem, found.x, found.u):
                 return found
             better = self._planner.improve(deadline)

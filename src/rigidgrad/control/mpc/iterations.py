@@ -15,7 +15,7 @@ import numpy as np
 from rigidgrad.control.mpc.clock import Stopwatch
 from rigidgrad.control.mpc.live import LiveProblem
 from rigidgrad.control.mpc.plan import Plan
-from rigidgrad.control.mpc.planner import COLD, Planner
+from rigidgrad.control.mpc.planner import COLD, FURTHER, Planner
 from rigidgrad.control.mpc.remembered import Remembered
 from rigidgrad.control.pddp import PDDP, Iterate, Run
 from rigidgrad.errors import InputError
@@ -59,6 +59,7 @@ class Iterations(Planner):
         super().__init__(own, options, period)
         self.options, self.tolerance, self.budget = options, tolerance, budget
         self._iterated = False  # whether the plan made last is the run's
+        self._from_elsewhere: Iterate  # it, where it is not
         self.reset()
 
     def reset(self) -> None:
@@ -95,19 +96,38 @@ class Iterations(Planner):
                 if last is not None
                 else self._from_states(*self.problem.held_states())
             )
+        if not finite:
+            self._from_elsewhere = found
+        self.further = FURTHER if finite else COLD
         watch.lap("iterate")
         return found
 
     def improve(self, deadline: float) -> Iterate | None:
-        """By one more iteration of the run, unless the plan is from elsewhere."""
-        if not self._iterated or time.perf_counter() > deadline:
+        """By one more iteration of the run, which goes on from a plan that is from elsewhere."""
+        if time.perf_counter() > deadline:
             return None
-        if self.problem.constraints:  # multipliers may be others now
+        if not self._iterated:
+            self._iterated = self._adopt(self._from_elsewhere)
+            if not self._iterated:
+                return None
+        elif self.problem.constraints:  # multipliers may be others now
             self.run.follow()
         before = self.run.result()
         self.run.iterate(before.iterations + 1, deadline)
         now = self.run.result()
         return now if now.J < before.J else None
+
+    def _adopt(self, found: Iterate) -> bool:
+        """Makes a plan that was found in another way the run's; whether its roll-out stays
+        finite.
+        """
+
+        def write(x: np.ndarray, u: np.ndarray, gains: np.ndarray) -> None:
+            x[:], u[:], gains[:] = found.x, found.u, found.gains
+
+        finite = self.run.warm_start(write)
+        self.run.count_from(found.iterations)
+        return finite
 
     def keep(self) -> None:
         """The multipliers found belong to the plan that is followed from now on."""

@@ -162,7 +162,8 @@ class LiveProblem(Problem):
         of an impact for none.
         """
         if self._motion is None or self._motion.even or math.isnan(self._began):
-            yield self.inputs_now(), until - since
+            if until > since:
+                yield self.inputs_now(), until - since
             return
         for row, seconds in self._motion.between(since - self._began, until - self._began):
             yield self._inputs_of(row), seconds

@@ -14,6 +14,7 @@ from rigidgrad.control.mpc.posture import Posture
 from rigidgrad.control.pddp import Iterate
 
 COLD = 20  # iterations of a plan without a warm start, at least
+FURTHER = 5  # that a plan gets besides while its target does not accept it
 
 
 class Planner:
@@ -21,6 +22,7 @@ class Planner:
     is the seconds between two of them.
     """
 
+    further = FURTHER  # iterations that the plan made last gets at most if it is not accepted
     prepares = False  # whether a part of the work can be done before the start is known
 
     def __init__(self, problem: LiveProblem, solver: Any, period: float):

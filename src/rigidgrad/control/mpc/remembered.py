@@ -61,6 +61,9 @@ class Remembered:
         self._read()
         return self._run.follow()
 
+    def count_from(self, iterations: int) -> None:
+        self._run.count_from(iterations)
+
     def linearize(self) -> None:
         self._run.linearize()
 
