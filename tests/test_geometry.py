@@ -321,7 +321,10 @@ def test_scenes_are_read_from_files(tmp_path):
     for text, said in (
         ('[[shape]]\nkind = "cone"\n', "number 1: kind is one of box"),
         ('[[shape]]\nkind = "box"\nsize = [1, 0, 1]\n', "number 1: the lengths"),
-        ('[[shape]]\nkind = "box"\nsides = [1, 1, 1]\n', "sides"),
+        ('[[shape]]\nkind = "box"\nsice = [1, 1, 1]\n', "number 1: .*'sice'. Did you mean 'size'"),
+        ('[[shape]]\nkind = "box"\nname = "b"\n', "number 1: Box missing .*'size'"),
+        ('[[shape]]\nkind = "sphere"\nradius = 1\nrpy = [0, 0, 1]\n', "key of sphere .*'rpy'"),
+        ('[[shape]]\nkind = ["box"]\n', "number 1: kind is one of box"),
         ('[[shape]]\nkind = "mesh"\npath = "../cube.stl"\n', "outside of"),
         ('[[shape]]\nkind = "mesh"\npath = "/etc/passwd"\n', "outside of"),
         ("[shapes]\n", "tables alone"),

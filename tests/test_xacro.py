@@ -112,8 +112,9 @@ def test_wrong_arguments_and_roots_are_named(arm):
     path, far = arm
     with pytest.raises(InputError, match="xacro_args is a dictionary"):
         rg.load(path, roots=[far], xacro_args=["load"])
-    with pytest.raises(InputError, match="roots are folders"):
-        rg.load(path, roots=3)
+    for roots in (3, [3], {"parts": 3}, [far, None]):
+        with pytest.raises(InputError, match="roots are folders"):
+            rg.load(path, roots=roots)
     with pytest.raises(InputError, match="root element of this one is <mujoco>"):
         rg.load("<mujoco/>", xacro_args={})
 
