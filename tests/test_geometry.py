@@ -169,17 +169,20 @@ def test_shapes_without_a_size_or_a_place_are_refused():
 
 
 def solids():
-    """A box, one turned, and two bars through each other, whose inner walls are no surface."""
+    """A box, one turned, a sheet that is much thinner than the error, and two bars through each
+    other, whose inner walls are no surface.
+    """
     rng = np.random.default_rng(0)
     yield box_surface((0.3, 0.1, 0.2))
     yield box_surface((0.2, 0.2, 0.02)).moved(random_rotation(rng), (0.4, 0, 0))
+    yield box_surface((0.2, 0.15, 0.003))
     a, b = box_surface((0.4, 0.08, 0.08)), box_surface((0.08, 0.4, 0.07))
     yield triangles(
         np.concatenate([a.vertices, b.vertices]), np.concatenate([a.faces, b.faces + 8]), "a cross"
     )
 
 
-@pytest.mark.parametrize("solid", list(solids()), ids=["box", "plate", "cross"])
+@pytest.mark.parametrize("solid", list(solids()), ids=["box", "plate", "sheet", "cross"])
 def test_a_cover_holds_the_solid_and_sticks_out_by_no_more_than_it_says(solid):
     found = cover(solid, 0.02)
     rng = np.random.default_rng(1)
