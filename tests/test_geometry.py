@@ -169,17 +169,20 @@ def test_shapes_without_a_size_or_a_place_are_refused():
 
 
 def solids():
-    """A box, one turned, and two bars through each other, whose inner walls are no surface."""
+    """A box, one turned, a sheet that is much thinner than the error, and two bars through each
+    other, whose inner walls are no surface.
+    """
     rng = np.random.default_rng(0)
     yield box_surface((0.3, 0.1, 0.2))
     yield box_surface((0.2, 0.2, 0.02)).moved(random_rotation(rng), (0.4, 0, 0))
+    yield box_surface((0.2, 0.15, 0.003))
     a, b = box_surface((0.4, 0.08, 0.08)), box_surface((0.08, 0.4, 0.07))
     yield triangles(
         np.concatenate([a.vertices, b.vertices]), np.concatenate([a.faces, b.faces + 8]), "a cross"
     )
 
 
-@pytest.mark.parametrize("solid", list(solids()), ids=["box", "plate", "cross"])
+@pytest.mark.parametrize("solid", list(solids()), ids=["box", "plate", "sheet", "cross"])
 def test_a_cover_holds_the_solid_and_sticks_out_by_no_more_than_it_says(solid):
     found = cover(solid, 0.02)
     rng = np.random.default_rng(1)
@@ -321,7 +324,10 @@ def test_scenes_are_read_from_files(tmp_path):
     for text, said in (
         ('[[shape]]\nkind = "cone"\n', "number 1: kind is one of box"),
         ('[[shape]]\nkind = "box"\nsize = [1, 0, 1]\n', "number 1: the lengths"),
-        ('[[shape]]\nkind = "box"\nsides = [1, 1, 1]\n', "sides"),
+        ('[[shape]]\nkind = "box"\nsice = [1, 1, 1]\n', "number 1: .*'sice'. Did you mean 'size'"),
+        ('[[shape]]\nkind = "box"\nname = "b"\n', "number 1: Box missing .*'size'"),
+        ('[[shape]]\nkind = "sphere"\nradius = 1\nrpy = [0, 0, 1]\n', "key of sphere .*'rpy'"),
+        ('[[shape]]\nkind = ["box"]\n', "number 1: kind is one of box"),
         ('[[shape]]\nkind = "mesh"\npath = "../cube.stl"\n', "outside of"),
         ('[[shape]]\nkind = "mesh"\npath = "/etc/passwd"\n', "outside of"),
         ("[shapes]\n", "tables alone"),

@@ -324,6 +324,9 @@ def test_functions_take_options(tmp_path):
     )
     assert "J (6, 7)" in header and "float *" not in header
     generate(robot, [("rnea", {"external": ["iiwa_link_7"]})], out=tmp_path / "pushed")
+    generate(robot, {"rnea": {"external": ["iiwa_link_7"]}}, out=tmp_path / "named")
+    for written in (tmp_path / "pushed").iterdir():
+        assert (tmp_path / "named" / written.name).read_bytes() == written.read_bytes()
     assert (
         "const double *external_iiwa_link_7, double *tau"
         in (tmp_path / "pushed" / "iiwa14.h").read_text()
@@ -336,6 +339,9 @@ def test_what_does_not_exist_is_named_and_nothing_is_written(tmp_path):
         generate(robot, ["rnea"], target="fortran", out=tmp_path / "x")
     with pytest.raises(errors.UnknownNameError, match="rnea_derivatives"):
         generate(robot, ["rnea", "rnea_derivative"], out=tmp_path / "x")
+    for pair in (("jacobian", "tool"), ("rnea", {}, 1), 3):
+        with pytest.raises(errors.InputError, match="a function is named, or a pair"):
+            generate(robot, [pair], out=tmp_path / "x")
     with pytest.raises(errors.InputError, match="needs the name of a frame"):
         generate(robot, ["jacobian"], out=tmp_path / "x")
     with pytest.raises(errors.UnknownNameError, match="frame"):

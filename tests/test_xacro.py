@@ -11,7 +11,7 @@ import pytest
 
 import rigidgrad as rg
 from rigidgrad.cli import main
-from rigidgrad.errors import InputError, RigidgradError, UnknownNameError, UrdfError
+from rigidgrad.errors import InputError, ModelWarning, RigidgradError, UnknownNameError, UrdfError
 
 XMLNS = 'xmlns:xacro="http://www.ros.org/wiki/xacro"'
 LINK = (
@@ -112,8 +112,9 @@ def test_wrong_arguments_and_roots_are_named(arm):
     path, far = arm
     with pytest.raises(InputError, match="xacro_args is a dictionary"):
         rg.load(path, roots=[far], xacro_args=["load"])
-    with pytest.raises(InputError, match="roots are folders"):
-        rg.load(path, roots=3)
+    for roots in (3, [3], {"parts": 3}, [far, None]):
+        with pytest.raises(InputError, match="roots are folders"):
+            rg.load(path, roots=roots)
     with pytest.raises(InputError, match="root element of this one is <mujoco>"):
         rg.load("<mujoco/>", xacro_args={})
 
@@ -153,6 +154,20 @@ def test_a_robot_in_the_cache_is_loaded_by_its_name(cache):
     robot = rg.load("panda_description")
     assert robot.joints == rg.load("iiwa14").joints
     assert "robot_descriptions.panda_description" not in sys.modules
+    mesh = triangle(cache / "more" / "parts")
+    (folder / "panda.urdf").write_text(
+        '<robot name="r"><link name="hull"><collision><geometry><mesh'
+        ' filename="package://parts/one.obj"/></geometry></collision></link></robot>'
+    )
+    for roots in ([cache / "more"], {"parts": mesh.parent}):
+        with pytest.warns(ModelWarning, match="hull"):
+            assert rg.load("panda_description", roots=roots).collisions.links[0].link == "hull"
+
+
+def triangle(folder):
+    folder.mkdir(parents=True)
+    (folder / "one.obj").write_text("v 0 0 0\nv 0.1 0 0\nv 0 0.1 0\nf 1 2 3\n")
+    return folder / "one.obj"
 
 
 def test_a_robot_that_is_not_in_the_cache_is_not_fetched(cache):

@@ -89,9 +89,9 @@ def generate(
 
     A function is named as Robot's method ("rnea", "aba_derivatives", …), or comes with options:
     `("jacobian", {"frame": "tool"})`, `("rnea", {"external": ["tool"]})`, `("contact_dynamics",
-    {"contacts": feet, "masked": True})`. `name`, by default the robot's, is the prefix of what is
-    generated. Files that an earlier call wrote are replaced, each in one step; a file of yours that
-    is in the way is an error, and nothing is written.
+    {"contacts": feet, "masked": True})`; {function: options} is several such. `name`, by default
+    the robot's, is the prefix of what is generated. Files that an earlier call wrote are replaced,
+    each in one step; a file of yours that is in the way is an error, and nothing is written.
 
     target="cuda" and "opencl" take `shapes`, those of the kernels that are written: "thread",
     "block", or both. target="verilog" takes choices of the circuit instead of dtypes: multipliers,
@@ -113,6 +113,8 @@ def generate(
         raise unknown_name(
             f"option of target={target!r}", unknown[0], (*own.get(target, ()), *shared)
         )
+    if isinstance(functions, Mapping):
+        functions = list(functions.items())
     requests = [_request(r) for r in ([functions] if isinstance(functions, str) else functions)]
     programs: dict[str, Program | Kernel] = {}
     recorded = program_of if target in ("verilog", "wgsl") else source_of
@@ -168,7 +170,12 @@ def _solver(
 
 
 def _request(request: Request) -> tuple[str, dict[str, Any]]:
-    function, options = (request, {}) if isinstance(request, str) else request
+    named = (request, {}) if isinstance(request, str) else request
+    if not (isinstance(named, tuple | list) and len(named) == 2 and isinstance(named[1], Mapping)):
+        raise InputError(
+            f"a function is named, or a pair such as ('jacobian', {{'frame': 'tool'}}), not {named!r}"
+        )
+    function, options = named
     if function not in catalog.FUNCTIONS:
         raise unknown_name("function", function, catalog.FUNCTIONS)
     for option in options:

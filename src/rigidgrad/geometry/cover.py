@@ -74,13 +74,22 @@ def cover(solid: Triangles, error: float) -> Cover:
 
 def _of_open(solid: Triangles, error: float) -> Cover:
     points, parts = subdivided(solid, error / 2)
+    return Cover(*_on_surface(points, parts, error), error)
+
+
+def _on_surface(
+    points: np.ndarray, parts: np.ndarray, error: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Balls about small triangles. They reach their corners, which are at most 2/3 of the longest
+    edge away.
+    """
     centers, radii = np.empty((0, 3)), np.empty(0)
     while len(parts):  # of the triangles that are left, some that are spread over them
         some = np.unique(np.linspace(0, len(parts) - 1, 4 * _MOST_LINES).astype(int))
         middles = points[parts[some]].mean(axis=1)
         more, sizes, parts = _chosen(middles, np.full(len(middles), error), points, parts)
         centers, radii = np.concatenate([centers, more]), np.concatenate([radii, sizes])
-    return Cover(centers, radii, error)
+    return centers, radii
 
 
 def _of_closed(solid: Triangles, error: float) -> Cover:
@@ -92,15 +101,13 @@ def _of_closed(solid: Triangles, error: float) -> Cover:
         parts = parts[~hidden]
         used, parts = np.unique(parts, return_inverse=True)
         points, parts = points[used], parts.reshape(-1, 3)
-    centers, depths = _candidates(points, parts, error)
-    centers, radii, left = _chosen(centers, depths + error, points, parts)
+    inner, depths = _candidates(points, parts, error)
+    centers, radii, left = _chosen(inner, depths + error, points, parts)
+    if not (winding(solid, centers) > 0.5).all():  # beyond a wall thinner than samples are apart
+        within = winding(solid, inner) > 0.5
+        centers, radii, left = _chosen(inner[within], depths[within] + error, points, parts)
     if len(left):
-        # balls about small triangles reach their corners, which are at most 2/3 of the longest edge
-        # away
-        middles = points[left].mean(axis=1)
-        more, sizes, left = _chosen(middles, np.full(len(middles), error), points, left)
-        if len(left):
-            raise AssertionError(f"{len(left)} triangles are not covered")
+        more, sizes = _on_surface(points, left, error)
         centers, radii = np.concatenate([centers, more]), np.concatenate([radii, sizes])
     holes = _uncovered_inside(solid, points, centers, radii, error)
     if len(holes):
@@ -316,7 +323,7 @@ def _uncovered_inside(
     if math.prod(len(a) for a in axes) > _MOST_GRID:
         raise _TooLargeError
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-    left = []
+    left = [grid[:0]]  # what is thinner than some of the error has no points of the grid
     step = max(1, _CHUNK // len(centers))
     for k in range(0, len(grid), step):
         rows = grid[k : k + step]

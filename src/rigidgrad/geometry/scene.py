@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -134,10 +135,17 @@ class Scene:
 
 def _shape(entry: Any, k: int, folder: Path) -> Shape:
     where = f"[[shape]] number {k + 1}"
-    if not isinstance(entry, Mapping) or entry.get("kind") not in KINDS:
+    word = entry.get("kind") if isinstance(entry, Mapping) else None
+    if not isinstance(word, str) or word not in KINDS:
         raise InputError(f"{where}: kind is one of {', '.join(KINDS)}")
-    values = dict(entry)
-    kind = KINDS[values.pop("kind")]
+    values = {key: value for key, value in entry.items() if key != "kind"}
+    kind = KINDS[word]
+    keys = set(inspect.signature(kind).parameters)
+    if kind is not Points:
+        keys = (keys - {"pose"}) | ({"xyz", "rpy"} if "pose" in keys else set())
+    for key in values:
+        if key not in keys:
+            raise InputError(f"{where}: {unknown_name(f'key of {word}', key, keys)}")
     if kind is not Points and ("rpy" in values or "xyz" in values):
         try:
             values["pose"] = pose_from_xyz_rpy(
@@ -151,7 +159,8 @@ def _shape(entry: Any, k: int, folder: Path) -> Shape:
         shape: Shape = kind(**values)
         return shape
     except TypeError as error:
-        raise InputError(f"{where}: {str(error).replace('__init__() ', '')}") from None
+        # a key is missing
+        raise InputError(f"{where}: {str(error).replace('.__init__()', '')}") from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -15,10 +15,12 @@ Roots = Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
 
 def checked_roots(roots: Roots) -> Roots:
     """A folder, folders, or {package: folder}."""
-    listed = folders_of(roots) if isinstance(roots, Mapping | Sequence | os.PathLike) else None
-    if listed is None or not all(isinstance(r, str) for r in listed):
-        raise InputError("roots are folders that hold packages, or {package: folder}")
-    return roots
+    try:
+        if all(isinstance(r, str) for r in folders_of(roots)):
+            return roots
+    except TypeError:  # one is no path, or they are no sequence
+        pass
+    raise InputError("roots are folders that hold packages, or {package: folder}")
 
 
 def folders_of(roots: Roots) -> list[str]:

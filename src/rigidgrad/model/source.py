@@ -15,7 +15,7 @@ from rigidgrad.errors import InputError, ModelError, UrdfError, unknown_name
 from rigidgrad.model.description import Description
 from rigidgrad.model.installed import installed_robot, is_name
 from rigidgrad.model.mjcf import parse_mjcf, read_mjcf
-from rigidgrad.model.roots import Roots, checked_roots
+from rigidgrad.model.roots import Roots, checked_roots, folders_of
 from rigidgrad.model.sdf import parse_sdf, read_sdf
 from rigidgrad.model.urdf import in_folder, parse_urdf, read_urdf
 from rigidgrad.model.xacro import checked_arguments, expanded_file, expanded_text
@@ -68,7 +68,8 @@ def describe(
         raise UrdfError("this text is no URDF: it does not start with '<'")
     if is_name(source):
         robot = installed_robot(source)
-        more = robot.roots | dict(roots) if isinstance(roots, Mapping) else robot.roots
+        own = roots if isinstance(roots, Mapping) else {f: f for f in folders_of(roots)}
+        more = robot.roots | dict(own)
         if robot.arguments is not None:
             xacro_args = robot.arguments | checked_arguments(xacro_args or {})
         return Described(_read(robot.path, more, xacro_args), more)
