@@ -19,10 +19,12 @@ from random_trees import random_tree
 import rigidgrad as rg
 from rigidgrad.algorithms.catalog import FUNCTIONS
 from rigidgrad.errors import InputError, UnknownNameError
+from rigidgrad.program.recorder import record
 from rigidgrad.runtime import code, lanes, native
+from rigidgrad.runtime.formulation import program_of
 from rigidgrad.runtime.job import function_job
 from rigidgrad.runtime.shared import Shared
-from rigidgrad.targets import llvm_stream
+from rigidgrad.targets import llvm, llvm_lines, llvm_stream
 
 EPS = np.finfo(float).eps
 FORWARD = {
@@ -349,18 +351,19 @@ def streams(fast):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
-    ("name", "widths", "looped"),
+    ("name", "widths", "by"),
     [
-        ("hyq", (2, 4, 8, 16), False),
-        ("quadrotor", (4, 8, 16), False),
-        ("hyq floating", (4, 8), False),
-        ("iiwa14", (8,), False),
-        ("hyq", (2, 4, 8), True),
-        ("quadrotor", (4, 8, 16), True),
-        ("hyq floating", (4, 8), True),
+        ("hyq", (2, 4, 8, 16), "windows"),
+        ("quadrotor", (4, 8, 16), "windows"),
+        ("hyq floating", (4, 8), "windows"),
+        ("iiwa14", (8,), "windows"),
+        ("hyq", (2, 4, 8), "loops"),
+        ("quadrotor", (4, 8, 16), "loops"),
+        ("hyq floating", (4, 8), "loops"),
+        ("hyq", (8, 16), "lines"),
     ],
 )
-def test_streamed_results_are_the_same(monkeypatch, tmp_path, name, widths, looped, dtype):
+def test_streamed_results_are_the_same(monkeypatch, tmp_path, name, widths, by, dtype):
     """Every bit is there, also at the seams of rows and blocks, wherever in a cache line they
     begin, and nothing around them changes.
     """
@@ -369,7 +372,9 @@ def test_streamed_results_are_the_same(monkeypatch, tmp_path, name, widths, loop
     plain = robot.compile("rnea_derivatives", dtype=dtype, threads=1)
     expected = {count: plain(*(a[:count] for a in args)) for count in range(84)}
     stream_everything(monkeypatch.setattr)
-    monkeypatch.setattr(llvm_stream, "LOOPS_FROM", 0 if looped else math.inf)
+    monkeypatch.setattr(llvm_stream, "LOOPS_FROM", 0 if by == "loops" else math.inf)
+    if by == "lines":
+        monkeypatch.setattr(llvm, "PLANNED_FROM", 0)
     # the limit is part of our sources, not of a kernel's key
     monkeypatch.setenv("RIGIDGRAD_CACHE", str(tmp_path))
     skews = [(0, 0, 0), (16, 16, 16), (48, 0, 32)]
@@ -446,6 +451,58 @@ def test_streamed_lines_are_written_once_and_whole(dtype, width, skews):
     lines = [(k, begin // 64) for k, begin, _ in written]
     visits = [line for line, before in zip(lines, [None, *lines], strict=False) if line != before]
     assert len(visits) == len(set(lines))
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("float64", 8), ("float32", 16)])
+def test_rows_of_whole_lines_are_written_from_registers(monkeypatch, dtype, width):
+    """Every line of every output once, and no result goes to a buffer."""
+    monkeypatch.setattr(llvm, "PLANNED_FROM", 0)
+    robot = rg.load("hyq").model
+    text, begun = (
+        llvm.render(
+            program_of(robot, "aba_derivatives"), dtype, width, streaming=skews, registers=32
+        )
+        for skews in ((0, 0, 0), (16, 0, 0))
+    )
+    places = dict(re.findall(r"(%t\d+) = getelementptr \w+, ptr (%p\d, i64 -?\d+)\n", text))
+    stores = re.findall(rf"store <{width} x \w+> \S+, ptr (%t\d+), align 64, !nontemporal", text)
+    assert sorted(places[x] for x in stores) == sorted(
+        f"%p{k}, i64 {n}" for k in range(3) for n in range(0, 144 * width, width)
+    )
+    assert "%o0" not in text and "call void @llvm.masked" not in text
+    # the first line of the first row has something of what is before it, as its last has of what
+    # is behind
+    assert begun.count("call void @llvm.masked") == 2 * width
+
+
+def test_values_in_memory_are_near_a_register(monkeypatch):
+    """Within what one byte of an instruction of AVX-512 says, for which LLVM must not count from
+    the first one.
+    """
+    program = program_of(rg.load("atlas").model, "rnea_derivatives")
+    monkeypatch.setattr(llvm, "PLANNED_FROM", 0)
+    text = llvm.render(program, "float64", 8, registers=8)
+    places = re.findall(r"getelementptr <8 x double>, ptr %slots(\d+), i64 (-?\d+)", text)
+    assert {-128 <= int(k) < 128 for _, k in places} == {True}
+    assert len({base for base, _ in places}) == text.count("load volatile ptr") > 1
+    assert "%middle" not in llvm.render(program, "float64", 4, registers=8)
+
+
+def test_sums_are_put_off_only_where_nothing_but_results_is_made_of_them():
+    def evaluate(values):
+        x, y = values["x"], values["y"]
+        product = x[0] * y[0]
+        shared = product + x[1]
+        return ((shared + y[1]) + x[2], shared * shared, x[0] + y[2])
+
+    program = record({"x": (3,), "y": (3,)}, {"a": (), "b": (), "c": ()}, evaluate)
+    late = llvm_lines.put_off(program)
+    kinds = [node[0] for node, later in zip(program.nodes, late, strict=True) if later]
+    assert kinds == ["add", "add", "add"]
+    results = [program.results[k][1] for k in range(3)]
+    assert [late[i] for i in results] == [True, False, True]
+    shared = program.nodes[results[1]][1]
+    assert not late[shared] and program.nodes[shared][0] == "add"
 
 
 def test_arrays_that_begin_anywhere_do_not_have_kernels_compiled_for_ever(monkeypatch):

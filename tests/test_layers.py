@@ -82,6 +82,7 @@ INSIDE = {
         {"llvm_sweep"},
         {"llvm_kernel", "llvm_matrix"},
         {"gpu", "llvm"},
+        {"llvm_lines"},
         {"c", "c_math", "llvm_direct", "llvm_stream", "verilog"},
         {"c_kernel", "llvm_stream_loops"},
         {"c_program"},

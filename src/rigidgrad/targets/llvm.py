@@ -18,7 +18,7 @@ import numpy as np
 
 from rigidgrad.program.program import LEAVES, Program
 from rigidgrad.program.registers import Transfers, transfers
-from rigidgrad.targets import llvm_direct, llvm_math, llvm_rows, llvm_stream
+from rigidgrad.targets import llvm_direct, llvm_lines, llvm_math, llvm_rows, llvm_stream
 
 # bytes of a state's results between which fetching their cache lines ahead was found to pay
 _PREFETCH_FROM, _PREFETCH_TO = 512, 49152
@@ -26,7 +26,11 @@ _PREFETCH_FROM, _PREFETCH_TO = 512, 49152
 _RELOAD_AFTER = 40
 # operations from which on registers are given out here: LLVM takes most of its time for it where
 # code is long; its shorter code is up to 3% faster
-_PLANNED_FROM = 12_000
+PLANNED_FROM = 12_000
+_LINE = 64  # bytes of a vector of AVX-512, and of a cache line
+# vectors of AVX-512 that are reached from one register: their distance from it takes one byte of an
+# instruction, and four beyond
+_NEAR = 256
 _SPARE = 8  # one register of so many is left to LLVM, for what is no value of the Program
 _BLOCK = (
     500  # operations of a block: LLVM searches a block for what memory operations may be joined
@@ -194,11 +198,23 @@ def render(
     outputs = output_layout(program, packed)
     lanes = Lanes(dtype, width)
     inputs = [math.prod(s) for s in program.inputs.values()]
-    if streaming is not None:
-        about = (lanes, outputs, streaming, program.instructions)
-        results: Buffers | llvm_direct.Windows = Buffers(
-            lanes, outputs, "sp", llvm_stream.steps(*about)
+    results: Buffers | llvm_direct.Windows | llvm_lines.Lines
+    lines = (
+        llvm_lines.arranged(program, lanes, outputs, streaming)
+        if streaming is not None and registers and program.instructions >= PLANNED_FROM
+        else None
+    )
+    if lines is not None:
+        program, results = lines.program, llvm_lines.Lines(lanes, lines, outputs)
+        rows = "\n".join(
+            [
+                results.declarations(lanes),
+                llvm_lines.LineWalk(dtype, width, inputs, outputs).lanes(),
+            ]
         )
+    elif streaming is not None:
+        about = (lanes, outputs, streaming, program.instructions)
+        results = Buffers(lanes, outputs, "sp", llvm_stream.steps(*about))
         rows = "\n".join(
             [
                 llvm_stream.functions(*about),
@@ -315,7 +331,7 @@ class Buffers:
 def kernel_function(
     lanes: Lanes,
     program: Program,
-    results: Buffers | llvm_direct.Windows,
+    results: Buffers | llvm_direct.Windows | llvm_lines.Lines,
     shared: frozenset[str] = frozenset(),
     places: Mapping[str, Sequence[int]] | None = None,
     registers: int = 0,
@@ -350,7 +366,7 @@ def kernel_function(
     angles = {i: group for group in llvm_math.angle_groups(program) for i in group}
     plan = (
         transfers(program, registers - registers // _SPARE)
-        if registers and work >= _PLANNED_FROM
+        if registers and work >= PLANNED_FROM
         else None
     )
 
@@ -391,21 +407,37 @@ def kernel_function(
             )
         return pairs[i][kind == "cos"]
 
+    def slot(k: int) -> str:
+        base, place = divmod(k, _NEAR) if near else (k, 0)
+        return lanes.emit(
+            f"getelementptr {lanes.vector}, ptr %slots{base}, i64 {place - near // 2}"
+        )
+
     def move(plan: Transfers, i: int) -> None:
         """What the plan says before an operation. Stores are volatile, or LLVM would keep the
         value.
         """
         for j in plan.stores.get(i, ()):
-            lanes.do(f"store volatile {lanes.vector} {value[j]}, ptr %slot{plan.slots[j]}")
+            lanes.do(f"store volatile {lanes.vector} {value[j]}, ptr {slot(plan.slots[j])}")
         for j in plan.fetches.get(i, ()):
             if j in plan.slots:
-                value[j] = lanes.emit(f"load {lanes.vector}, ptr %slot{plan.slots[j]}")
+                value[j] = lanes.emit(f"load {lanes.vector}, ptr {slot(plan.slots[j])}")
             else:
                 value[j] = load(program.nodes[j])
 
-    if plan:
+    near = _NEAR if lanes.bytes * lanes.width == _LINE else 0
+    if plan and near:
+        lanes.do(f"%slots = alloca [{plan.size} x {lanes.vector}]")
+        for k in range(-(-plan.size // near)):
+            middle = k * near + near // 2
+            place = lanes.emit(f"getelementptr {lanes.vector}, ptr %slots, i64 {middle}")
+            # by way of memory, or LLVM would count from the first slot again
+            lanes.do(f"%middle{k} = alloca ptr")
+            lanes.do(f"store volatile ptr {place}, ptr %middle{k}")
+            lanes.do(f"%slots{k} = load volatile ptr, ptr %middle{k}")
+    elif plan:
         for k in range(plan.size):
-            lanes.do(f"%slot{k} = alloca {lanes.vector}")
+            lanes.do(f"%slots{k} = alloca {lanes.vector}")
     for i, node in enumerate(program.nodes):
         if node[0] not in LEAVES:
             done += 1
@@ -417,6 +449,10 @@ def kernel_function(
             if plan:
                 move(plan, i)
         if node[0] in LEAVES:
+            value.append("")
+        elif node[0] == llvm_lines.WINDOW:
+            assert isinstance(results, llvm_lines.Lines)
+            results.write({k: use(k) for k in node[1:]})
             value.append("")
         elif node[0] in ("sin", "cos"):
             value.append(sincos(node[1], node[0]))

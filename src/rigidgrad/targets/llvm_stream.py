@@ -20,22 +20,22 @@ from rigidgrad.targets.llvm_stream_loops import RowLoops
 if TYPE_CHECKING:
     from rigidgrad.targets.llvm import Lanes, OutputLayout
 
-_LINE = 64  # bytes of a cache line
+LINE = 64  # bytes of a cache line
 _STORE = 32  # bytes written at once, where they are aligned
 _WINDOW = 16  # bytes to which all rows are aligned
-_EACH = _LINE // _WINDOW  # windows of a line
-_PAST_CACHES = "!nontemporal !0"
+_EACH = LINE // _WINDOW  # windows of a line
+PAST_CACHES = "!nontemporal !0"
 LOOPS_FROM = 25_000  # operations of a kernel from which on lines are written by loops
 
 
 def fits(size: int, bytes: int, width: int) -> bool:
     """Whether rows of `size` numbers can be streamed W at a time."""
-    return width * bytes >= _WINDOW and size * bytes % _WINDOW == 0 and size * bytes >= 2 * _LINE
+    return width * bytes >= _WINDOW and size * bytes % _WINDOW == 0 and size * bytes >= 2 * LINE
 
 
 def skews(addresses: Sequence[int]) -> tuple[int, ...] | None:
     """Bytes of a line before the first number of each output, if they can be streamed to."""
-    found = tuple(address % _LINE for address in addresses)
+    found = tuple(address % LINE for address in addresses)
     return None if any(skew % _WINDOW for skew in found) else found
 
 
@@ -92,9 +92,9 @@ class _Rows:
             int, list[str]
         ] = {}  # windows of the lanes at hand, transposed: the first ones and the last
         self.before: dict[int, list[str]] = {}  # those of the lanes before
-        phases = [(skew + lane * self.size * lanes.bytes) % _LINE for lane in range(lanes.width)]
+        phases = [(skew + lane * self.size * lanes.bytes) % LINE for lane in range(lanes.width)]
         # the window with which the first whole line of each row begins
-        self.begins = [(-phase % _LINE) // _WINDOW for phase in phases]
+        self.begins = [(-phase % LINE) // _WINDOW for phase in phases]
 
     def steps(self) -> Iterator[Callable[[], None]]:
         for first in range(0, self.lanes.width, self.together):
@@ -181,7 +181,7 @@ class _Rows:
         number = lane * self.size + windows[0] * n
         place = lanes.emit(f"getelementptr {lanes.scalar}, ptr %p{self.output}, i64 {number}")
         lanes.do(
-            f"store {kind} {value}, ptr {place}, align {_WINDOW * len(windows)}, {_PAST_CACHES}"
+            f"store {kind} {value}, ptr {place}, align {_WINDOW * len(windows)}, {PAST_CACHES}"
         )
 
 
@@ -194,13 +194,13 @@ class StreamWalk(Walk):
 
     def spare_sizes(self) -> dict[str, int]:
         return {
-            f"room{k}": len(o.columns) * self.width * self.bytes + _LINE
+            f"room{k}": len(o.columns) * self.width * self.bytes + LINE
             for k, o in enumerate(self.outputs)
         }
 
     def spare(self, k: int) -> None:
         """As aligned as the output."""
-        begin = self.emit(f"and i64 {self.emit(f'ptrtoint ptr %out{k} to i64')}, {_LINE - 1}")
+        begin = self.emit(f"and i64 {self.emit(f'ptrtoint ptr %out{k} to i64')}, {LINE - 1}")
         self.do(f"%spare{k} = getelementptr i8, ptr %room{k}, i64 {begin}")
 
     def results(self, k: int, half: str) -> str:
