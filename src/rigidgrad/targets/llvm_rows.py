@@ -38,8 +38,6 @@ def transpose(emit: Callable[[str], str], scalar: str, vectors: list[str], w: in
             f" <{', '.join(f'i32 {k}' for k in mask)}>"
         )
 
-    if len(v) == w and w * (8 if scalar == "double" else 4) == _LINE:
-        return _transposed_lines(shuffle, v)
     while half:
         low = [w + k - half if k & half else k for k in range(w)]
         high = [w + k if k & half else k + half for k in range(w)]
@@ -51,43 +49,6 @@ def transpose(emit: Callable[[str], str], scalar: str, vectors: list[str], w: in
                 )
         half //= 2
     return v
-
-
-def _transposed_lines(shuffle: Callable[[str, str, list[int]], str], v: list[str]) -> list[str]:
-    """A square of vectors of a cache line each: first the numbers within parts of 16 bytes, then
-    these parts, by instructions that need no table of places.
-    """
-    w = len(v)
-    q = w // 4  # numbers of a part
-
-    def mask(*first: int) -> list[int]:
-        """Places within a part, the same in all four; those from q on are of the second vector."""
-        return [part + (k if k < q else w + k - q) for part in range(0, w, q) for k in first]
-
-    def parts(*which: int) -> list[int]:
-        """Of both vectors."""
-        return [start + p * q + n for start in (0, w) for p in which for n in range(q)]
-
-    within: list[list[str]] = []  # of each q vectors
-    for g in range(0, w, q):
-        if q == 2:
-            within.append([shuffle(v[g], v[g + 1], mask(k, q + k)) for k in range(2)])
-            continue
-        pairs = [
-            [shuffle(v[g + n], v[g + n + 1], mask(k, q + k, k + 1, q + k + 1)) for n in (0, 2)]
-            for k in (0, 2)
-        ]
-        within.append(
-            [shuffle(a, b, mask(k, k + 1, q + k, q + k + 1)) for a, b in pairs for k in (0, 2)]
-        )
-    found = [""] * w
-    for r in range(q):
-        a, b, c, d = (several[r] for several in within)
-        for k, which in enumerate(((0, 2), (1, 3))):
-            left, right = shuffle(a, b, parts(*which)), shuffle(c, d, parts(*which))
-            found[k * q + r] = shuffle(left, right, parts(0, 2))
-            found[(k + 2) * q + r] = shuffle(left, right, parts(1, 3))
-    return found
 
 
 def rows(dtype: str, width: int, inputs: list[int], outputs: list[OutputLayout]) -> str:
