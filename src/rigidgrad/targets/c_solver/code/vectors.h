@@ -14,6 +14,11 @@
 #endif
 #if defined(__GNUC__) && (defined(__AVX__) || defined(__aarch64__))
 typedef double vec __attribute__((vector_size(32)));
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define VEC_SHUFFLES 1 /* gcc 12 makes slow code of lanes that are moved one by one */
+#endif
+#endif
 #define VEC_LANE(v, k) ((v)[k])
 #define VEC_EACH(y, expression) int k; for (k = 0; k < 4; ++k) y[k] = (expression); return y
 OWN vec vec_add(vec a, vec b) { return a + b; }
@@ -45,9 +50,16 @@ OWN vec vec_fma(vec a, vec b, vec c) { vec y = a; VEC_EACH(y, fma(a.x[k], b.x[k]
 #endif
 OWN vec vec_load(const double *p) { vec y; memcpy(&y, p, sizeof y); return y; }
 OWN void vec_store(double *p, vec a) { memcpy(p, &a, sizeof a); }
-OWN vec vec_spread(vec a, int lane) { return vec_splat(VEC_LANE(a, lane)); }
 OWN double vec_at(vec a, int lane) { return VEC_LANE(a, lane); }
 OWN vec vec_with(vec a, int lane, double x) { VEC_LANE(a, lane) = x; return a; }
+#if defined(VEC_SHUFFLES)
+#define vec_spread(a, lane) __builtin_shufflevector((a), (a), lane, lane, lane, lane)
+#define vec_shuffle(a, b, i, j, l, m) __builtin_shufflevector((a), (b), i, j, l, m)
+#define vec_blend(a, b, bits) \
+    __builtin_shufflevector((a), (b), (bits) & 1 ? 0 : 4, (bits) & 2 ? 1 : 5, (bits) & 4 ? 2 : 6, \
+                            (bits) & 8 ? 3 : 7)
+#else
+OWN vec vec_spread(vec a, int lane) { return vec_splat(VEC_LANE(a, lane)); }
 OWN vec vec_blend(vec a, vec b, int bits)
 {
     vec y = a;
@@ -59,3 +71,4 @@ OWN vec vec_shuffle(vec a, vec b, int i, int j, int l, int m)
     vec y = a;
     VEC_EACH(y, from[k] < 4 ? VEC_LANE(a, from[k]) : VEC_LANE(b, from[k] - 4));
 }
+#endif
