@@ -166,6 +166,22 @@ def test_velocities_accelerations_and_positions_stay_within_their_limits(arm):
     assert near < 1e-3, "no joint came to a limit: the claim was not tried"
 
 
+@pytest.mark.parametrize("acceleration", [None, 10.0])
+def test_joints_outside_their_limits_come_back_no_faster_than_they_may(arm, acceleration):
+    limits = [rg.ik.VelocityLimit(1.0)]
+    limits += [rg.ik.AccelerationLimit(acceleration)] if acceleration else []
+    velocity = rg.ik.Velocity(arm, rg.ik.Frame(TIP, pose(arm, 3)), limits)
+    q, v = np.zeros(7), np.zeros(7)
+    q[1], q[3] = arm.limits.lower[1] - 0.03, arm.limits.upper[3] + 0.1
+    for k in range(1, 13):
+        step = velocity.step(q, DT, v) if acceleration else velocity.step(q, DT)
+        assert step.success and abs(step.v).max() <= 1.0 + 1e-12
+        np.testing.assert_allclose(step.q - q, DT * step.v, atol=1e-12)
+        q, v = step.q, step.v
+        left = max(arm.limits.lower[1] - q[1], 0.0), max(q[3] - arm.limits.upper[3], 0.0)
+        np.testing.assert_allclose(left, [max(x - k * DT, 0.0) for x in (0.03, 0.1)], atol=1e-12)
+
+
 def test_a_frame_stays_on_its_side_of_a_plane_and_away_from_a_point(arm):
     q, goal = np.array([0.0, 0.6, 0.0, -1.2, 0.0, 0.8, 0.0]), np.array([0.5, 0.3, 0.3])
     ball = np.array([0.5, 0.0, 0.6])

@@ -196,7 +196,10 @@ def _bounds(
             if ways and plan.acceleration[i]:
                 ways.append(mul(dt, _stoppable(strongest[i], dt, ways[0])))
             if plan.velocity[i]:
-                ways.append(mul(fastest[i], dt))
+                step = mul(fastest[i], dt)
+                if ways:  # what is outside its limits comes back, no faster than it may move
+                    ways[0] = _larger(ways[0], neg(step))
+                ways.append(step)
         down, up = (neg(_least(below)) if below else None), (_least(above) if above else None)
         # where limits contradict each other, those of position and velocity count
         if plan.acceleration[i]:
@@ -238,6 +241,10 @@ def _least(values: Sequence[Scalar]) -> Scalar:
 
 def _smaller(a: Scalar, b: Scalar) -> Scalar:
     return select(less(b, a), b, a)
+
+
+def _larger(a: Scalar, b: Scalar) -> Scalar:
+    return select(less(a, b), b, a)
 
 
 def _pattern(p: Quadratic) -> list[list[Scalar]]:
@@ -365,8 +372,9 @@ def kernel(model: Model, plan: Plan) -> Kernel:
             x[i] = select(less(x[i], bound), bound, x[i])
         for i, bound in upper.items():
             x[i] = select(less(bound, x[i]), bound, x[i])
+        q = tuple(v["q"])
         return (
-            within(model, manifold.integrate(model, tuple(v["q"]), tuple(x))),
+            within(model, manifold.integrate(model, q, tuple(x)), q),
             tuple(y / v["dt"][0] for y in x),
             (select(settled, 1.0, v["done"][0]),),
         )

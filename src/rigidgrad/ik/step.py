@@ -141,16 +141,18 @@ def _hold(model: Model, q: Vector, e: Sequence[Scalar], rows: list[list[Scalar]]
                 row[j.v + k] = x if down is x and up is x else select(less(push, 0.0), down, up)
 
 
-def within(model: Model, q: Vector) -> Vector:
-    """q with its numbers in their limits."""
+def within(model: Model, q: Vector, before: Vector | None = None) -> Vector:
+    """q with its numbers in their limits, or not further outside than `before`."""
     result = list(q)
     for k, (low, high) in enumerate(
         zip(model.limits.lower.tolist(), model.limits.upper.tolist(), strict=True)
     ):
         if np.isfinite(low):
-            result[k] = select(less(result[k], low), low, result[k])
+            least = low if before is None else select(less(before[k], low), before[k], low)
+            result[k] = select(less(result[k], least), least, result[k])
         if np.isfinite(high):
-            result[k] = select(less(high, result[k]), high, result[k])
+            most = high if before is None else select(less(high, before[k]), before[k], high)
+            result[k] = select(less(most, result[k]), most, result[k])
     return tuple(result)
 
 
