@@ -1,8 +1,8 @@
 """Every function of a robot, with its inputs, outputs and options: the one list that engines and
 code generators read.
 
-`bind(model, name, …)` gives a Kernel: named inputs and outputs with their shapes for one state, and
-the algorithm between them, which takes and returns nested tuples of scalars of any kind.
+`bind(model, name, …)` gives a BoundFunction: named inputs and outputs with their shapes for one
+state, and the algorithm between them, which takes and returns nested tuples of scalars of any kind.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class BoundFunction:
     """A function of one state of one model: what an engine runs and a code generator records."""
 
     name: str
@@ -210,7 +210,7 @@ def bind(
     expressed_in: str = "world",
     contacts: ConstraintSet | None = None,
     formulation: Callable[..., Any] | None = None,
-) -> Kernel:
+) -> BoundFunction:
     """The kernel of a function for a model. Each name in `external` becomes an input
     "external:name" of 6 numbers, force first. `contacts` add "place:k" for each constraint k that
     is held in a place, a point or a pose, and "active", one number for each.
@@ -292,7 +292,9 @@ def bind(
             result = result[:-1]  # all but what is said of the damping
         return result if len(outputs) > 1 else (result,)
 
-    return Kernel(name, inputs | {f"external:{link}": (6,) for link in external}, outputs, evaluate)
+    return BoundFunction(
+        name, inputs | {f"external:{link}": (6,) for link in external}, outputs, evaluate
+    )
 
 
 def _force(wrench: Vector) -> Force:

@@ -51,7 +51,7 @@ from rigidgrad.model.model import Limits as JointLimits
 from rigidgrad.robot import Robot
 
 
-class Aim(NamedTuple):
+class FinalAim(NamedTuple):
     """What a cost wants of the last knot."""
 
     name: str
@@ -746,9 +746,9 @@ class Problem(Constrained):
         inner.scale_penalty(*hidden_from(self, inner, x, u), ratio)
         self.p[:, self.programs.columns["penalty"]] = inner.penalties
 
-    def aims(self) -> tuple[Aim, ...]:
+    def aims(self) -> tuple[FinalAim, ...]:
         """What the costs want of the last knot, where they have a weight there."""
-        found: list[Aim] = []
+        found: list[FinalAim] = []
         positive = (self.p[-1] > 0.0).tolist()
         for cost, part in zip(self.programs.costs, self.programs.slices, strict=False):
             weighted = tuple(positive[part["weight"]])
@@ -760,7 +760,7 @@ class Problem(Constrained):
                     if n not in known
                 )
                 found.append(
-                    Aim(
+                    FinalAim(
                         name,
                         cost,
                         tuple(self.p[-1, part["target"]].tolist()),

@@ -14,7 +14,7 @@ from rigidgrad.control.remaining import Remaining, largest
 from rigidgrad.control.surroundings import Force, Surroundings
 
 if TYPE_CHECKING:
-    from rigidgrad.control.problem import Aim, Problem
+    from rigidgrad.control.problem import FinalAim, Problem
 
 ADVICE = {
     "converged": (
@@ -104,7 +104,7 @@ class Solution:
     """Seconds from knot to knot, of most steps."""
     system: Any = field(default=None, repr=False)
     """What moves."""
-    aims: tuple[Aim, ...] = field(default=(), repr=False)
+    aims: tuple[FinalAim, ...] = field(default=(), repr=False)
     """What the last knot's costs wanted."""
     multipliers: np.ndarray | None = field(default=None, repr=False)
     """Of the constraints (steps + 1, constraints): positive at upper bounds and negative at lower

@@ -96,7 +96,7 @@ class Given:
         return tuple(numbers[:-1]), numbers[-1]
 
 
-class Plan(NamedTuple):
+class Tasks(NamedTuple):
     """What of a step is compiled: tasks, clearances, and which freedoms have limits of velocity and
     of acceleration.
     """
@@ -128,7 +128,7 @@ class Quadratic(NamedTuple):
     upper: dict[int, Scalar]
 
 
-def quadratic_program(model: Model, plan: Plan, q: Vector, numbers: Vector) -> Quadratic:
+def quadratic_program(model: Model, plan: Tasks, q: Vector, numbers: Vector) -> Quadratic:
     n, start = model.nv, 2
     dt, damping = numbers[0], numbers[1]
 
@@ -168,7 +168,7 @@ def quadratic_program(model: Model, plan: Plan, q: Vector, numbers: Vector) -> Q
 
 def _bounds(
     model: Model,
-    plan: Plan,
+    plan: Tasks,
     q: Vector,
     dt: Scalar,
     fastest: Vector,
@@ -257,7 +257,7 @@ def _pattern(p: Quadratic) -> list[list[Scalar]]:
     return found
 
 
-def kernel(model: Model, plan: Plan) -> Kernel:
+def kernel(model: Model, plan: Tasks) -> Kernel:
     """q and numbers → the next q, the velocity that leads there, and whether the quadratic program
     was solved.
 

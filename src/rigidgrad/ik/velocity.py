@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from rigidgrad.errors import InputError, unknown_name
-from rigidgrad.ik.differential import Clearance, Given, Plan, kernel
+from rigidgrad.ik.differential import Clearance, Given, Tasks, kernel
 from rigidgrad.ik.inverse import function, towards
 from rigidgrad.ik.tasks import Task, moving, three
 from rigidgrad.ik.terms import Term
@@ -254,14 +254,14 @@ class Velocity:
         )
         self._accelerates = bool(any(self._moving[1]))
         self._nq, self._nv = model.nq, model.nv
-        self._functions: dict[Plan, Any] = {}
+        self._functions: dict[Tasks, Any] = {}
         self._prepare()
 
     def _prepare(self) -> None:
         """Compiles what tasks ask for, and lays their numbers out."""
         model = self.robot.model
         terms = tuple(task.term(model) for task in self.tasks)
-        plan = Plan(
+        plan = Tasks(
             terms,
             self._clearances,
             tuple(self._moving[0].tolist()),

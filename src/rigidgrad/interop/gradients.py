@@ -42,7 +42,7 @@ SECOND = (
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Compilable:
     """What is compiled, and the shapes of one state's inputs and outputs."""
 
     job: Job
@@ -63,9 +63,9 @@ class Differentiable:
     ):
         self.model, self.name, self.frame, self.contacts = model, name, frame, contacts
         self.expressed_in = expressed_in
-        self._kernels: dict[tuple[str, int], Kernel] = {}
+        self._kernels: dict[tuple[str, int], Compilable] = {}
 
-    def kernel(self, name: str, inputs: int) -> Kernel:
+    def kernel(self, name: str, inputs: int) -> Compilable:
         """What `call(name, …)` calls: with one input more than the function has, the inertias of
         all bodies (bodies, 10) are its last. DERIVATIVES are those of the function itself.
         """
@@ -75,7 +75,7 @@ class Differentiable:
             )
         return self._kernels[name, inputs]
 
-    def _function(self, name: str, inputs: int) -> Kernel:
+    def _function(self, name: str, inputs: int) -> Compilable:
         options = self._options(name)
         bound = catalog.bind(self.model, name, **options)
         more = ("inertia",) if inputs > len(bound.inputs) else ()
@@ -84,16 +84,16 @@ class Differentiable:
             **{parameter: (len(self.model.joints), 10) for parameter in more},
         }
         job = function_job(self.model, name, parameters=more, **options)
-        return Kernel(job, shapes, bound.outputs)
+        return Compilable(job, shapes, bound.outputs)
 
-    def _derivatives(self) -> Kernel:
+    def _derivatives(self) -> Compilable:
         if self.name == _CONES:
             assert self.contacts is not None
             found = derivatives.of_contact_forces(self.model, self.contacts)
         else:
             by = tuple(catalog.FUNCTIONS[self.name].inputs)
             found = derivatives.of_function(self.model, self.name, by, **self._options(self.name))
-        return Kernel(found.recording, found.inputs, found.outputs)
+        return Compilable(found.recording, found.inputs, found.outputs)
 
     def _options(self, name: str) -> dict[str, Any]:
         """Of a function that is called, as far as it has them."""

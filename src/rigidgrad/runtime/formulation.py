@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rigidgrad.algorithms import catalog
-from rigidgrad.algorithms.catalog import Kernel
+from rigidgrad.algorithms.catalog import BoundFunction
 from rigidgrad.algorithms.crba import crba
 from rigidgrad.algorithms.fast import (
     contact_dynamics as contact,
@@ -321,7 +321,7 @@ def products_pay(model: Model) -> bool:
 
 
 def _cheapest(
-    model: Model, name: str, bound: Callable[[Formulation | None], Kernel]
+    model: Model, name: str, bound: Callable[[Formulation | None], BoundFunction]
 ) -> Chosen[Program]:
     if name in _GRADIENTS:
         compared, formulation = ranked_gauges(model), _GRADIENTS[name]
@@ -346,7 +346,7 @@ def parametrized(
     parameters: tuple[str, ...],
     formulation: Formulation | None,
     **options: Any,
-) -> Kernel:
+) -> BoundFunction:
     """A kernel whose model takes its inertias, gravity or armature from inputs.
 
     inertia (bodies, 10): per body m, m·c, Ixx Ixy Iyy Ixz Iyz Izz at its origin; gravity (3,);
@@ -378,12 +378,12 @@ def parametrized(
             dataclasses.replace(model, **changes), name, formulation=formulation, **options
         ).evaluate(values)
 
-    return Kernel(
+    return BoundFunction(
         name, dict(outer.inputs) | {p: shapes[p] for p in parameters}, outer.outputs, evaluate
     )
 
 
-def _recorded(kernel: Kernel, model: Model) -> Program:
+def _recorded(kernel: BoundFunction, model: Model) -> Program:
     with _bounded(model, kernel.name):
         return fuse(record(kernel.inputs, kernel.outputs, kernel.evaluate, _MOST_NODES))
 
@@ -416,7 +416,7 @@ def ranked_gauges(model: Model) -> tuple[Candidate, ...]:
     if len(model.joints) < 2 or pairs(supports(model)) >= _LOOPS_FROM:
         return (Candidate(subtree_rnea_derivatives, own_frames(model), partial(Counts, {}, 0, 0)),)
 
-    def bound(part: Model, gauge: Gauge) -> Kernel:
+    def bound(part: Model, gauge: Gauge) -> BoundFunction:
         return catalog.bind(
             part, "rnea_derivatives", formulation=partial(subtree_rnea_derivatives, gauge=gauge)
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rigidgrad.algorithms.catalog import Kernel
+from rigidgrad.algorithms.catalog import BoundFunction
 from rigidgrad.errors import InputError
 from rigidgrad.program.nesting import flatten, nest
 from rigidgrad.runtime import arrays
@@ -26,7 +26,7 @@ class Interpreted:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: BoundFunction,
         *,
         packed: bool = False,
         result: Callable[..., Any] | None = None,
@@ -68,7 +68,7 @@ class Interpreted:
 
 
 def evaluate(
-    kernel: Kernel, rows: Mapping[str, np.ndarray], count: int, dtype: np.dtype
+    kernel: BoundFunction, rows: Mapping[str, np.ndarray], count: int, dtype: np.dtype
 ) -> dict[str, np.ndarray]:
     """Outputs as arrays (count, size)."""
     results = {
@@ -88,7 +88,7 @@ def evaluate(
     return results
 
 
-def pattern(kernel: Kernel) -> dict[str, np.ndarray]:
+def pattern(kernel: BoundFunction) -> dict[str, np.ndarray]:
     """Which entries of each output are not structurally zero, as boolean arrays of the outputs'
     shapes.
     """

@@ -164,7 +164,7 @@ class LinearSolver(ABC):
         )
 
 
-class Riccati(LinearSolver):
+class RiccatiSolver(LinearSolver):
     """`gains` (N, m, n) are left for whoever wants feedback."""
 
     def __init__(self, steps: int, n: int, m: int, options: Options):
@@ -356,7 +356,7 @@ def linear_solver(
     if name == "red_black" and options.reductions is None:
         options = replace(options, reductions=1)
     kinds: dict[str, type[LinearSolver]] = {
-        "riccati": Riccati,
+        "riccati": RiccatiSolver,
         "block_cholesky": BlockCholesky,
         "cyclic_reduction": CyclicReduction,
         "kkt": Kkt,

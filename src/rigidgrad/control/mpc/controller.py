@@ -24,7 +24,7 @@ from rigidgrad.control.mpc.measured import Measured, Missing, Outlier
 from rigidgrad.control.mpc.observer import DisturbanceObserver
 from rigidgrad.control.mpc.plan import Plan
 from rigidgrad.control.mpc.schedule import Schedule
-from rigidgrad.control.mpc.target import Aim, Target, aim_of, sampled
+from rigidgrad.control.mpc.target import Target, TargetedCost, aim_of, sampled
 from rigidgrad.control.pddp import PDDP, Iterate
 from rigidgrad.control.problem import Problem
 from rigidgrad.errors import FallenError, InputError
@@ -153,7 +153,7 @@ class MPC:
                 "discrete dynamics have no time between their steps: the latency must be a multiple"
                 " of the problem's dt"
             )
-        self._aim = Aim.of(self.problem)
+        self._aim = TargetedCost.of(self.problem)
         posture = self._planner.posture
         self.posture = posture
         self._fallback = Fallback(posture)

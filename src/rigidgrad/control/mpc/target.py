@@ -31,7 +31,7 @@ class Steering(Protocol):
 Target = ArrayLike | Callable[[Any], ArrayLike] | Steering | None
 
 
-class Aim(NamedTuple):
+class TargetedCost(NamedTuple):
     """The cost that the target is for, what it calls it, and where its numbers are."""
 
     cost: Cost
@@ -39,7 +39,7 @@ class Aim(NamedTuple):
     part: slice
 
     @classmethod
-    def of(cls, problem: Problem) -> Aim | None:
+    def of(cls, problem: Problem) -> TargetedCost | None:
         for kind, name in ((Reach, "target"), (State, "goal")):
             for k, cost in enumerate(problem.costs):
                 if isinstance(cost, kind):
@@ -65,9 +65,9 @@ class Aim(NamedTuple):
         return cost.targets(problem.system, knots)
 
 
-def aim_of(problem: Problem) -> Aim:
+def aim_of(problem: Problem) -> TargetedCost:
     """The cost that a target is for; an error where there is none."""
-    aim = Aim.of(problem)
+    aim = TargetedCost.of(problem)
     if aim is None:
         raise InputError(
             "this problem has neither a Reach nor a State cost that a target could be for"

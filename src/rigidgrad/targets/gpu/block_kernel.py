@@ -26,7 +26,7 @@ from rigidgrad.targets.cstyle_kernel import (
     sum_of_steps,
 )
 from rigidgrad.targets.gpu import thread
-from rigidgrad.targets.gpu.block_plan import Choice, Leaf, Ordered, Plan, Step, entries, names
+from rigidgrad.targets.gpu.block_plan import BlockPlan, Choice, Leaf, Ordered, Step, entries, names
 from rigidgrad.targets.gpu.spread import Parts
 from rigidgrad.targets.gpu.text import real_number
 from rigidgrad.targets.gpu.thread_kernel import Gpu
@@ -48,7 +48,7 @@ class BlockText(Statements):
     ):
         self.kernel, self.prefix = kernel, prefix
         self.tables, self.functions = {}, []
-        self.plan = Plan(kernel, [kernel.arrays[name] for name in shared], most)
+        self.plan = BlockPlan(kernel, [kernel.arrays[name] for name in shared], most)
         self.numbers, self.work = self.plan.size, self.plan.work
         self.arguments = [
             a

@@ -222,7 +222,7 @@ def _of_call(found: Access, call: Call, rounds: Rounds, item: int) -> None:
 
 
 @dataclass
-class Plan:
+class BlockPlan:
     """`first` are arrays whose places come first, in this order, since others than the kernel read
     or write them; scratch follows as far as there is room for `most` numbers, the rest is
     `outside`.
@@ -422,7 +422,7 @@ class _Walk:
     whether the others `met` have numbers of global memory to wait for.
     """
 
-    def __init__(self, plan: Plan, positions: Sequence[Position]):
+    def __init__(self, plan: BlockPlan, positions: Sequence[Position]):
         self.plan, self.positions = plan, positions
         self.met: dict[Position, bool] = {}
         self.missing: Position | None = None
