@@ -18,6 +18,7 @@ from rigidgrad.control.pddp import Run
 
 FILES = sorted(Path(mpc.__file__).parent.glob("*.py"))
 VERBS = {"forget", "warm_start", "cold_start", "follow", "linearize", "iterate", "result"}
+VERBS |= {"count_from"}
 OFFERED = VERBS | {"problem"}  # whose numbers the controller changes
 
 
