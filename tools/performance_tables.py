@@ -387,7 +387,7 @@ def contacts(result: Result) -> str:
 
 
 def walking(result: Result) -> str:
-    """Speeds are means from the third second on; plans by CPU time."""
+    """Speeds are means from the third second on; plans by CPU time and by the clock."""
     rows = []
     for name, case in result["cases"].items():
         told = (
@@ -401,7 +401,7 @@ def walking(result: Result) -> str:
             "; ".join(f"{v:.2f}" if abs(v) > 5e-3 else "0" for v in case[key])
             for key in ("asked", "speed")
         ]
-        times = [number(ms) for ms in case["plan_ms"]]
+        times = [number(ms) for ms in (*case["plan_ms"], *case["wall_ms"])]
         outside = f"{case['outside']} of {case['plans']:,}"
         counted = ", ".join(f"{k} {n}" for k, n in case["counts"].items()) or "none"
         rows.append([name, told, *speeds, *times, f"{case['torque']:.0%}", outside, counted])
@@ -410,7 +410,9 @@ def walking(result: Result) -> str:
         "stands",
         "asked, m/s; m/s; rad/s",
         "held",
-        "a plan, ms",
+        "a plan, ms of CPU time",
+        "99%",
+        "by the clock",
         "99%",
         "most torque",
         "plans out of cones",
