@@ -102,8 +102,7 @@ def compile_ir(
 
 def highest_level() -> int:
     """The level of the code generator above which no kernel is compiled. RIGIDGRAD_LLVM_LEVEL
-    lowers it: 0 compiles in less than half of the time, code that is slower and gives the same
-    bits.
+    lowers it: 0 compiles sooner, code that is slower and gives the same bits.
     """
     chosen = os.environ.get("RIGIDGRAD_LLVM_LEVEL", "").strip() or "3"
     if chosen not in ("0", "1", "2", "3"):
